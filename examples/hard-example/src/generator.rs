@@ -1,0 +1,30 @@
+//! The only state in this crate: a small generator for the Random rule (`SplitMix64` by Steele, Lea and Flood, 2014).
+//! Good enough to pick samples, not for secrets.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Generator(u64);
+
+impl Generator {
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Seeded from what the standard library takes from the operating system for its hash maps.
+    pub(crate) fn from_system() -> Self {
+        Self(RandomState::new().hash_one(0))
+    }
+
+    /// A number in [0, 1), uniform in steps of 2^-32.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let high =
+            u32::try_from((mixed ^ (mixed >> 31)) >> 32).expect("the high half of 64 bits has 32");
+        f64::from(high) / (f64::from(u32::MAX) + 1.0)
+    }
+}
