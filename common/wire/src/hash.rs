@@ -1,0 +1,95 @@
+//! A fingerprint of what an object says, the same on every machine and for every order of fields.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The first 128 bits of the SHA-256 of a value's canonical JSON, as 32 hex digits.
+///
+/// Whoever made the content computes it; whoever receives it compares it and never computes it
+/// again, so that a field the receiver does not know yet cannot make the two disagree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContentHash(String);
+
+impl ContentHash {
+    /// The fingerprint of a value.
+    pub fn of(value: &impl Serialize) -> Self {
+        let digest = Sha256::digest(canonical_json(value).as_bytes());
+        Self(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The hex digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// JSON with object keys in byte order and no white space, whatever map `serde_json` was built with.
+pub fn canonical_json(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("wire values have text keys and finite numbers");
+    let mut out = String::new();
+    write_canonical(&value, &mut out);
+    out
+}
+
+fn write_canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            out.push('{');
+            for (i, (key, value)) in entries.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                write_canonical(value, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_order_of_fields_does_not_matter_and_every_value_does() {
+        let hash = |text: &str| {
+            ContentHash::of(&serde_json::from_str::<Value>(text).expect("test JSON is valid"))
+        };
+        assert_eq!(hash(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#), hash(r#"{"b":{"d":"x","c":[1,2]},"a":1}"#));
+        assert_ne!(hash(r#"{"a":[1,2]}"#), hash(r#"{"a":[2,1]}"#));
+        assert_ne!(hash(r#"{"a":"1"}"#), hash(r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn the_fingerprint_never_changes_between_versions() {
+        // sha256 of {"a":"b"}, computed with coreutils.
+        assert_eq!(ContentHash::of(&json!({"a": "b"})).as_str(), "db4a7ecb114bc66c623a06c4ff6fe8da");
+    }
+}

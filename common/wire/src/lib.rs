@@ -1,0 +1,41 @@
+//! What travels between neptune-cloud, neptune-edge and the workers: names, topics, messages,
+//! and the rules by which both sides stay of one mind over a link that loses, doubles and reorders.
+//!
+//! Everything here is a value or a pure function. Connections are `neptune-link`'s, files and
+//! clocks are the callers'.
+//!
+//! # Guarantees
+//! - Whatever was lost, doubled or reordered before, one [`Sync`] that arrives and whose answer
+//!   arrives makes the agent's objects equal to the controller's ([`source`], [`replica`]).
+//! - Counters never go backward and nothing that was counted is counted twice ([`counters`]).
+
+pub mod counters;
+mod decode;
+mod downstream;
+mod hash;
+mod name;
+pub mod replica;
+mod resource;
+mod revision;
+pub mod source;
+mod topic;
+mod upstream;
+mod worker;
+
+pub use counters::{Counters, Tally};
+pub use decode::{DecodeError, SCHEMA_VERSION, decode, encode};
+pub use downstream::{
+    Content, Delete, Index, Insert, Listed, Metadata, Resources, Role, Scripts, Worker,
+};
+pub use hash::{ContentHash, canonical_json};
+pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
+pub use replica::Replica;
+pub use resource::Resource;
+pub use revision::{Revision, RevisionClock};
+pub use source::Source;
+pub use topic::{Prefix, Topic, TopicError};
+pub use upstream::{
+    Capacity, Instance, ModelOutput, NodeReport, Output, Phase, StatusReport, Sync, TaskInfo,
+    WorkerReason, WorkerState, WorkerStatus,
+};
+pub use worker::{WorkerInfo, WorkerTaskInfo};

@@ -1,0 +1,66 @@
+//! The resources that travel downstream, by the plural that their topics and the API use.
+
+use std::{fmt, str::FromStr};
+
+/// A kind that nodes are told about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// `neptune.io` `JointInferenceService`.
+    JointInferenceServices,
+    /// `edgeai.io` `Model`.
+    Models,
+    /// `edgeai.io` `Dataset`.
+    Datasets,
+    /// `sedna.io` `InferenceModel`.
+    InferenceModels,
+}
+
+/// The text names no resource that Neptune knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels")]
+pub struct UnknownResource(String);
+
+impl Resource {
+    /// Every resource, in the order of their declaration.
+    pub const ALL: [Resource; 4] =
+        [Self::JointInferenceServices, Self::Models, Self::Datasets, Self::InferenceModels];
+
+    /// The plural, as in the API's paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::JointInferenceServices => "jointinferenceservices",
+            Self::Models => "models",
+            Self::Datasets => "datasets",
+            Self::InferenceModels => "inferencemodels",
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.plural())
+    }
+}
+
+impl FromStr for Resource {
+    type Err = UnknownResource;
+    fn from_str(text: &str) -> Result<Self, UnknownResource> {
+        Self::ALL
+            .into_iter()
+            .find(|resource| resource.plural() == text)
+            .ok_or_else(|| UnknownResource(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_resource_reads_back_as_it_was_written() {
+        for resource in Resource::ALL {
+            assert_eq!(resource.to_string().parse(), Ok(resource));
+        }
+        assert!("pods".parse::<Resource>().is_err());
+    }
+}

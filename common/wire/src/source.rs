@@ -1,0 +1,173 @@
+//! The controller's side of one node: what the node should have, and what to say so that it has it.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Content, ContentHash, Delete, Index, Insert, Listed, ObjectKey, Revision, RevisionClock, Sync,
+};
+
+/// A message for the node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Say {
+    /// On the object's insert topic, retained.
+    Insert(ObjectKey, Insert),
+    /// On the object's delete topic; and the retained insert is to be cleared.
+    Delete(ObjectKey, Delete),
+    /// On the index topic, retained.
+    Index(Index),
+}
+
+/// The desired state of one node.
+///
+/// It needs no stored state: a controller that starts anew builds it from the API with newer
+/// revisions, and equal content changes nothing on the node.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    objects: BTreeMap<ObjectKey, Desired>,
+    index: Revision,
+}
+
+#[derive(Debug, Clone)]
+struct Desired {
+    revision: Revision,
+    hash: ContentHash,
+    content: Content,
+}
+
+impl Source {
+    /// Makes `desired` all that the node should have, and says what changed, the index last.
+    /// Says nothing when nothing changed and the node was told before.
+    pub fn set(
+        &mut self,
+        desired: BTreeMap<ObjectKey, Content>,
+        clock: &mut RevisionClock,
+        wall_ms: u64,
+    ) -> Vec<Say> {
+        let mut says = Vec::new();
+        let gone: Vec<_> =
+            self.objects.keys().filter(|key| !desired.contains_key(key)).cloned().collect();
+        for key in gone {
+            self.objects.remove(&key);
+            says.push(Say::Delete(key, Delete { revision: clock.next(wall_ms) }));
+        }
+        for (key, content) in desired {
+            let hash = content.hash();
+            if self.objects.get(&key).is_some_and(|known| known.hash == hash) {
+                continue;
+            }
+            let revision = clock.next(wall_ms);
+            self.objects.insert(key.clone(), Desired { revision, hash, content });
+            says.push(self.insert(&key));
+        }
+        if !says.is_empty() || self.index == Revision::default() {
+            says.push(self.new_index(clock, wall_ms));
+        }
+        says
+    }
+
+    /// Everything the node should know, for a transport that lost what it held.
+    pub fn everything(&self) -> Vec<Say> {
+        let inserts = self.objects.keys().map(|key| self.insert(key));
+        inserts.chain([Say::Index(self.listing())]).collect()
+    }
+
+    /// What to say to a node that has told what it has. Empty when it has all and nothing else.
+    pub fn answer(&mut self, sync: &Sync, clock: &mut RevisionClock, wall_ms: u64) -> Vec<Say> {
+        clock.observe(sync.highest);
+        let mut says = Vec::new();
+        for key in sync.objects.keys().filter(|key| !self.objects.contains_key(key)) {
+            says.push(Say::Delete(key.clone(), Delete { revision: clock.next(wall_ms) }));
+        }
+        let missing: Vec<_> = self
+            .objects
+            .iter()
+            .filter(|(key, desired)| {
+                sync.objects.get(key).is_none_or(|has| has.hash != desired.hash)
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in missing {
+            let desired = self.objects.get_mut(&key).expect("the key was just listed");
+            // The node refuses what is not above all it has seen of this object, tombstones included.
+            if desired.revision <= sync.highest {
+                desired.revision = clock.next(wall_ms);
+            }
+            says.push(self.insert(&key));
+        }
+        if !says.is_empty() || self.index < sync.highest {
+            says.push(self.new_index(clock, wall_ms));
+        } else if self.index != sync.index_revision {
+            says.push(Say::Index(self.listing()));
+        }
+        says
+    }
+
+    /// How many objects the node should have.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether the node should have nothing.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    fn insert(&self, key: &ObjectKey) -> Say {
+        let Desired { revision, hash, content } = &self.objects[key];
+        let insert =
+            Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
+        Say::Insert(key.clone(), insert)
+    }
+
+    fn new_index(&mut self, clock: &mut RevisionClock, wall_ms: u64) -> Say {
+        self.index = clock.next(wall_ms);
+        Say::Index(self.listing())
+    }
+
+    fn listing(&self) -> Index {
+        let listed = |desired: &Desired| Listed {
+            revision: desired.revision,
+            hash: desired.hash.clone(),
+        };
+        Index {
+            revision: self.index,
+            objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn content(name: &str, value: u32) -> (ObjectKey, Content) {
+        let content = serde_json::from_value(json!({
+            "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+            "metadata": {"namespace": "default", "name": name, "uid": "u"},
+            "spec": {"modelUrl": value},
+        }))
+        .unwrap();
+        (format!("default/models/{name}").parse().unwrap(), content)
+    }
+
+    #[test]
+    fn what_did_not_change_is_not_said_again() {
+        let (mut source, mut clock) = (Source::default(), RevisionClock::default());
+        let desired: BTreeMap<_, _> = [content("a", 1), content("b", 1)].into();
+        assert_eq!(source.set(desired.clone(), &mut clock, 5).len(), 3, "two inserts and the index");
+        assert_eq!(source.set(desired, &mut clock, 6), []);
+        let says = source.set([content("a", 2)].into(), &mut clock, 7);
+        assert!(matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
+            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1));
+    }
+
+    #[test]
+    fn a_node_that_should_have_nothing_is_told_so_once() {
+        let (mut source, mut clock) = (Source::default(), RevisionClock::default());
+        assert!(matches!(&source.set(BTreeMap::new(), &mut clock, 5)[..], [Say::Index(_)]));
+        assert_eq!(source.set(BTreeMap::new(), &mut clock, 5), []);
+    }
+}

@@ -1,0 +1,214 @@
+//! The topics: the only place that formats or splits one.
+
+use std::{fmt, str::FromStr};
+
+use crate::{NameError, NodeName, ObjectKey, WorkerName};
+
+/// What stands before every topic, `neptune` unless configured: one or more topic levels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(String);
+
+/// Why a text is not a topic of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// A prefix has to be plain topic levels.
+    #[error(
+        "topic prefix {0:?} must be one or more levels separated by '/', without '+', '#', '$', white space or an empty level"
+    )]
+    Prefix(String),
+    /// The topic begins with another prefix or has a form that none of ours has.
+    #[error("topic {0:?} is none of Neptune's")]
+    Unknown(String),
+    /// The form is right and a name in it is not.
+    #[error("topic {topic:?}: {source}")]
+    Name {
+        /// The topic as it came.
+        topic: String,
+        /// Which name, and what is wrong with it.
+        source: NameError,
+    },
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self("neptune".to_owned())
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = TopicError;
+    fn from_str(text: &str) -> Result<Self, TopicError> {
+        let level = |level: &str| {
+            !level.is_empty()
+                && !level.contains(|c: char| matches!(c, '+' | '#' | '$') || c.is_whitespace() || c.is_control())
+        };
+        if text.split('/').all(level) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(TopicError::Prefix(text.to_owned()))
+        }
+    }
+}
+
+impl Prefix {
+    /// The filter of all that is meant for one node.
+    pub fn downstream_of(&self, node: &NodeName) -> String {
+        format!("{self}/{node}/downstream/#")
+    }
+
+    /// The filter of all that nodes say.
+    pub fn upstream(&self) -> String {
+        format!("{self}/+/upstream/#")
+    }
+
+    /// The filter of all that the workers on one broker say.
+    pub fn workers(&self) -> String {
+        format!("{self}/workers/+/info")
+    }
+}
+
+/// A topic of Neptune's. See the table in README.md for who says what on which.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// `{node}/downstream/{namespace}/{resource}/{name}/insert`: an [`Insert`](crate::Insert), retained; empty when the object is gone.
+    Insert(NodeName, ObjectKey),
+    /// `{node}/downstream/{namespace}/{resource}/{name}/delete`: a [`Delete`](crate::Delete).
+    Delete(NodeName, ObjectKey),
+    /// `{node}/downstream/index`: an [`Index`](crate::Index), retained.
+    Index(NodeName),
+    /// `{node}/upstream/{namespace}/{resource}/{name}/status`: a [`StatusReport`](crate::StatusReport), retained; empty when the object is gone.
+    Status(NodeName, ObjectKey),
+    /// `{node}/upstream/node`: a [`NodeReport`](crate::NodeReport), retained, and the last will.
+    Node(NodeName),
+    /// `{node}/upstream/sync`: a [`Sync`](crate::Sync).
+    Sync(NodeName),
+    /// `workers/{worker}/info`, on the node's local broker: a [`WorkerInfo`](crate::WorkerInfo).
+    WorkerInfo(WorkerName),
+}
+
+impl Topic {
+    /// The topic as text under a prefix.
+    pub fn under(&self, prefix: &Prefix) -> String {
+        match self {
+            Self::Insert(node, key) => format!("{prefix}/{node}/downstream/{key}/insert"),
+            Self::Delete(node, key) => format!("{prefix}/{node}/downstream/{key}/delete"),
+            Self::Index(node) => format!("{prefix}/{node}/downstream/index"),
+            Self::Status(node, key) => format!("{prefix}/{node}/upstream/{key}/status"),
+            Self::Node(node) => format!("{prefix}/{node}/upstream/node"),
+            Self::Sync(node) => format!("{prefix}/{node}/upstream/sync"),
+            Self::WorkerInfo(worker) => format!("{prefix}/workers/{worker}/info"),
+        }
+    }
+
+    /// Reads a topic back.
+    ///
+    /// # Errors
+    /// [`TopicError`] for a topic of another prefix or form, or with a name that cannot be.
+    pub fn parse(prefix: &Prefix, topic: &str) -> Result<Self, TopicError> {
+        let unknown = || TopicError::Unknown(topic.to_owned());
+        let named = |source| TopicError::Name { topic: topic.to_owned(), source };
+        let rest = topic
+            .strip_prefix(prefix.0.as_str())
+            .and_then(|rest| rest.strip_prefix('/'))
+            .ok_or_else(unknown)?;
+        let (node, rest) = rest.split_once('/').ok_or_else(unknown)?;
+        if node == "workers" {
+            let worker = rest.strip_suffix("/info").ok_or_else(unknown)?;
+            return worker.parse().map(Self::WorkerInfo).map_err(named);
+        }
+        let (direction, rest) = rest.split_once('/').ok_or_else(unknown)?;
+        let node: NodeName = node.parse().map_err(named)?;
+        let form: fn(NodeName, ObjectKey) -> Self = match (direction, rest) {
+            ("downstream", "index") => return Ok(Self::Index(node)),
+            ("upstream", "node") => return Ok(Self::Node(node)),
+            ("upstream", "sync") => return Ok(Self::Sync(node)),
+            ("downstream", _) if rest.ends_with("/insert") => Self::Insert,
+            ("downstream", _) if rest.ends_with("/delete") => Self::Delete,
+            ("upstream", _) if rest.ends_with("/status") => Self::Status,
+            _ => return Err(unknown()),
+        };
+        let (key, _) = rest.rsplit_once('/').ok_or_else(unknown)?;
+        Ok(form(node, key.parse().map_err(named)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn every_topic() -> Vec<Topic> {
+        let node: NodeName = "edge0.example.com".parse().unwrap();
+        let key: ObjectKey = "default/models/big.model".parse().unwrap();
+        vec![
+            Topic::Insert(node.clone(), key.clone()),
+            Topic::Delete(node.clone(), key.clone()),
+            Topic::Index(node.clone()),
+            Topic::Status(node.clone(), key),
+            Topic::Node(node.clone()),
+            Topic::Sync(node),
+            Topic::WorkerInfo("edgeworker-1".parse().unwrap()),
+        ]
+    }
+
+    #[test]
+    fn every_topic_reads_back_as_it_was_written() {
+        for prefix in ["neptune", "neptune-system/user/neptune"] {
+            let prefix: Prefix = prefix.parse().unwrap();
+            for topic in every_topic() {
+                assert_eq!(Topic::parse(&prefix, &topic.under(&prefix)), Ok(topic));
+            }
+        }
+    }
+
+    #[test]
+    fn the_topics_are_those_of_the_documents() {
+        let text: Vec<_> = every_topic().iter().map(|topic| topic.under(&Prefix::default())).collect();
+        assert_eq!(
+            text,
+            [
+                "neptune/edge0.example.com/downstream/default/models/big.model/insert",
+                "neptune/edge0.example.com/downstream/default/models/big.model/delete",
+                "neptune/edge0.example.com/downstream/index",
+                "neptune/edge0.example.com/upstream/default/models/big.model/status",
+                "neptune/edge0.example.com/upstream/node",
+                "neptune/edge0.example.com/upstream/sync",
+                "neptune/workers/edgeworker-1/info",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_foreign_topic_is_an_error_and_never_a_guess() {
+        for topic in [
+            "",
+            "neptune",
+            "neptune/",
+            "neptune/edge0",
+            "neptunes/edge0/upstream/node",
+            "neptune/edge0/upstream/default/pods/x/status",
+            "neptune/edge0/upstream/default/models/x/insert",
+            "neptune/edge0/downstream/default/models/x",
+            "neptune/edge0/downstream/insert",
+            "neptune/Edge0/upstream/node",
+            "neptune/workers/a/b/info",
+            "neptune/workers/upstream/node",
+            "neptune//upstream/node",
+        ] {
+            assert!(Topic::parse(&Prefix::default(), topic).is_err(), "{topic:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_plain_levels() {
+        for bad in ["", "/", "a/", "/a", "a//b", "a/+", "#", "$share", "a b"] {
+            assert!(bad.parse::<Prefix>().is_err(), "{bad:?} was taken");
+        }
+    }
+}
