@@ -1,6 +1,6 @@
 //! A fingerprint of what an object says, the same on every machine and for every order of fields.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +18,11 @@ impl ContentHash {
     /// The fingerprint of a value.
     pub fn of(value: &impl Serialize) -> Self {
         let digest = Sha256::digest(canonical_json(value).as_bytes());
-        Self(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+        let mut hex = String::with_capacity(32);
+        for byte in &digest[..16] {
+            write!(hex, "{byte:02x}").expect("a String takes any text");
+        }
+        Self(hex)
     }
 
     /// The hex digits.
@@ -82,7 +86,10 @@ mod tests {
         let hash = |text: &str| {
             ContentHash::of(&serde_json::from_str::<Value>(text).expect("test JSON is valid"))
         };
-        assert_eq!(hash(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#), hash(r#"{"b":{"d":"x","c":[1,2]},"a":1}"#));
+        assert_eq!(
+            hash(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#),
+            hash(r#"{"b":{"d":"x","c":[1,2]},"a":1}"#)
+        );
         assert_ne!(hash(r#"{"a":[1,2]}"#), hash(r#"{"a":[2,1]}"#));
         assert_ne!(hash(r#"{"a":"1"}"#), hash(r#"{"a":1}"#));
     }
@@ -90,6 +97,9 @@ mod tests {
     #[test]
     fn the_fingerprint_never_changes_between_versions() {
         // sha256 of {"a":"b"}, computed with coreutils.
-        assert_eq!(ContentHash::of(&json!({"a": "b"})).as_str(), "db4a7ecb114bc66c623a06c4ff6fe8da");
+        assert_eq!(
+            ContentHash::of(&json!({"a": "b"})).as_str(),
+            "db4a7ecb114bc66c623a06c4ff6fe8da"
+        );
     }
 }

@@ -9,6 +9,8 @@
 //!   arrives makes the agent's objects equal to the controller's ([`source`], [`replica`]).
 //! - Counters never go backward and nothing that was counted is counted twice ([`counters`]).
 
+#![deny(missing_docs)]
+
 pub mod counters;
 mod decode;
 mod downstream;

@@ -44,19 +44,39 @@ impl Source {
         wall_ms: u64,
     ) -> Vec<Say> {
         let mut says = Vec::new();
-        let gone: Vec<_> =
-            self.objects.keys().filter(|key| !desired.contains_key(key)).cloned().collect();
+        let gone: Vec<_> = self
+            .objects
+            .keys()
+            .filter(|key| !desired.contains_key(key))
+            .cloned()
+            .collect();
         for key in gone {
             self.objects.remove(&key);
-            says.push(Say::Delete(key, Delete { revision: clock.next(wall_ms) }));
+            says.push(Say::Delete(
+                key,
+                Delete {
+                    revision: clock.next(wall_ms),
+                },
+            ));
         }
         for (key, content) in desired {
             let hash = content.hash();
-            if self.objects.get(&key).is_some_and(|known| known.hash == hash) {
+            if self
+                .objects
+                .get(&key)
+                .is_some_and(|known| known.hash == hash)
+            {
                 continue;
             }
             let revision = clock.next(wall_ms);
-            self.objects.insert(key.clone(), Desired { revision, hash, content });
+            self.objects.insert(
+                key.clone(),
+                Desired {
+                    revision,
+                    hash,
+                    content,
+                },
+            );
             says.push(self.insert(&key));
         }
         if !says.is_empty() || self.index == Revision::default() {
@@ -75,14 +95,25 @@ impl Source {
     pub fn answer(&mut self, sync: &Sync, clock: &mut RevisionClock, wall_ms: u64) -> Vec<Say> {
         clock.observe(sync.highest);
         let mut says = Vec::new();
-        for key in sync.objects.keys().filter(|key| !self.objects.contains_key(key)) {
-            says.push(Say::Delete(key.clone(), Delete { revision: clock.next(wall_ms) }));
+        for key in sync
+            .objects
+            .keys()
+            .filter(|key| !self.objects.contains_key(key))
+        {
+            says.push(Say::Delete(
+                key.clone(),
+                Delete {
+                    revision: clock.next(wall_ms),
+                },
+            ));
         }
         let missing: Vec<_> = self
             .objects
             .iter()
             .filter(|(key, desired)| {
-                sync.objects.get(key).is_none_or(|has| has.hash != desired.hash)
+                sync.objects
+                    .get(key)
+                    .is_none_or(|has| has.hash != desired.hash)
             })
             .map(|(key, _)| key.clone())
             .collect();
@@ -94,7 +125,7 @@ impl Source {
             }
             says.push(self.insert(&key));
         }
-        if !says.is_empty() || self.index < sync.highest {
+        if !says.is_empty() || self.index < sync.highest || !sync.complete {
             says.push(self.new_index(clock, wall_ms));
         } else if self.index != sync.index_revision {
             says.push(Say::Index(self.listing()));
@@ -113,9 +144,16 @@ impl Source {
     }
 
     fn insert(&self, key: &ObjectKey) -> Say {
-        let Desired { revision, hash, content } = &self.objects[key];
-        let insert =
-            Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
+        let Desired {
+            revision,
+            hash,
+            content,
+        } = &self.objects[key];
+        let insert = Insert {
+            revision: *revision,
+            hash: hash.clone(),
+            content: content.clone(),
+        };
         Say::Insert(key.clone(), insert)
     }
 
@@ -131,7 +169,11 @@ impl Source {
         };
         Index {
             revision: self.index,
-            objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
+            objects: self
+                .objects
+                .iter()
+                .map(|(key, d)| (key.clone(), listed(d)))
+                .collect(),
         }
     }
 }
@@ -157,17 +199,26 @@ mod tests {
     fn what_did_not_change_is_not_said_again() {
         let (mut source, mut clock) = (Source::default(), RevisionClock::default());
         let desired: BTreeMap<_, _> = [content("a", 1), content("b", 1)].into();
-        assert_eq!(source.set(desired.clone(), &mut clock, 5).len(), 3, "two inserts and the index");
+        assert_eq!(
+            source.set(desired.clone(), &mut clock, 5).len(),
+            3,
+            "two inserts and the index"
+        );
         assert_eq!(source.set(desired, &mut clock, 6), []);
         let says = source.set([content("a", 2)].into(), &mut clock, 7);
-        assert!(matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
-            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1));
+        assert!(
+            matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
+            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1)
+        );
     }
 
     #[test]
     fn a_node_that_should_have_nothing_is_told_so_once() {
         let (mut source, mut clock) = (Source::default(), RevisionClock::default());
-        assert!(matches!(&source.set(BTreeMap::new(), &mut clock, 5)[..], [Say::Index(_)]));
+        assert!(matches!(
+            &source.set(BTreeMap::new(), &mut clock, 5)[..],
+            [Say::Index(_)]
+        ));
         assert_eq!(source.set(BTreeMap::new(), &mut clock, 5), []);
     }
 }

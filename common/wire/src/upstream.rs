@@ -88,7 +88,10 @@ pub struct TaskInfo {
 impl TaskInfo {
     /// The totals.
     pub fn counters(&self) -> Counters {
-        Counters { inference: self.inference_number, hard: self.hard_example_number }
+        Counters {
+            inference: self.inference_number,
+            hard: self.hard_example_number,
+        }
     }
 }
 
@@ -200,6 +203,9 @@ pub struct Sync {
     pub index_revision: Revision,
     /// The highest revision that the node has seen anywhere, tombstones included.
     pub highest: Revision,
+    /// Whether the objects are exactly those of that index. Two controllers that overlap can give
+    /// one revision to two indexes; this tells when the node holds the other's.
+    pub complete: bool,
     /// The objects that the node has.
     pub objects: BTreeMap<ObjectKey, Listed>,
 }

@@ -1,0 +1,384 @@
+//! The promise of the wire: whatever was lost, doubled, delayed or reordered, and however often
+//! either side restarted or a controller was replaced, one sync whose answer arrives ends with
+//! the agent having exactly what the newest controller wants.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neptune_wire::{
+    Content, Index, Instance, ObjectKey, Replica, Revision, RevisionClock, Source, Sync,
+    replica::{Change, Held},
+    source::Say,
+};
+use proptest::{prelude::*, sample::Index as Pick};
+use serde_json::json;
+
+/// What happens next. Positions pick from whatever is under way at that moment.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A user changes what the node should have: object -> version, or gone.
+    Desire { object: u8, version: Option<u8> },
+    /// A message arrives, in any order.
+    Deliver(Pick),
+    /// A message is lost.
+    Lose(Pick),
+    /// A message arrives and is still under way: it will come once more.
+    Double(Pick),
+    /// The agent is killed after storing only so many of the next message's changes.
+    KillAgentWithin(Pick, u8),
+    /// The agent asks, as it does now and then.
+    Sync,
+    /// A new controller takes over, on a machine whose clock differs by so many milliseconds. The
+    /// old one's messages may still be under way, and it may not know yet that it was deposed.
+    TakeOver { clock_ms: i32 },
+    /// The deposed controller says all it knows once more.
+    DeposedSpeaks,
+    /// The controller's link was down: it says everything again.
+    Reconnect,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0u8..4, prop::option::weighted(0.7, 0u8..3))
+            .prop_map(|(object, version)| Step::Desire { object, version }),
+        8 => any::<Pick>().prop_map(Step::Deliver),
+        3 => any::<Pick>().prop_map(Step::Lose),
+        2 => any::<Pick>().prop_map(Step::Double),
+        1 => (any::<Pick>(), 0u8..4).prop_map(|(pick, stored)| Step::KillAgentWithin(pick, stored)),
+        1 => Just(Step::Sync),
+        1 => (-100_000i32..100_000).prop_map(|clock_ms| Step::TakeOver { clock_ms }),
+        1 => Just(Step::DeposedSpeaks),
+        1 => Just(Step::Reconnect),
+    ]
+}
+
+fn key(object: u8) -> ObjectKey {
+    format!("default/models/m{object}").parse().unwrap()
+}
+
+fn content(object: u8, version: u8) -> Content {
+    serde_json::from_value(json!({
+        "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+        "metadata": {"namespace": "default", "name": format!("m{object}"), "uid": "u"},
+        "spec": {"modelUrl": version},
+    }))
+    .unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Message {
+    Down(Say),
+    Up(Sync),
+}
+
+struct Controller {
+    source: Source,
+    clock: RevisionClock,
+    clock_ms: i64,
+}
+
+impl Controller {
+    fn wall(&self, now: u64) -> u64 {
+        now.saturating_add_signed(self.clock_ms)
+    }
+
+    fn set(&mut self, desired: &BTreeMap<u8, u8>, now: u64) -> Vec<Say> {
+        let desired = desired
+            .iter()
+            .map(|(o, v)| (key(*o), content(*o, *v)))
+            .collect();
+        let wall = self.wall(now);
+        self.source.set(desired, &mut self.clock, wall)
+    }
+
+    fn answer(&mut self, sync: &Sync, now: u64) -> Vec<Say> {
+        let wall = self.wall(now);
+        self.source.answer(sync, &mut self.clock, wall)
+    }
+}
+
+/// What the agent stores: written only from the changes that the replica tells.
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    objects: BTreeMap<ObjectKey, Held>,
+    tombstones: BTreeMap<ObjectKey, Revision>,
+    index: Index,
+}
+
+impl Disk {
+    fn store(&mut self, change: &Change, replica: &Replica) {
+        match change {
+            Change::Set(key) => {
+                self.tombstones.remove(key);
+                self.objects
+                    .insert(key.clone(), replica.objects()[key].clone());
+            }
+            Change::Renewed(key) => {
+                self.tombstones.remove(key);
+                self.objects.get_mut(key).unwrap().revision = replica.objects()[key].revision;
+            }
+            Change::Removed(key) => {
+                self.objects.remove(key);
+                if let Some(revision) = replica.tombstone(key) {
+                    self.tombstones.insert(key.clone(), revision);
+                }
+            }
+            Change::Index => {
+                self.index = replica.index().clone();
+                let index = self.index.revision;
+                self.tombstones.retain(|_, revision| *revision > index);
+            }
+        }
+    }
+
+    fn load(&self) -> Replica {
+        Replica::restore(
+            self.objects.clone(),
+            self.tombstones.clone(),
+            self.index.clone(),
+        )
+    }
+}
+
+struct World {
+    now: u64,
+    desired: BTreeMap<u8, u8>,
+    controller: Controller,
+    deposed: Option<Controller>,
+    replica: Replica,
+    disk: Disk,
+    under_way: Vec<Message>,
+}
+
+impl World {
+    fn new() -> Self {
+        let controller = Controller {
+            source: Source::default(),
+            clock: RevisionClock::default(),
+            clock_ms: 0,
+        };
+        Self {
+            now: 1_000_000,
+            desired: BTreeMap::new(),
+            controller,
+            deposed: None,
+            replica: Replica::default(),
+            disk: Disk::default(),
+            under_way: Vec::new(),
+        }
+    }
+
+    fn say(&mut self, says: Vec<Say>) {
+        self.under_way.extend(says.into_iter().map(Message::Down));
+    }
+
+    fn sync(&self) -> Sync {
+        self.replica.sync(Instance("i".to_owned()), 1)
+    }
+
+    fn pick(&mut self, pick: Pick, keep: bool) -> Option<Message> {
+        if self.under_way.is_empty() {
+            return None;
+        }
+        let at = pick.index(self.under_way.len());
+        Some(if keep {
+            self.under_way[at].clone()
+        } else {
+            self.under_way.remove(at)
+        })
+    }
+
+    fn arrive(&mut self, message: Message, stored: usize) {
+        match message {
+            Message::Up(sync) => {
+                let says = self.controller.answer(&sync, self.now);
+                self.say(says);
+            }
+            Message::Down(say) => {
+                let older_index =
+                    matches!(&say, Say::Index(i) if i.revision < self.replica.index().revision);
+                let changes: Vec<Change> = match say {
+                    Say::Insert(key, insert) => {
+                        self.replica.insert(&key, insert).into_iter().collect()
+                    }
+                    Say::Delete(key, delete) => {
+                        self.replica.delete(&key, &delete).into_iter().collect()
+                    }
+                    Say::Index(index) => self.replica.index_received(index),
+                };
+                for change in changes.iter().take(stored) {
+                    self.disk.store(change, &self.replica);
+                }
+                if older_index {
+                    let sync = self.sync();
+                    self.under_way.push(Message::Up(sync));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        self.now += 10;
+        match step {
+            Step::Desire { object, version } => {
+                match version {
+                    Some(version) => self.desired.insert(object, version),
+                    None => self.desired.remove(&object),
+                };
+                let says = self.controller.set(&self.desired, self.now);
+                self.say(says);
+            }
+            Step::Deliver(pick) => {
+                if let Some(message) = self.pick(pick, false) {
+                    self.arrive(message, usize::MAX);
+                }
+            }
+            Step::Double(pick) => {
+                if let Some(message) = self.pick(pick, true) {
+                    self.arrive(message, usize::MAX);
+                }
+            }
+            Step::Lose(pick) => {
+                self.pick(pick, false);
+            }
+            Step::KillAgentWithin(pick, stored) => {
+                if let Some(message) = self.pick(pick, true) {
+                    self.arrive(message, stored.into());
+                }
+                self.replica = self.disk.load();
+            }
+            Step::Sync => {
+                let sync = self.sync();
+                self.under_way.push(Message::Up(sync));
+            }
+            Step::TakeOver { clock_ms } => {
+                let fresh = Controller {
+                    source: Source::default(),
+                    clock: RevisionClock::default(),
+                    clock_ms: clock_ms.into(),
+                };
+                self.deposed = Some(std::mem::replace(&mut self.controller, fresh));
+                let says = self.controller.set(&self.desired, self.now);
+                self.say(says);
+            }
+            Step::DeposedSpeaks => {
+                if let Some(deposed) = &self.deposed {
+                    let says = deposed.source.everything();
+                    self.say(says);
+                }
+            }
+            Step::Reconnect => {
+                let says = self.controller.source.everything();
+                self.say(says);
+            }
+        }
+    }
+
+    fn has(&self) -> BTreeMap<ObjectKey, Content> {
+        self.replica
+            .objects()
+            .iter()
+            .map(|(key, held)| (key.clone(), held.content.clone()))
+            .collect()
+    }
+
+    fn wants(&self) -> BTreeMap<ObjectKey, Content> {
+        self.desired
+            .iter()
+            .map(|(o, v)| (key(*o), content(*o, *v)))
+            .collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_sync_after_any_trouble_ends_with_what_is_desired(
+        steps in prop::collection::vec(step(), 0..60),
+        rest in prop::collection::vec(any::<Pick>(), 0..200),
+    ) {
+        let mut world = World::new();
+        let says = world.controller.set(&world.desired, world.now);
+        world.say(says);
+        for step in steps {
+            world.take(step);
+            prop_assert_eq!(&world.disk.load(), &world.replica, "what is stored is what is known");
+        }
+        // The trouble ends: what is still under way arrives in some order...
+        for pick in rest {
+            if let Some(message) = world.pick(pick, false) {
+                world.arrive(message, usize::MAX);
+            }
+        }
+        world.under_way.clear();
+        // ...and one sync is answered.
+        let sync = world.sync();
+        let answer = world.controller.answer(&sync, world.now);
+        for say in answer {
+            world.arrive(Message::Down(say), usize::MAX);
+        }
+        prop_assert_eq!(world.has(), world.wants());
+        prop_assert!(world.replica.is_complete());
+        prop_assert_eq!(&world.disk.load(), &world.replica);
+        // Being of one mind, neither has anything more to say.
+        let sync = world.sync();
+        prop_assert_eq!(world.controller.answer(&sync, world.now), vec![]);
+    }
+
+    #[test]
+    fn the_order_within_an_answer_does_not_matter(
+        steps in prop::collection::vec(step(), 0..60),
+        order in any::<prop::sample::Selector>(),
+        restart_between in any::<bool>(),
+    ) {
+        let mut world = World::new();
+        let says = world.controller.set(&world.desired, world.now);
+        world.say(says);
+        for step in steps {
+            world.take(step);
+        }
+        world.under_way.clear();
+        let sync = world.sync();
+        let answer = world.controller.answer(&sync, world.now);
+        let mut left: BTreeSet<usize> = (0..answer.len()).collect();
+        while !left.is_empty() {
+            let at = order.select(left.iter().copied());
+            left.remove(&at);
+            world.arrive(Message::Down(answer[at].clone()), usize::MAX);
+            if restart_between {
+                world.replica = world.disk.load();
+            }
+        }
+        prop_assert_eq!(world.has(), world.wants());
+        prop_assert!(world.replica.is_complete());
+    }
+
+    #[test]
+    fn a_controller_that_starts_anew_changes_nothing_where_nothing_changed(
+        desired in prop::collection::btree_map(0u8..6, 0u8..3, 0..6),
+        clock_ms in -100_000i64..100_000,
+    ) {
+        let mut world = World::new();
+        world.desired = desired;
+        for say in world.controller.set(&world.desired, world.now) {
+            world.arrive(Message::Down(say), usize::MAX);
+        }
+        world.controller = Controller { source: Source::default(), clock: RevisionClock::default(), clock_ms };
+        let mut changes = Vec::new();
+        let says = world.controller.set(&world.desired, world.now + 5);
+        let sync = world.sync();
+        for say in says.into_iter().chain(world.controller.answer(&sync, world.now + 6)) {
+            changes.extend(match say {
+                Say::Insert(key, insert) => world.replica.insert(&key, insert).into_iter().collect(),
+                Say::Delete(key, delete) => world.replica.delete(&key, &delete).into_iter().collect(),
+                Say::Index(index) => world.replica.index_received(index),
+            });
+        }
+        prop_assert!(
+            changes.iter().all(|change| matches!(change, Change::Renewed(_) | Change::Index)),
+            "{changes:?}"
+        );
+        prop_assert_eq!(world.has(), world.wants());
+    }
+}
