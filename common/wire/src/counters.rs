@@ -17,11 +17,7 @@ impl Counters {
     /// The share of samples that went to the cloud, 0 to 1; 0 when nothing was inferred.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counters below 2^53")]
     pub fn upload_cloud_ratio(self) -> f64 {
-        if self.inference == 0 {
-            0.0
-        } else {
-            self.hard as f64 / self.inference as f64
-        }
+        if self.inference == 0 { 0.0 } else { self.hard as f64 / self.inference as f64 }
     }
 
     /// The sum, saturating.
@@ -36,10 +32,7 @@ impl Counters {
     /// Each number at its highest.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        Self {
-            inference: self.inference.max(other.inference),
-            hard: self.hard.max(other.hard),
-        }
+        Self { inference: self.inference.max(other.inference), hard: self.hard.max(other.hard) }
     }
 }
 
@@ -85,10 +78,7 @@ impl Tally {
             known.counters = highest;
             return changed;
         }
-        self.runs.push(Run {
-            name: run.to_owned(),
-            counters,
-        });
+        self.runs.push(Run { name: run.to_owned(), counters });
         if self.runs.len() > RUNS_KEPT {
             let oldest = self.runs.remove(0);
             self.folded = self.folded.plus(oldest.counters);
@@ -103,9 +93,7 @@ impl Tally {
 
     /// The sum over all runs.
     pub fn total(&self) -> Counters {
-        self.runs
-            .iter()
-            .fold(self.folded, |sum, run| sum.plus(run.counters))
+        self.runs.iter().fold(self.folded, |sum, run| sum.plus(run.counters))
     }
 }
 
@@ -127,10 +115,7 @@ mod tests {
         assert!(!tally.observe("first", counters(9, 2)), "late");
         assert!(!tally.observe("second", counters(3, 1)), "doubled");
         assert_eq!(tally.total(), counters(13, 3));
-        assert!(
-            tally.observe("first", counters(11, 2)),
-            "the last word of a run that ended"
-        );
+        assert!(tally.observe("first", counters(11, 2)), "the last word of a run that ended");
         assert_eq!(tally.total(), counters(14, 3));
     }
 
@@ -152,10 +137,7 @@ mod tests {
 
     #[test]
     fn sums_saturate() {
-        assert_eq!(
-            counters(u64::MAX, 1).plus(counters(5, 1)),
-            counters(u64::MAX, 2)
-        );
+        assert_eq!(counters(u64::MAX, 1).plus(counters(5, 1)), counters(u64::MAX, 2));
     }
 
     proptest! {

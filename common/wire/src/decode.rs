@@ -39,9 +39,7 @@ struct Envelope {
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
     let Envelope { schema_version } = serde_json::from_slice(payload)?;
     if schema_version > SCHEMA_VERSION {
-        return Err(DecodeError::TooNew {
-            found: schema_version,
-        });
+        return Err(DecodeError::TooNew { found: schema_version });
     }
     Ok(serde_json::from_slice(payload)?)
 }
@@ -55,11 +53,8 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
         #[serde(flatten)]
         message: &'a T,
     }
-    serde_json::to_vec(&Versioned {
-        schema_version: SCHEMA_VERSION,
-        message,
-    })
-    .expect("wire values have text keys and finite numbers")
+    serde_json::to_vec(&Versioned { schema_version: SCHEMA_VERSION, message })
+        .expect("wire values have text keys and finite numbers")
 }
 
 #[cfg(test)]
@@ -73,21 +68,12 @@ mod tests {
     fn a_message_of_a_newer_schema_is_refused_by_version_and_not_by_accident() {
         let error = decode::<Delete>(br#"{"schemaVersion":2,"revision":5}"#).unwrap_err();
         assert!(matches!(error, DecodeError::TooNew { found: 2 }), "{error}");
-        assert_eq!(
-            decode::<Delete>(br#"{"revision":5,"later":"field"}"#)
-                .unwrap()
-                .revision
-                .0,
-            5
-        );
+        assert_eq!(decode::<Delete>(br#"{"revision":5,"later":"field"}"#).unwrap().revision.0, 5);
     }
 
     #[test]
     fn what_is_written_carries_its_version() {
-        let text = String::from_utf8(encode(&Delete {
-            revision: crate::Revision(7),
-        }))
-        .unwrap();
+        let text = String::from_utf8(encode(&Delete { revision: crate::Revision(7) })).unwrap();
         assert_eq!(text, r#"{"schemaVersion":1,"revision":7}"#);
     }
 }

@@ -52,11 +52,7 @@ impl Replica {
         tombstones: BTreeMap<ObjectKey, Revision>,
         index: Index,
     ) -> Self {
-        Self {
-            objects,
-            tombstones,
-            index,
-        }
+        Self { objects, tombstones, index }
     }
 
     /// The objects that the node should act on.
@@ -77,11 +73,7 @@ impl Replica {
     /// Takes an insert.
     #[must_use]
     pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<Change> {
-        let Insert {
-            revision,
-            hash,
-            content,
-        } = insert;
+        let Insert { revision, hash, content } = insert;
         let late = match self.index.objects.get(key) {
             None => revision <= self.index.revision,
             Some(listed) => revision < listed.revision && hash != listed.hash,
@@ -96,14 +88,7 @@ impl Replica {
                 Some(Change::Renewed(key.clone()))
             }
             _ => {
-                self.objects.insert(
-                    key.clone(),
-                    Held {
-                        revision,
-                        hash,
-                        content,
-                    },
-                );
+                self.objects.insert(key.clone(), Held { revision, hash, content });
                 Some(Change::Set(key.clone()))
             }
         }
@@ -143,8 +128,7 @@ impl Replica {
                 changes.push(Change::Renewed(key.clone()));
             }
         }
-        self.tombstones
-            .retain(|_, revision| *revision > index.revision);
+        self.tombstones.retain(|_, revision| *revision > index.revision);
         self.index = index;
         changes.push(Change::Index);
         changes
@@ -155,30 +139,20 @@ impl Replica {
     pub fn is_complete(&self) -> bool {
         self.objects.len() == self.index.objects.len()
             && self.objects.iter().all(|(key, held)| {
-                self.index
-                    .objects
-                    .get(key)
-                    .is_some_and(|listed| listed.hash == held.hash)
+                self.index.objects.get(key).is_some_and(|listed| listed.hash == held.hash)
             })
     }
 
     /// What to tell the controller.
     pub fn sync(&self, instance: Instance, epoch: u64) -> Sync {
-        let listed = |held: &Held| Listed {
-            revision: held.revision,
-            hash: held.hash.clone(),
-        };
+        let listed = |held: &Held| Listed { revision: held.revision, hash: held.hash.clone() };
         Sync {
             instance,
             epoch,
             index_revision: self.index.revision,
             highest: self.highest(),
             complete: self.is_complete(),
-            objects: self
-                .objects
-                .iter()
-                .map(|(key, held)| (key.clone(), listed(held)))
-                .collect(),
+            objects: self.objects.iter().map(|(key, held)| (key.clone(), listed(held))).collect(),
         }
     }
 
@@ -213,11 +187,7 @@ mod tests {
             "metadata": {"namespace": "default", "name": "m", "uid": "u"}, "spec": value,
         }))
         .unwrap();
-        Insert {
-            revision: Revision(revision),
-            hash: content.hash(),
-            content,
-        }
+        Insert { revision: Revision(revision), hash: content.hash(), content }
     }
 
     fn index(revision: u64, listed: Option<(u64, u32)>) -> Index {
@@ -225,19 +195,13 @@ mod tests {
             let Insert { revision, hash, .. } = insert(revision, value);
             (key(), Listed { revision, hash })
         };
-        Index {
-            revision: Revision(revision),
-            objects: listed.map(entry).into_iter().collect(),
-        }
+        Index { revision: Revision(revision), objects: listed.map(entry).into_iter().collect() }
     }
 
     #[test]
     fn an_older_insert_never_overwrites_a_newer_one() {
         let mut replica = Replica::default();
-        assert_eq!(
-            replica.insert(&key(), insert(5, 1)),
-            Some(Change::Set(key()))
-        );
+        assert_eq!(replica.insert(&key(), insert(5, 1)), Some(Change::Set(key())));
         assert_eq!(replica.insert(&key(), insert(4, 2)), None);
         assert_eq!(replica.insert(&key(), insert(5, 1)), None, "doubled");
         assert_eq!(replica.objects()[&key()].content.spec, 1);
@@ -247,10 +211,7 @@ mod tests {
     fn equal_content_is_no_change_whatever_its_revision() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
-        assert_eq!(
-            replica.insert(&key(), insert(9, 1)),
-            Some(Change::Renewed(key()))
-        );
+        assert_eq!(replica.insert(&key(), insert(9, 1)), Some(Change::Renewed(key())));
         assert_eq!(replica.insert(&key(), insert(7, 2)), None);
     }
 
@@ -258,26 +219,14 @@ mod tests {
     fn a_late_insert_does_not_bring_back_what_was_deleted() {
         let mut replica = Replica::default();
         assert_eq!(
-            replica.delete(
-                &key(),
-                &Delete {
-                    revision: Revision(6)
-                }
-            ),
+            replica.delete(&key(), &Delete { revision: Revision(6) }),
             Some(Change::Removed(key()))
         );
         assert_eq!(replica.insert(&key(), insert(5, 1)), None);
         assert_eq!(replica.index_received(index(7, None)), [Change::Index]);
-        assert_eq!(
-            replica.tombstone(&key()),
-            None,
-            "the index now says as much"
-        );
+        assert_eq!(replica.tombstone(&key()), None, "the index now says as much");
         assert_eq!(replica.insert(&key(), insert(6, 1)), None);
-        assert_eq!(
-            replica.insert(&key(), insert(8, 1)),
-            Some(Change::Set(key()))
-        );
+        assert_eq!(replica.insert(&key(), insert(8, 1)), Some(Change::Set(key())));
     }
 
     #[test]
@@ -286,16 +235,9 @@ mod tests {
         let _ = replica.insert(&key(), insert(5, 1));
         assert_eq!(replica.index_received(index(4, None)), [Change::Index]);
         assert!(!replica.is_complete(), "the object is newer than the index");
-        assert_eq!(
-            replica.index_received(index(6, None)),
-            [Change::Removed(key()), Change::Index]
-        );
+        assert_eq!(replica.index_received(index(6, None)), [Change::Removed(key()), Change::Index]);
         assert!(replica.is_complete());
-        assert_eq!(
-            replica.index_received(index(5, Some((5, 1)))),
-            [],
-            "an older index is ignored"
-        );
+        assert_eq!(replica.index_received(index(5, Some((5, 1)))), [], "an older index is ignored");
     }
 
     #[test]
@@ -303,24 +245,9 @@ mod tests {
         let mut replica = Replica::default();
         let _ = replica.index_received(index(9, Some((8, 2))));
         assert!(!replica.is_complete());
-        assert_eq!(
-            replica.insert(&key(), insert(7, 1)),
-            None,
-            "other content, older"
-        );
-        assert_eq!(
-            replica.delete(
-                &key(),
-                &Delete {
-                    revision: Revision(7)
-                }
-            ),
-            None
-        );
-        assert_eq!(
-            replica.insert(&key(), insert(8, 2)),
-            Some(Change::Set(key()))
-        );
+        assert_eq!(replica.insert(&key(), insert(7, 1)), None, "other content, older");
+        assert_eq!(replica.delete(&key(), &Delete { revision: Revision(7) }), None);
+        assert_eq!(replica.insert(&key(), insert(8, 2)), Some(Change::Set(key())));
         assert!(replica.is_complete());
     }
 }

@@ -22,12 +22,8 @@ pub struct UnknownResource(String);
 
 impl Resource {
     /// Every resource, in the order of their declaration.
-    pub const ALL: [Resource; 4] = [
-        Self::JointInferenceServices,
-        Self::Models,
-        Self::Datasets,
-        Self::InferenceModels,
-    ];
+    pub const ALL: [Resource; 4] =
+        [Self::JointInferenceServices, Self::Models, Self::Datasets, Self::InferenceModels];
 
     /// The plural, as in the API's paths.
     pub fn plural(self) -> &'static str {

@@ -20,11 +20,13 @@ pub enum Say {
 /// The desired state of one node.
 ///
 /// It needs no stored state: a controller that starts anew builds it from the API with newer
-/// revisions, and equal content changes nothing on the node.
+/// revisions, and equal content changes nothing on the node. The clock is the node's own, so that
+/// a node that reports impossible revisions harms nobody else.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     objects: BTreeMap<ObjectKey, Desired>,
     index: Revision,
+    clock: RevisionClock,
 }
 
 #[derive(Debug, Clone)]
@@ -37,50 +39,25 @@ struct Desired {
 impl Source {
     /// Makes `desired` all that the node should have, and says what changed, the index last.
     /// Says nothing when nothing changed and the node was told before.
-    pub fn set(
-        &mut self,
-        desired: BTreeMap<ObjectKey, Content>,
-        clock: &mut RevisionClock,
-        wall_ms: u64,
-    ) -> Vec<Say> {
+    pub fn set(&mut self, desired: BTreeMap<ObjectKey, Content>, wall_ms: u64) -> Vec<Say> {
         let mut says = Vec::new();
-        let gone: Vec<_> = self
-            .objects
-            .keys()
-            .filter(|key| !desired.contains_key(key))
-            .cloned()
-            .collect();
+        let gone: Vec<_> =
+            self.objects.keys().filter(|key| !desired.contains_key(key)).cloned().collect();
         for key in gone {
             self.objects.remove(&key);
-            says.push(Say::Delete(
-                key,
-                Delete {
-                    revision: clock.next(wall_ms),
-                },
-            ));
+            says.push(Say::Delete(key, Delete { revision: self.clock.next(wall_ms) }));
         }
         for (key, content) in desired {
             let hash = content.hash();
-            if self
-                .objects
-                .get(&key)
-                .is_some_and(|known| known.hash == hash)
-            {
+            if self.objects.get(&key).is_some_and(|known| known.hash == hash) {
                 continue;
             }
-            let revision = clock.next(wall_ms);
-            self.objects.insert(
-                key.clone(),
-                Desired {
-                    revision,
-                    hash,
-                    content,
-                },
-            );
+            let revision = self.clock.next(wall_ms);
+            self.objects.insert(key.clone(), Desired { revision, hash, content });
             says.push(self.insert(&key));
         }
         if !says.is_empty() || self.index == Revision::default() {
-            says.push(self.new_index(clock, wall_ms));
+            says.push(self.new_index(wall_ms));
         }
         says
     }
@@ -92,28 +69,17 @@ impl Source {
     }
 
     /// What to say to a node that has told what it has. Empty when it has all and nothing else.
-    pub fn answer(&mut self, sync: &Sync, clock: &mut RevisionClock, wall_ms: u64) -> Vec<Say> {
-        clock.observe(sync.highest);
+    pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<Say> {
+        self.clock.observe(sync.highest);
         let mut says = Vec::new();
-        for key in sync
-            .objects
-            .keys()
-            .filter(|key| !self.objects.contains_key(key))
-        {
-            says.push(Say::Delete(
-                key.clone(),
-                Delete {
-                    revision: clock.next(wall_ms),
-                },
-            ));
+        for key in sync.objects.keys().filter(|key| !self.objects.contains_key(key)) {
+            says.push(Say::Delete(key.clone(), Delete { revision: self.clock.next(wall_ms) }));
         }
         let missing: Vec<_> = self
             .objects
             .iter()
             .filter(|(key, desired)| {
-                sync.objects
-                    .get(key)
-                    .is_none_or(|has| has.hash != desired.hash)
+                sync.objects.get(key).is_none_or(|has| has.hash != desired.hash)
             })
             .map(|(key, _)| key.clone())
             .collect();
@@ -121,12 +87,12 @@ impl Source {
             let desired = self.objects.get_mut(&key).expect("the key was just listed");
             // The node refuses what is not above all it has seen of this object, tombstones included.
             if desired.revision <= sync.highest {
-                desired.revision = clock.next(wall_ms);
+                desired.revision = self.clock.next(wall_ms);
             }
             says.push(self.insert(&key));
         }
         if !says.is_empty() || self.index < sync.highest || !sync.complete {
-            says.push(self.new_index(clock, wall_ms));
+            says.push(self.new_index(wall_ms));
         } else if self.index != sync.index_revision {
             says.push(Say::Index(self.listing()));
         }
@@ -144,36 +110,22 @@ impl Source {
     }
 
     fn insert(&self, key: &ObjectKey) -> Say {
-        let Desired {
-            revision,
-            hash,
-            content,
-        } = &self.objects[key];
-        let insert = Insert {
-            revision: *revision,
-            hash: hash.clone(),
-            content: content.clone(),
-        };
+        let Desired { revision, hash, content } = &self.objects[key];
+        let insert = Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
         Say::Insert(key.clone(), insert)
     }
 
-    fn new_index(&mut self, clock: &mut RevisionClock, wall_ms: u64) -> Say {
-        self.index = clock.next(wall_ms);
+    fn new_index(&mut self, wall_ms: u64) -> Say {
+        self.index = self.clock.next(wall_ms);
         Say::Index(self.listing())
     }
 
     fn listing(&self) -> Index {
-        let listed = |desired: &Desired| Listed {
-            revision: desired.revision,
-            hash: desired.hash.clone(),
-        };
+        let listed =
+            |desired: &Desired| Listed { revision: desired.revision, hash: desired.hash.clone() };
         Index {
             revision: self.index,
-            objects: self
-                .objects
-                .iter()
-                .map(|(key, d)| (key.clone(), listed(d)))
-                .collect(),
+            objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
         }
     }
 }
@@ -197,28 +149,19 @@ mod tests {
 
     #[test]
     fn what_did_not_change_is_not_said_again() {
-        let (mut source, mut clock) = (Source::default(), RevisionClock::default());
+        let mut source = Source::default();
         let desired: BTreeMap<_, _> = [content("a", 1), content("b", 1)].into();
-        assert_eq!(
-            source.set(desired.clone(), &mut clock, 5).len(),
-            3,
-            "two inserts and the index"
-        );
-        assert_eq!(source.set(desired, &mut clock, 6), []);
-        let says = source.set([content("a", 2)].into(), &mut clock, 7);
-        assert!(
-            matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
-            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1)
-        );
+        assert_eq!(source.set(desired.clone(), 5).len(), 3, "two inserts and the index");
+        assert_eq!(source.set(desired, 6), []);
+        let says = source.set([content("a", 2)].into(), 7);
+        assert!(matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
+            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1));
     }
 
     #[test]
     fn a_node_that_should_have_nothing_is_told_so_once() {
-        let (mut source, mut clock) = (Source::default(), RevisionClock::default());
-        assert!(matches!(
-            &source.set(BTreeMap::new(), &mut clock, 5)[..],
-            [Say::Index(_)]
-        ));
-        assert_eq!(source.set(BTreeMap::new(), &mut clock, 5), []);
+        let mut source = Source::default();
+        assert!(matches!(&source.set(BTreeMap::new(), 5)[..], [Say::Index(_)]));
+        assert_eq!(source.set(BTreeMap::new(), 5), []);
     }
 }

@@ -114,10 +114,7 @@ impl Topic {
     /// [`TopicError`] for a topic of another prefix or form, or with a name that cannot be.
     pub fn parse(prefix: &Prefix, topic: &str) -> Result<Self, TopicError> {
         let unknown = || TopicError::Unknown(topic.to_owned());
-        let named = |source| TopicError::Name {
-            topic: topic.to_owned(),
-            source,
-        };
+        let named = |source| TopicError::Name { topic: topic.to_owned(), source };
         let rest = topic
             .strip_prefix(prefix.0.as_str())
             .and_then(|rest| rest.strip_prefix('/'))
@@ -174,10 +171,8 @@ mod tests {
 
     #[test]
     fn the_topics_are_those_of_the_documents() {
-        let text: Vec<_> = every_topic()
-            .iter()
-            .map(|topic| topic.under(&Prefix::default()))
-            .collect();
+        let text: Vec<_> =
+            every_topic().iter().map(|topic| topic.under(&Prefix::default())).collect();
         assert_eq!(
             text,
             [
@@ -209,10 +204,7 @@ mod tests {
             "neptune/workers/upstream/node",
             "neptune//upstream/node",
         ] {
-            assert!(
-                Topic::parse(&Prefix::default(), topic).is_err(),
-                "{topic:?} was taken"
-            );
+            assert!(Topic::parse(&Prefix::default(), topic).is_err(), "{topic:?} was taken");
         }
     }
 

@@ -88,10 +88,7 @@ pub struct TaskInfo {
 impl TaskInfo {
     /// The totals.
     pub fn counters(&self) -> Counters {
-        Counters {
-            inference: self.inference_number,
-            hard: self.hard_example_number,
-        }
+        Counters { inference: self.inference_number, hard: self.hard_example_number }
     }
 }
 

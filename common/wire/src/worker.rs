@@ -64,10 +64,7 @@ impl WorkerTaskInfo {
                 "taskInfo.hardExampleNumber is above taskInfo.inferenceNumber",
             ));
         }
-        Ok(Counters {
-            inference: self.inference_number,
-            hard: self.hard_example_number,
-        })
+        Ok(Counters { inference: self.inference_number, hard: self.hard_example_number })
     }
 }
 
@@ -87,13 +84,7 @@ mod tests {
         )
         .unwrap();
         let task = info.task_info.unwrap();
-        assert_eq!(
-            task.counters().unwrap(),
-            Counters {
-                inference: 1000,
-                hard: 100
-            }
-        );
+        assert_eq!(task.counters().unwrap(), Counters { inference: 1000, hard: 100 });
         assert_eq!(task.start_time, "2020-11-03T08:39:22.517Z");
     }
 
@@ -107,10 +98,7 @@ mod tests {
             r#"{"taskInfo":{"hardExampleNumber":0}}"#,
             r#"{"taskInfo":"#,
         ] {
-            assert!(
-                crate::decode::<WorkerInfo>(bad.as_bytes()).is_err(),
-                "{bad} was taken"
-            );
+            assert!(crate::decode::<WorkerInfo>(bad.as_bytes()).is_err(), "{bad} was taken");
         }
         let more_hard = WorkerTaskInfo {
             inference_number: 1,
