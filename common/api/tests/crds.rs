@@ -1,0 +1,178 @@
+//! The committed CRDs are the generated ones, and an API server would take them as they are.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{collections::BTreeMap, path::Path};
+
+use neptune_api::crdgen;
+use serde_json::{Value, json};
+
+const REPAIR: &str = "run: cargo run -p neptune-cloud -- crds --output crds";
+
+fn crds() -> Vec<Value> {
+    crdgen::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect()
+}
+
+fn crd(plural: &str) -> Value {
+    crds().into_iter().find(|crd| crd["spec"]["names"]["plural"] == plural).unwrap()
+}
+
+#[test]
+fn the_committed_files_are_the_generated_ones() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds");
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, std::fs::read_to_string(entry.path()).unwrap())
+    };
+    let committed: BTreeMap<_, _> = std::fs::read_dir(directory).unwrap().map(read).collect();
+    let generated: BTreeMap<_, _> = crdgen::files().into_iter().collect();
+    for (name, text) in &generated {
+        let old = committed.get(name).unwrap_or_else(|| panic!("crds/{name} is missing; {REPAIR}"));
+        assert!(old == text, "crds/{name} differs from the types; {REPAIR}");
+    }
+    for name in committed.keys() {
+        assert!(generated.contains_key(name), "crds/{name} belongs to no type; delete it");
+    }
+}
+
+#[test]
+fn the_names_are_those_of_the_documents() {
+    let names: Vec<_> = crds()
+        .iter()
+        .map(|crd| {
+            let spec = &crd["spec"];
+            json!([
+                crd["metadata"]["name"],
+                spec["names"]["kind"],
+                spec["scope"],
+                spec["versions"][0]["name"],
+                spec["names"]["shortNames"]
+            ])
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            json!(["datasets.edgeai.io", "Dataset", "Namespaced", "v1alpha1", null]),
+            json!(["inferencemodels.sedna.io", "InferenceModel", "Namespaced", "v1alpha1", null]),
+            json!([
+                "jointinferenceservices.neptune.io",
+                "JointInferenceService",
+                "Namespaced",
+                "v1alpha1",
+                ["jointinferenceservice", "jis"]
+            ]),
+            json!(["models.edgeai.io", "Model", "Namespaced", "v1alpha1", null]),
+        ]
+    );
+    for crd in crds() {
+        assert_eq!(crd["spec"]["versions"][0]["subresources"]["status"], json!({}), "{crd}");
+    }
+}
+
+#[test]
+fn the_printer_columns_of_the_documents_stand_in_their_order() {
+    let columns = |plural: &str| -> Vec<Value> {
+        let crd = crd(plural);
+        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap();
+        columns.iter().map(|c| json!([c["name"], c["type"], c["jsonPath"]])).collect()
+    };
+    assert_eq!(
+        columns("jointinferenceservices"),
+        [
+            json!(["status", "string", ".status.conditions[-1].type"]),
+            json!(["active", "integer", ".status.active"]),
+            json!(["failed", "integer", ".status.failed"]),
+            json!(["Inference", "string", r#".status.metrics[?(@.key=="inferenceNumber")].value"#]),
+            json!([
+                "HardExamples",
+                "string",
+                r#".status.metrics[?(@.key=="hardExampleNumber")].value"#
+            ]),
+            json!([
+                "UploadRatio",
+                "string",
+                r#".status.metrics[?(@.key=="uploadCloudRatio")].value"#
+            ]),
+            json!(["Reason", "string", ".status.conditions[-1].reason"]),
+            json!(["Age", "date", ".metadata.creationTimestamp"]),
+        ]
+    );
+    assert_eq!(
+        columns("datasets"),
+        [
+            json!(["NumberOfSamples", "integer", ".status.numberOfSamples"]),
+            json!(["Node", "string", ".spec.nodeName"]),
+            json!(["spec", "string", ".spec"]),
+        ]
+    );
+    assert_eq!(
+        columns("models"),
+        [
+            json!(["updateAGE", "date", ".status.updateTime"]),
+            json!(["metrics", "string", ".status.metrics"]),
+        ]
+    );
+}
+
+#[test]
+fn the_required_fields_are_those_of_the_document() {
+    let crd = crd("jointinferenceservices");
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let required = |pointer: &str| {
+        let mut names: Vec<_> = spec
+            .pointer(pointer)
+            .and_then(Value::as_array)
+            .unwrap()
+            .iter()
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(required("/required"), "cloudWorker edgeWorker");
+    let edge = "/properties/edgeWorker";
+    let cloud = "/properties/cloudWorker";
+    let worker_spec = "frameworkType frameworkVersion scriptBootFile scriptDir";
+    assert_eq!(
+        required(&format!("{edge}/required")),
+        "hardExampleAlgorithm model name nodeName workerSpec"
+    );
+    assert_eq!(required(&format!("{cloud}/required")), "model name nodeName workerSpec");
+    for half in [edge, cloud] {
+        assert_eq!(required(&format!("{half}/properties/model/required")), "name");
+        assert_eq!(required(&format!("{half}/properties/workerSpec/required")), worker_spec);
+    }
+}
+
+/// What an API server refuses in a structural schema, or warns of.
+#[test]
+fn the_schemas_are_structural_and_explain_every_field() {
+    fn walk(path: &str, schema: &Value) {
+        let type_ = schema["type"].as_str().unwrap_or_else(|| panic!("{path} has no type"));
+        for keyword in ["anyOf", "oneOf", "allOf", "$ref", "const", "default"] {
+            assert!(schema.get(keyword).is_none(), "{path} has {keyword}");
+        }
+        if let Some(format) = schema.get("format") {
+            let known = ["int32", "int64", "date-time"];
+            assert!(known.contains(&format.as_str().unwrap()), "{path}: format {format}");
+        }
+        match type_ {
+            "array" => walk(&format!("{path}[]"), &schema["items"]),
+            "object" => {
+                for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                    let described = property["description"].as_str().is_some_and(|d| !d.is_empty());
+                    assert!(described, "{path}.{name} is not explained");
+                    walk(&format!("{path}.{name}"), property);
+                }
+            }
+            _ => {}
+        }
+    }
+    for crd in crds() {
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        for part in ["spec", "status"] {
+            walk(part, &schema["properties"][part]);
+        }
+    }
+}

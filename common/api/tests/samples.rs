@@ -1,0 +1,124 @@
+//! Every sample of the documents fits the types and the generated schemas, with no field left over.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use kube::{CustomResourceExt, Resource};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// Strict field validation of an API server, for the keywords that the schemas use.
+fn check(path: &str, schema: &Value, value: &Value, findings: &mut Vec<String>) {
+    let fits = match schema["type"].as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "boolean" => value.is_boolean(),
+        other => panic!("{path}: the schemas use type {other}, teach it to this check"),
+    };
+    if !fits {
+        findings.push(format!("{path}: {value} is no {}", schema["type"]));
+        return;
+    }
+    if let (Some(minimum), Some(number)) = (schema["minimum"].as_f64(), value.as_f64())
+        && number < minimum
+    {
+        findings.push(format!("{path}: {number} is below {minimum}"));
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        findings.push(format!("{path}: {value} is not one of {allowed:?}"));
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        check(&format!("{path}[{index}]"), &schema["items"], item, findings);
+    }
+    let Some(fields) = value.as_object() else { return };
+    for required in schema["required"].as_array().into_iter().flatten() {
+        if !fields.contains_key(required.as_str().unwrap()) {
+            findings.push(format!("{path}: {required} is missing"));
+        }
+    }
+    for (name, field) in fields {
+        let path = format!("{path}.{name}");
+        let property = schema["properties"].get(name).or(schema.get("additionalProperties"));
+        match property {
+            Some(property) => check(&path, property, field, findings),
+            None => findings.push(format!("{path} is unknown")),
+        }
+    }
+}
+
+fn findings<K: CustomResourceExt>(object: &Value) -> Vec<String> {
+    let crd = serde_json::to_value(K::crd()).unwrap();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let mut findings = Vec::new();
+    for (name, value) in object.as_object().unwrap() {
+        match name.as_str() {
+            "apiVersion" | "kind" | "metadata" => {}
+            part => check(part, &schema["properties"][part], value, &mut findings),
+        }
+    }
+    findings
+}
+
+fn fits<K>(yaml: &str)
+where
+    K: CustomResourceExt + Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    let object: Value = serde_saphyr::from_str(yaml).unwrap();
+    assert_eq!(object["apiVersion"], K::api_version(&()).as_ref());
+    assert_eq!(object["kind"], K::kind(&()).as_ref());
+    assert_eq!(findings::<K>(&object), Vec::<String>::new());
+    let typed: K = serde_json::from_value(object.clone()).unwrap();
+    let mut back = serde_json::to_value(typed).unwrap();
+    // An absent status is written as null, which is the same to an API server.
+    back.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    assert_eq!(back, object, "a field was lost on the way through the type");
+}
+
+#[test]
+fn the_joint_inference_service_of_004_fits() {
+    fits::<JointInferenceService>(include_str!("samples/004_jointinferenceservice.yaml"));
+}
+
+#[test]
+fn the_dataset_of_003_fits() {
+    fits::<Dataset>(include_str!("samples/003_dataset.yaml"));
+}
+
+#[test]
+fn the_model_of_003_fits_with_its_format() {
+    fits::<Model>(include_str!("samples/003_model.yaml"));
+}
+
+#[test]
+fn the_inference_model_of_000_fits() {
+    fits::<InferenceModel>(include_str!("samples/000_inferencemodel.yaml"));
+}
+
+#[test]
+fn the_additions_fit() {
+    let sample = include_str!("samples/004_jointinferenceservice.yaml");
+    let mut object: Value = serde_saphyr::from_str(sample).unwrap();
+    let edge = &mut object["spec"]["edgeWorker"];
+    edge["hardExampleAlgorithm"]["parameters"] =
+        serde_json::json!([{"key": "threshold_img", "value": "0.9"}]);
+    edge["workerSpec"]["image"] = "digits:1".into();
+    edge["workerSpec"]["env"] = serde_json::json!([{"name": "LOG", "value": "debug"}]);
+    edge["workerSpec"]["resources"] =
+        serde_json::json!({"limits": {"cpu": "500m", "memory": "256Mi"}});
+    fits::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
+}
+
+#[test]
+fn a_typing_error_is_found_by_the_schema() {
+    let sample = include_str!("samples/004_jointinferenceservice.yaml");
+    let mut object: Value = serde_saphyr::from_str(sample).unwrap();
+    object["spec"]["edgeWorker"]["nodename"] = "edge0".into();
+    object["spec"]["cloudWorker"].as_object_mut().unwrap().remove("model");
+    assert_eq!(
+        findings::<JointInferenceService>(&object),
+        ["spec.cloudWorker: \"model\" is missing", "spec.edgeWorker.nodename is unknown"]
+    );
+}
