@@ -21,7 +21,7 @@ pub fn files() -> Vec<(String, String)> {
 
 /// All CRDs as one YAML stream, as `kubectl apply -f -` takes it.
 pub fn stream() -> String {
-    crds().iter().map(|crd| format!("---\n{}", yaml(crd))).collect()
+    crds().iter().flat_map(|crd| ["---\n".to_owned(), yaml(crd)]).collect()
 }
 
 fn yaml(crd: &CustomResourceDefinition) -> String {
