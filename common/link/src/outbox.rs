@@ -1,0 +1,241 @@
+//! Decides what is sent next and what is still owed to the broker: messages wait, are in flight on the present
+//! connection, and are settled by the broker's acknowledgement. Sending is left to the connection.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::Message;
+
+/// The most messages in flight on a connection. Brokers answer within a round trip, so this allows 1,000 messages a
+/// second at 100 ms.
+pub const WINDOW: usize = 100;
+
+/// Our own number of a message: grows with each publish and survives connections, as packet ids do not.
+pub type Seq = u64;
+
+/// The messages that the broker has not acknowledged yet.
+///
+/// At most one message a topic waits, and at most [`WINDOW`] are in flight.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    newest: Seq,
+    waiting: BTreeMap<Seq, Waiting>,
+    /// Where the waiting message of a topic is.
+    waiting_on: HashMap<String, Seq>,
+    /// In the order they were handed to the connection, which numbers them in the same order. Acknowledged messages
+    /// stay until all before them are acknowledged: so the window slides, and a packet id is never used again before it is free.
+    in_flight: VecDeque<InFlight>,
+    /// The oldest publish call that each message here answers for.
+    owed: BTreeSet<Seq>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    message: Message,
+    /// The first of the calls whose messages this one replaced, or its own.
+    since: Seq,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    seq: Seq,
+    since: Seq,
+    message: Message,
+    packet_id: Option<u16>,
+    acknowledged: bool,
+}
+
+impl Outbox {
+    /// Adds a message at the end. One that waits on the same topic is dropped.
+    pub fn push(&mut self, message: Message) {
+        self.newest += 1;
+        let seq = self.newest;
+        let replaced = self
+            .waiting_on
+            .insert(message.topic.clone(), seq)
+            .and_then(|old| self.waiting.remove(&old));
+        let since = replaced.map_or(seq, |old| old.since);
+        self.owed.insert(since);
+        self.waiting.insert(seq, Waiting { message, since });
+    }
+
+    /// The next message to hand to the connection, if the window has room. From now on it is in flight.
+    pub fn hand_over(&mut self) -> Option<Message> {
+        if self.in_flight.len() >= WINDOW {
+            return None;
+        }
+        let (seq, Waiting { message, since }) = self.waiting.pop_first()?;
+        self.waiting_on.remove(&message.topic);
+        let handed = message.clone();
+        self.in_flight.push_back(InFlight {
+            seq,
+            since,
+            message,
+            packet_id: None,
+            acknowledged: false,
+        });
+        Some(handed)
+    }
+
+    /// The connection gave this packet id to the oldest handed message that had none.
+    pub fn numbered(&mut self, packet_id: u16) {
+        let first = self.in_flight.partition_point(|sent| sent.packet_id.is_some());
+        if let Some(sent) = self.in_flight.get_mut(first) {
+            sent.packet_id = Some(packet_id);
+        }
+    }
+
+    /// The broker acknowledged this packet.
+    pub fn acknowledged(&mut self, packet_id: u16) {
+        let sent = self
+            .in_flight
+            .iter_mut()
+            .find(|sent| sent.packet_id == Some(packet_id) && !sent.acknowledged);
+        if let Some(sent) = sent {
+            sent.acknowledged = true;
+            self.owed.remove(&sent.since);
+        }
+        while self.in_flight.front().is_some_and(|sent| sent.acknowledged) {
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// The connection is gone: what was in flight waits again at its old place, unless a newer message on its topic
+    /// has come since.
+    pub fn connection_lost(&mut self) {
+        // Newest first, so that of two messages on one topic the newer is seen first.
+        for lost in
+            std::mem::take(&mut self.in_flight).into_iter().rev().filter(|sent| !sent.acknowledged)
+        {
+            if let Some(newer) = self.waiting_on.get(&lost.message.topic) {
+                let newer =
+                    self.waiting.get_mut(newer).expect("waiting_on names only waiting messages");
+                self.owed.remove(&newer.since);
+                newer.since = lost.since;
+            } else {
+                self.waiting_on.insert(lost.message.topic.clone(), lost.seq);
+                self.waiting.insert(lost.seq, Waiting { message: lost.message, since: lost.since });
+            }
+        }
+    }
+
+    /// The number of the latest message.
+    pub fn newest(&self) -> Seq {
+        self.newest
+    }
+
+    /// Whether each message up to this number is acknowledged, by itself or by a newer one on its topic.
+    pub fn is_settled_up_to(&self, seq: Seq) -> bool {
+        self.owed.first().is_none_or(|oldest| *oldest > seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn message(topic: &str, payload: &'static str) -> Message {
+        Message { topic: topic.into(), payload: payload.into(), retain: false }
+    }
+
+    fn outbox(messages: &[(&str, &'static str)]) -> Outbox {
+        let mut outbox = Outbox::default();
+        for (topic, payload) in messages {
+            outbox.push(message(topic, payload));
+        }
+        outbox
+    }
+
+    fn hand_over_all(outbox: &mut Outbox) -> Vec<String> {
+        std::iter::from_fn(|| outbox.hand_over())
+            .map(|m| format!("{}={}", m.topic, String::from_utf8(m.payload.to_vec()).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_newer_message_replaces_a_waiting_one_and_stands_at_the_end() {
+        let mut outbox = outbox(&[("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")]);
+        assert_eq!(hand_over_all(&mut outbox), ["b=1", "a=2", "c=1"]);
+    }
+
+    #[test]
+    fn a_message_in_flight_is_not_replaced() {
+        let mut outbox = outbox(&[("a", "1")]);
+        assert_eq!(hand_over_all(&mut outbox), ["a=1"]);
+        outbox.push(message("a", "2"));
+        assert_eq!(hand_over_all(&mut outbox), ["a=2"]);
+    }
+
+    #[test]
+    fn what_was_in_flight_is_sent_again_in_order_before_the_rest() {
+        let mut outbox = outbox(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        hand_over_all(&mut outbox);
+        for packet_id in 1..=2 {
+            outbox.numbered(packet_id);
+        }
+        outbox.push(message("d", "1"));
+        outbox.acknowledged(2);
+        outbox.connection_lost();
+        assert_eq!(hand_over_all(&mut outbox), ["a=1", "c=1", "d=1"]);
+    }
+
+    #[test]
+    fn a_newer_message_supersedes_an_unacknowledged_one_on_replay() {
+        let mut outbox = outbox(&[("a", "1"), ("b", "1")]);
+        hand_over_all(&mut outbox);
+        outbox.push(message("a", "2"));
+        assert_eq!(hand_over_all(&mut outbox), ["a=2"]);
+        outbox.push(message("b", "2"));
+        outbox.connection_lost();
+        assert_eq!(hand_over_all(&mut outbox), ["a=2", "b=2"]);
+    }
+
+    #[test]
+    fn the_window_slides_over_the_oldest_unacknowledged_message() {
+        let mut outbox = Outbox::default();
+        for n in 0..=WINDOW {
+            outbox.push(message(&format!("topic/{n}"), ""));
+        }
+        assert_eq!(hand_over_all(&mut outbox).len(), WINDOW);
+        (1..=100).for_each(|packet_id| outbox.numbered(packet_id));
+        outbox.acknowledged(2);
+        assert_eq!(hand_over_all(&mut outbox).len(), 0, "packet 1 still holds the window");
+        outbox.acknowledged(1);
+        assert_eq!(hand_over_all(&mut outbox).len(), 1);
+    }
+
+    #[test]
+    fn a_packet_id_that_is_used_again_settles_the_message_that_has_it_now() {
+        let mut outbox = outbox(&[("a", "1")]);
+        hand_over_all(&mut outbox);
+        outbox.numbered(1);
+        outbox.acknowledged(1);
+        outbox.push(message("b", "1"));
+        hand_over_all(&mut outbox);
+        outbox.acknowledged(1);
+        assert!(!outbox.is_settled_up_to(2), "b has no packet id yet");
+        outbox.numbered(1);
+        outbox.acknowledged(1);
+        assert!(outbox.is_settled_up_to(2));
+    }
+
+    #[test]
+    fn a_replaced_message_is_settled_by_its_replacement() {
+        let mut outbox = outbox(&[("a", "1"), ("b", "1")]);
+        let before = outbox.newest();
+        outbox.push(message("a", "2"));
+        assert_eq!(hand_over_all(&mut outbox), ["b=1", "a=2"]);
+        outbox.numbered(1);
+        outbox.acknowledged(1);
+        assert!(!outbox.is_settled_up_to(before));
+        outbox.connection_lost();
+        outbox.push(message("a", "3"));
+        hand_over_all(&mut outbox);
+        outbox.numbered(1);
+        assert!(!outbox.is_settled_up_to(before));
+        outbox.acknowledged(1);
+        assert!(outbox.is_settled_up_to(before));
+        assert!(outbox.is_settled_up_to(outbox.newest()));
+        assert!(outbox.owed.is_empty() && outbox.waiting_on.is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+//! Messages arrive in spite of brokers and networks that fail.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use neptune_link::{Event, Link, LinkError};
+
+use crate::mosquitto::{Mosquitto, free_port};
+use crate::proxy::Proxy;
+use crate::{await_topics, flush, link, message, next, next_down, next_message, options, retained};
+
+#[tokio::test]
+async fn a_message_published_while_the_broker_is_down_arrives_once_it_is_up() {
+    let port = free_port();
+    let (sender, mut events) = Link::start(options(port, "sender", &[])).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(
+        reason.contains(&format!("mqtt://127.0.0.1:{port}")) && reason.contains("refused"),
+        "{reason}"
+    );
+    sender.publish(retained("early", "bird")).unwrap();
+    assert!(!sender.is_up());
+
+    let _broker = Mosquitto::on_port(port, "allow_anonymous true").await.unwrap();
+    assert_eq!(next(&mut events).await, Event::Up);
+    flush(&sender).await;
+    let (_reader, mut read) = link(port, "reader", &["early"]).await;
+    assert_eq!(next_message(&mut read).await, retained("early", "bird"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forty_thousand_messages_through_a_cut_every_200_ms_are_all_delivered_at_least_once() {
+    let broker = Mosquitto::start().await;
+    let proxy = Proxy::to(broker.port).await;
+    let (_reader, mut read) = link(broker.port, "reader", &["bulk/#"]).await;
+    let (sender, events) = link(proxy.port, "sender", &[]).await;
+    drop(events);
+
+    let topics: BTreeSet<String> = (0..40_000).map(|n| format!("bulk/{n}")).collect();
+    for topic in &topics {
+        sender.publish(message(topic, "twenty bytes of text")).unwrap();
+    }
+    let mut cuts = 0;
+    let cutting = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            tick.tick().await;
+            proxy.cut();
+            cuts += 1;
+        }
+    };
+    tokio::select! {
+        () = async { tokio::join!(await_topics(&mut read, topics), flush(&sender)); } => {}
+        () = cutting => {}
+    }
+    assert!(cuts > 3, "only {cuts} cuts while it lasted");
+}
+
+#[tokio::test]
+async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
+    let mut broker = Mosquitto::start().await;
+    let (sender, mut events) = link(broker.port, "sender", &["from/reader"]).await;
+    let (reader, mut read) = link(broker.port, "reader", &["kill/#"]).await;
+    for round in 0..3 {
+        broker.kill().await;
+        assert!(matches!(next(&mut events).await, Event::Down { .. }));
+        assert!(matches!(next(&mut read).await, Event::Down { .. }));
+        let topics: BTreeSet<String> = (0..500).map(|n| format!("kill/{round}/{n}")).collect();
+        for topic in &topics {
+            sender.publish(retained(topic, "x")).unwrap();
+        }
+        broker.restart().await;
+        await_topics(&mut read, topics).await;
+        flush(&sender).await;
+        reader.publish(retained("from/reader", "still there")).unwrap();
+        assert_eq!(next(&mut events).await, Event::Up);
+        assert_eq!(next_message(&mut events).await.topic, "from/reader");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_message_replaces_a_waiting_one() {
+    let broker = Mosquitto::start().await;
+    let proxy = Proxy::to(broker.port).await;
+    proxy.close();
+    let (_reader, mut read) = link(broker.port, "reader", &["#"]).await;
+    let (sender, _events) = Link::start(options(proxy.port, "sender", &[])).unwrap();
+    for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("a", "3")] {
+        sender.publish(message(topic, payload)).unwrap();
+    }
+    proxy.open();
+    for (topic, payload) in [("b", "1"), ("c", "1"), ("a", "3")] {
+        assert_eq!(next_message(&mut read).await, message(topic, payload));
+    }
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_refused_and_the_link_lives() {
+    let broker = Mosquitto::start().await;
+    let mut limited = options(broker.port, "limited", &["t"]);
+    limited.max_packet_size = 20_000;
+    let (link, mut events) = Link::start(limited).unwrap();
+    assert_eq!(next(&mut events).await, Event::Up);
+
+    // One byte of type, three of length, the topic behind two bytes and the packet id.
+    let fits = "x".repeat(20_000 - 1 - 3 - 3 - 2);
+    let refused = link.publish(message("t", &format!("{fits}x"))).unwrap_err();
+    assert!(
+        matches!(&refused, LinkError::TooLarge { topic, size: 20_001, max: 20_000 } if topic == "t"),
+        "{refused}"
+    );
+    link.publish(message("t", &fits)).unwrap();
+    assert_eq!(next_message(&mut events).await, message("t", &fits));
+    assert!(link.is_up());
+}
+
+#[tokio::test]
+async fn unread_events_stop_the_link_without_losing_messages() {
+    let broker = Mosquitto::start().await;
+    let (reader, mut read) = link(broker.port, "reader", &["flood/#"]).await;
+    let (sender, _events) = link(broker.port, "sender", &[]).await;
+    let payload = "x".repeat(1000);
+    for n in 0..10_000 {
+        sender.publish(message(format!("flood/{n}"), &payload)).unwrap();
+    }
+    flush(&sender).await;
+    assert!(reader.is_up());
+    for n in 0..10_000 {
+        assert_eq!(next_message(&mut read).await.topic, format!("flood/{n}"));
+    }
+}

@@ -1,0 +1,55 @@
+//! The broker that agents carry inside.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use rumqttd::{Broker, Config, ConnectionSettings, RouterConfig, ServerSettings};
+
+use crate::mosquitto::free_port;
+use crate::{flush, message, next, next_message, options};
+use neptune_link::{Event, Link};
+
+/// It has no shutdown: its thread ends with the test process.
+fn start(port: u16) {
+    let server = ServerSettings {
+        name: "test".into(),
+        listen: SocketAddr::from(([127, 0, 0, 1], port)),
+        tls: None,
+        next_connection_delay_ms: 1,
+        connections: ConnectionSettings {
+            connection_timeout_ms: 5000,
+            max_payload_size: 1024 * 1024,
+            max_inflight_count: 100,
+            auth: None,
+            external_auth: None,
+            dynamic_filters: true,
+        },
+    };
+    let router = RouterConfig {
+        max_connections: 10,
+        max_outgoing_packet_count: 200,
+        max_segment_size: 1024 * 1024,
+        max_segment_count: 2,
+        ..RouterConfig::default()
+    };
+    let config =
+        Config { router, v4: Some(HashMap::from([("1".into(), server)])), ..Config::default() };
+    std::thread::spawn(move || Broker::new(config).start().expect("the embedded broker ended"));
+}
+
+#[tokio::test]
+async fn a_link_works_with_the_embedded_broker() {
+    let port = free_port();
+    start(port);
+    let (link, mut events) =
+        Link::start(options(port, "both", &["neptune/workers/+/info"])).unwrap();
+    // The broker does not say when it listens, so the first attempt may fail.
+    while next(&mut events).await != Event::Up {}
+    for n in 0..1000 {
+        let sent = message(format!("neptune/workers/{n}/info"), "{}");
+        link.publish(sent.clone()).unwrap();
+        assert_eq!(next_message(&mut events).await, sent);
+    }
+    flush(&link).await;
+    link.close(crate::PATIENCE).await;
+}

@@ -1,0 +1,74 @@
+//! A link against real brokers, a proxy that cuts connections, and a scripted broker for what real ones rarely do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod delivery;
+mod embedded;
+mod lifecycle;
+mod mosquitto;
+mod proxy;
+mod scripted;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use tokio::time::timeout;
+
+/// Longer than anything here takes on a busy machine; shorter than a test runner's patience.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
+    let mut options =
+        LinkOptions::new(format!("mqtt://127.0.0.1:{port}").parse().unwrap(), client_id);
+    options.subscriptions = subscriptions.iter().map(ToString::to_string).collect();
+    options
+}
+
+/// A link that is up.
+async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Events) {
+    let (link, mut events) = Link::start(options(port, client_id, subscriptions)).unwrap();
+    assert_eq!(next(&mut events).await, Event::Up);
+    (link, events)
+}
+
+async fn next(events: &mut Events) -> Event {
+    timeout(PATIENCE, events.next())
+        .await
+        .expect("no event in time")
+        .expect("the events have ended")
+}
+
+async fn next_message(events: &mut Events) -> Message {
+    match next(events).await {
+        Event::Message(message) => message,
+        other => panic!("expected a message, got {other:?}"),
+    }
+}
+
+async fn next_down(events: &mut Events) -> String {
+    match next(events).await {
+        Event::Down { reason } => reason,
+        other => panic!("expected a loss, got {other:?}"),
+    }
+}
+
+async fn flush(link: &Link) {
+    timeout(PATIENCE, link.flushed()).await.expect("not flushed in time");
+}
+
+/// Reads until each of these topics has arrived.
+async fn await_topics(events: &mut Events, mut missing: BTreeSet<String>) {
+    while !missing.is_empty() {
+        if let Event::Message(message) = next(events).await {
+            missing.remove(&message.topic);
+        }
+    }
+}
+
+fn message(topic: impl Into<String>, payload: &str) -> Message {
+    Message { topic: topic.into(), payload: payload.to_owned().into(), retain: false }
+}
+
+fn retained(topic: impl Into<String>, payload: &str) -> Message {
+    Message { retain: true, ..message(topic, payload) }
+}

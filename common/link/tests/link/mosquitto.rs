@@ -1,0 +1,85 @@
+//! A mosquitto process on a free port of the loopback.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+pub struct Mosquitto {
+    pub port: u16,
+    dir: TempDir,
+    child: Child,
+}
+
+impl Mosquitto {
+    /// Anonymous clients, queues without limit.
+    pub async fn start() -> Self {
+        Self::with("allow_anonymous true").await
+    }
+
+    pub async fn with(config: &str) -> Self {
+        // Between choosing a port and listening somebody else may take it: then the next one.
+        for _ in 0..5 {
+            if let Some(broker) = Self::on_port(free_port(), config).await {
+                return broker;
+            }
+        }
+        panic!("mosquitto does not start");
+    }
+
+    pub async fn on_port(port: u16, config: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        // As root it would become another user, who may not read the test's files.
+        let config = format!(
+            "user root\nlistener {port} 127.0.0.1\nmax_queued_messages 0\nlog_dest stderr\n{config}\n"
+        );
+        std::fs::write(dir.path().join("conf"), config).unwrap();
+        let child = spawn(dir.path()).await?;
+        Some(Self { port, dir, child })
+    }
+
+    /// Signal 9.
+    pub async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// On the same port, with nothing remembered.
+    pub async fn restart(&mut self) {
+        self.child = spawn(self.dir.path()).await.expect("mosquitto does not start again");
+    }
+}
+
+/// `None` when it ends before it serves.
+async fn spawn(dir: &Path) -> Option<Child> {
+    let mut child = Command::new(program())
+        .arg("-c")
+        .arg(dir.join("conf"))
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    while let Some(line) = log.next_line().await.unwrap() {
+        if line.ends_with(" running") {
+            // Read on, so that the broker never waits for room in the pipe.
+            tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+            return Some(child);
+        }
+    }
+    None
+}
+
+fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|dir| dir.join("mosquitto"))
+        .find(|program| program.is_file())
+        .expect("these tests need the broker mosquitto (package mosquitto), in PATH or /usr/sbin")
+}
+
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,173 @@
+//! A broker that does what the test says, packet by packet.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use neptune_link::{Event, Link};
+use rumqttc::{
+    ConnAck, ConnectReturnCode, Packet, PubAck, Publish, SubAck, Subscribe, SubscribeReasonCode,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::{PATIENCE, flush, message, next, next_down, options};
+
+const MAX: usize = 1 << 20;
+
+struct Peer {
+    stream: TcpStream,
+    buffer: BytesMut,
+}
+
+impl Peer {
+    /// The next client, greeted.
+    async fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) =
+            timeout(PATIENCE, listener.accept()).await.expect("nobody connects").unwrap();
+        let mut peer = Self { stream, buffer: BytesMut::new() };
+        match peer.read().await {
+            Packet::Connect(connect) => assert!(connect.clean_session),
+            other => panic!("expected CONNECT, got {other:?}"),
+        }
+        peer.write(Packet::ConnAck(ConnAck::new(ConnectReturnCode::Success, false))).await;
+        peer
+    }
+
+    async fn read(&mut self) -> Packet {
+        loop {
+            match Packet::read(&mut self.buffer, MAX) {
+                Ok(packet) => return packet,
+                Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {
+                    let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer))
+                        .await
+                        .expect("no packet in time");
+                    assert_ne!(read.unwrap(), 0, "the client hung up");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    async fn read_subscribe(&mut self) -> Subscribe {
+        match self.read().await {
+            Packet::Subscribe(subscribe) => subscribe,
+            other => panic!("expected SUBSCRIBE, got {other:?}"),
+        }
+    }
+
+    /// Topic and payload, and the packet id.
+    async fn read_publish(&mut self) -> (String, u16) {
+        match self.read().await {
+            Packet::Publish(Publish { topic, payload, pkid, .. }) => {
+                (format!("{topic}={}", String::from_utf8(payload.to_vec()).unwrap()), pkid)
+            }
+            other => panic!("expected PUBLISH, got {other:?}"),
+        }
+    }
+
+    async fn write(&mut self, packet: Packet) {
+        let mut bytes = BytesMut::new();
+        packet.write(&mut bytes, MAX).unwrap();
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+
+    async fn answer(&mut self, subscribe: &Subscribe, codes: Vec<SubscribeReasonCode>) {
+        self.write(Packet::SubAck(SubAck::new(subscribe.pkid, codes))).await;
+    }
+
+    async fn acknowledge(&mut self, packet_id: u16) {
+        self.write(Packet::PubAck(PubAck::new(packet_id))).await;
+    }
+}
+
+async fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_a_loss_that_names_the_topic() {
+    let (listener, port) = listener().await;
+    let (link, mut events) = Link::start(options(port, "me", &["yours", "not/yours"])).unwrap();
+    let mut peer = Peer::accept(&listener).await;
+    let subscribe = peer.read_subscribe().await;
+    let codes =
+        vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce), SubscribeReasonCode::Failure];
+    peer.answer(&subscribe, codes).await;
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("not/yours"), "{reason}");
+    assert!(!link.is_up());
+}
+
+#[tokio::test]
+async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription() {
+    let (listener, port) = listener().await;
+    let (link, mut events) = Link::start(options(port, "me", &["t"])).unwrap();
+    let accepted = vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce)];
+    for topic in ["a", "b", "c"] {
+        link.publish(message(topic, "1")).unwrap();
+    }
+
+    let mut peer = Peer::accept(&listener).await;
+    let subscribe = peer.read_subscribe().await;
+    assert_eq!(peer.read_publish().await.0, "a=1");
+    let (text, packet_id) = peer.read_publish().await;
+    assert_eq!(text, "b=1");
+    assert_eq!(peer.read_publish().await.0, "c=1");
+    link.publish(message("a", "2")).unwrap();
+    assert_eq!(peer.read_publish().await.0, "a=2");
+    // The answer and the acknowledgement come before the end, so both count.
+    peer.acknowledge(packet_id).await;
+    peer.answer(&subscribe, accepted.clone()).await;
+    assert_eq!(next(&mut events).await, Event::Up);
+    drop(peer);
+    next_down(&mut events).await;
+
+    link.publish(message("d", "1")).unwrap();
+    let mut peer = Peer::accept(&listener).await;
+    let subscribe = peer.read_subscribe().await;
+    peer.answer(&subscribe, accepted).await;
+    let mut packet_ids = Vec::new();
+    for expected in ["c=1", "a=2", "d=1"] {
+        let (text, packet_id) = peer.read_publish().await;
+        assert_eq!(text, expected);
+        packet_ids.push(packet_id);
+    }
+    // Acknowledged in another order: the flush waits for all.
+    let mut flushed = std::pin::pin!(link.flushed());
+    assert!(timeout(Duration::ZERO, &mut flushed).await.is_err());
+    peer.acknowledge(packet_ids[2]).await;
+    peer.acknowledge(packet_ids[0]).await;
+    link.publish(message("e", "1")).unwrap();
+    assert_eq!(peer.read_publish().await.0, "e=1");
+    assert!(timeout(Duration::ZERO, &mut flushed).await.is_err());
+    peer.acknowledge(packet_ids[1]).await;
+    // The message published since is not waited for.
+    timeout(PATIENCE, flushed).await.expect("not flushed in time");
+}
+
+#[tokio::test]
+async fn a_broker_that_hangs_up_on_a_message_is_tried_ever_more_slowly() {
+    let (listener, port) = listener().await;
+    let (link, _events) = Link::start(options(port, "me", &[])).unwrap();
+    link.publish(message("poison", "")).unwrap();
+    for shortest in [0, 100, 200, 400] {
+        let before = Instant::now();
+        let mut peer = Peer::accept(&listener).await;
+        assert!(
+            before.elapsed() >= Duration::from_millis(shortest),
+            "came back after {:?}",
+            before.elapsed()
+        );
+        peer.read_publish().await;
+    }
+    // What the broker takes replaces it, and the link goes on.
+    link.publish(message("poison", "cured")).unwrap();
+    let mut peer = Peer::accept(&listener).await;
+    let (text, packet_id) = peer.read_publish().await;
+    assert_eq!(text, "poison=cured");
+    peer.acknowledge(packet_id).await;
+    flush(&link).await;
+}
