@@ -1,0 +1,72 @@
+//! Runs `examples/digits` on this machine and tells whether it did what Neptune promises.
+
+mod cluster;
+mod stage;
+mod verdict;
+mod watch;
+
+use std::{process::ExitCode, time::Instant};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+
+/// Starts a Kubernetes API, a broker, the controller and two agents on loopback, applies
+/// examples/digits and follows its counters to the end.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Leave everything running after the result, until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+    /// Use the cluster that KUBECONFIG names in place of the built-in API.
+    #[arg(long)]
+    cluster: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let ended = tokio::select! {
+        ended = demo(&options) => ended,
+        _ = tokio::signal::ctrl_c() => {
+            println!("interrupted: cleaned up");
+            return ExitCode::from(130);
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(options: &Options) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut stage = stage::Stage::set(options.cluster).await?;
+    let ended = follow(&mut stage, began).await;
+    if ended.is_err() {
+        stage.print_logs();
+    }
+    if options.keep {
+        println!("\nEverything goes on. {}\nCtrl-C ends it and cleans up.", stage.hints());
+        tokio::signal::ctrl_c().await?;
+        println!("cleaning up");
+    }
+    stage.clear().await;
+    ended
+}
+
+async fn follow(stage: &mut stage::Stage, began: Instant) -> anyhow::Result<()> {
+    println!("{}\n", stage.hints());
+    stage.apply_example().await?;
+    let status = watch::to_the_end(stage, began).await?;
+    let worker =
+        verdict::workers_own_words(&stage.edge_container()?).context("edge worker's log")?;
+    let verdict = verdict::judge(&status, &worker);
+    println!("\n{verdict}");
+    if !verdict.holds() {
+        bail!("the demo did not show what it should");
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The whole of Neptune on one machine: controller, broker, an edge node and a cloud node.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    runtime::wait::{Condition, await_condition},
+};
+use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_wire::Counters;
+use tempfile::TempDir;
+
+use crate::{Broker, Cluster, Process, free_port, program, root, run, unique};
+
+/// How long anything may take that a test waits for. Generous: the machine is shared.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A fleet of one edge node and one cloud node, both run by agents.
+pub struct Fleet {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The broker that all connect to; it is also the nodes' local broker.
+    pub broker: Broker,
+    /// The namespace of the test's own.
+    pub namespace: String,
+    /// The edge node's name.
+    pub edge: String,
+    /// The cloud node's name.
+    pub cloud: String,
+    controller: Process,
+    edge_agent: Process,
+    cloud_agent: Process,
+    dir: TempDir,
+}
+
+/// What a test may take the power from.
+#[derive(Debug, Clone, Copy)]
+pub enum KillTarget {
+    /// The edge node's agent.
+    Agent,
+    /// The controller.
+    Controller,
+    /// The broker, which forgets everything.
+    Broker,
+    /// The edge worker's container.
+    Worker,
+}
+
+impl Fleet {
+    /// Starts everything: CRDs and nodes are applied, controller and agents run.
+    pub async fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
+        let cluster = Cluster::start(dir.path()).await;
+        let broker = Broker::start(dir.path()).await;
+        let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
+        let crds = root().join("crds");
+        cluster.kubectl(&["apply", "--server-side", "-f", crds.to_str().unwrap()]);
+        cluster.apply(&nodes(&namespace, &edge, &cloud));
+        let controller = controller(dir.path(), &cluster, &broker, &namespace);
+        let edge_agent = agent(dir.path(), &broker, &edge);
+        let cloud_agent = agent(dir.path(), &broker, &cloud);
+        Self { cluster, broker, namespace, edge, cloud, controller, edge_agent, cloud_agent, dir }
+    }
+
+    /// A folder of the test's own.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// An example's manifest, on this fleet's nodes, with more texts replaced.
+    pub fn manifest(&self, path: &str, replace: &[(&str, &str)]) -> String {
+        let path = root().join(path);
+        let mut text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for (from, to) in replace {
+            assert!(text.contains(from), "{} has no {from}", path.display());
+            text = text.replace(from, to);
+        }
+        text.replace("edge0", &self.edge).replace("cloud0", &self.cloud)
+    }
+
+    /// Applies a text in the test's namespace, as a user does.
+    pub fn apply(&self, yaml: &str) -> String {
+        self.cluster.piped(&["-n", &self.namespace, "apply", "-f", "-"], yaml)
+    }
+
+    /// Runs kubectl in the test's namespace.
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.cluster.kubectl(&[&["-n", &self.namespace], args].concat())
+    }
+
+    /// The services of the test's namespace.
+    pub fn services(&self) -> Api<JointInferenceService> {
+        Api::namespaced(self.cluster.client(), &self.namespace)
+    }
+
+    /// Waits until a service's status is so, and returns it.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        so: impl Fn(&JointInferenceServiceStatus) -> bool,
+    ) -> JointInferenceServiceStatus {
+        let condition = |service: Option<&JointInferenceService>| {
+            service.and_then(|service| service.status.as_ref()).is_some_and(&so)
+        };
+        let service = self.wait(name, what, condition).await;
+        service.and_then(|service| service.status).expect("the condition saw a status")
+    }
+
+    /// Waits until a condition on a service holds.
+    pub async fn wait(
+        &self,
+        name: &str,
+        what: &str,
+        condition: impl Condition<JointInferenceService>,
+    ) -> Option<JointInferenceService> {
+        let waiting = await_condition(self.services(), name, condition);
+        let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+            let seen = self.services().get_opt(name).await;
+            panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
+        };
+        found.unwrap()
+    }
+
+    /// Takes the power from one part; all but the worker, whom its agent restarts, are started anew.
+    pub async fn kill(&mut self, target: KillTarget) {
+        match target {
+            KillTarget::Agent => {
+                self.edge_agent.kill();
+                self.edge_agent = agent(self.dir.path(), &self.broker, &self.edge);
+            }
+            KillTarget::Controller => {
+                self.controller.kill();
+                self.controller =
+                    controller(self.dir.path(), &self.cluster, &self.broker, &self.namespace);
+            }
+            KillTarget::Broker => self.broker.kill_and_restart().await,
+            KillTarget::Worker => {
+                run(Command::new("docker").args(["kill", &self.container(&self.edge)]));
+            }
+        }
+    }
+
+    /// The id of the one running container of a node.
+    pub fn container(&self, node: &str) -> String {
+        let filter = format!("label=io.neptune.node={node}");
+        let ids = run(Command::new("docker").args(["ps", "-q", "--no-trunc", "--filter", &filter]));
+        let ids: Vec<_> = ids.lines().collect();
+        assert_eq!(ids.len(), 1, "{node} should run one container:\n{}", self.containers());
+        ids[0].to_owned()
+    }
+
+    /// What Docker has of this fleet's nodes.
+    pub fn containers(&self) -> String {
+        [&self.edge, &self.cloud]
+            .map(|node| {
+                let filter = format!("label=io.neptune.node={node}");
+                run(Command::new("docker").args(["ps", "-a", "--filter", &filter]))
+            })
+            .concat()
+    }
+
+    /// Writes merge patches, as an operator's tool would.
+    pub async fn patch(&self, name: &str, patch: serde_json::Value) {
+        self.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for process in [&mut self.edge_agent, &mut self.cloud_agent] {
+            process.kill();
+        }
+        for node in [&self.edge, &self.cloud] {
+            let script = format!(
+                "docker ps -aq --filter label=io.neptune.node={node} | xargs -r docker rm -f"
+            );
+            let _ = Command::new("sh").args(["-c", &script]).output();
+        }
+        // A cluster that is not ours outlives the test.
+        for (kind, name) in
+            [("namespace", &self.namespace), ("node", &self.edge), ("node", &self.cloud)]
+        {
+            let _ = Command::new("kubectl")
+                .env("KUBECONFIG", self.cluster.kubeconfig())
+                .args(["delete", kind, name, "--wait=false", "--ignore-not-found"])
+                .output();
+        }
+    }
+}
+
+/// The totals that a status tells.
+///
+/// # Panics
+/// If a metric is no number.
+pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
+    let metric = |key: &str| {
+        let found = status.metrics.iter().find(|metric| metric.key == key);
+        found.map_or(0, |metric| metric.value.parse().unwrap())
+    };
+    Counters { inference: metric("inferenceNumber"), hard: metric("hardExampleNumber") }
+}
+
+fn nodes(namespace: &str, edge: &str, cloud: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {namespace}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: {edge}
+  labels: {{node-role.kubernetes.io/edge: ""}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: {cloud}
+  labels: {{neptune.io/runtime: agent}}
+"#
+    )
+}
+
+fn controller(dir: &Path, cluster: &Cluster, broker: &Broker, namespace: &str) -> Process {
+    let mut command = Command::new(program("neptune-cloud"));
+    command
+        .args(["run", "--mqtt-url", &broker.url(), "--watch-namespace", namespace])
+        .args(["--listen", &format!("127.0.0.1:{}", free_port()), "--kubeconfig"])
+        .arg(cluster.kubeconfig())
+        .env_remove("KUBECONFIG");
+    Process::start("neptune-cloud", dir, &mut command)
+}
+
+fn agent(dir: &Path, broker: &Broker, node: &str) -> Process {
+    let data: PathBuf = dir.join(node);
+    let mut command = Command::new(program("neptune-edge"));
+    command
+        .args(["run", "--node-name", node, "--mqtt-url", &broker.url()])
+        .args(["--local-broker", &broker.url(), "--data-dir"])
+        .arg(data);
+    Process::start(node, dir, &mut command)
+}

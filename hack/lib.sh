@@ -1,0 +1,43 @@
+# Shared by the scripts in hack/: telling what goes on, and getting what a machine lacks.
+# Source it; it sets nothing but functions and ROOT.
+# shellcheck shell=bash
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+if [ -t 1 ]; then BOLD=$'\e[1m'; RED=$'\e[31m'; PLAIN=$'\e[0m'; else BOLD=; RED=; PLAIN=; fi
+
+# say TEXT...: a step begins, with the seconds since the script began.
+say() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
+
+# fail TEXT...: ends the script; the text says what is wrong and what helps.
+fail() { printf '%serror: %s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
+
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# need COMMAND PACKAGE WHY: installs Debian's package where that is possible, else says what to do.
+need() {
+    local command=$1 package=$2 why=$3
+    has "$command" && return
+    if [ "$(id -u)" = 0 ] && has apt-get; then
+        say "installing $package ($why)"
+        if [ -z "${APT_UPDATED:-}" ]; then apt-get update -qq && APT_UPDATED=1; fi
+        # No service may start by itself: the tests bring their own processes on free ports.
+        local policy=/usr/sbin/policy-rc.d made=
+        if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; made=1; fi
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
+        [ -z "$made" ] || rm -f "$policy"
+    fi
+    has "$command" || fail "$command is missing ($why): install it, on Debian with: sudo apt-get install $package"
+}
+
+# need_docker: a Docker engine that this user may use.
+need_docker() {
+    has docker || fail "docker is missing: install a Docker engine, on Debian with: sudo apt-get install docker.io"
+    docker info >/dev/null 2>&1 || fail "the Docker engine does not answer: start it (sudo systemctl start docker), and be root or in the group docker (see: docker info)"
+}
+
+need_cargo() {
+    has cargo || fail "cargo is missing: install Rust from https://rustup.rs"
+    # Crates with C in them (SQLite, ring) need a compiler.
+    need cc gcc "to compile SQLite"
+}
