@@ -1,0 +1,136 @@
+//! What the edge worker counts, prints and reports.
+
+use axum::{Router, http::StatusCode, routing::post};
+use digits::evaluate::{Evaluation, evaluate};
+use digits::{model_file, samples};
+use hard_example::Rule;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::cloud::Cloud;
+use crate::mosquitto::{Mosquitto, counted, free_port};
+use crate::program::{BIG, Program, SMALL};
+use crate::soon;
+
+/// What `evaluate` says for the rule of [`Program::edge`].
+fn expected() -> Evaluation {
+    let (small, big) = (model_file::read(SMALL).unwrap(), model_file::read(BIG).unwrap());
+    let parameters = r#"[{"key":"threshold_cross_entropy","value":"0.75"}]"#;
+    evaluate(
+        &samples::held_out(),
+        &small,
+        &big,
+        &mut Rule::new("CrossEntropy", parameters).unwrap(),
+    )
+}
+
+/// The JSON reader may miss a number's last digit.
+fn near(number: &serde_json::Value, expected: f64) -> bool {
+    number.as_f64().is_some_and(|number| (number - expected).abs() < 1e-12)
+}
+
+fn dead_url() -> String {
+    format!("http://127.0.0.1:{}", free_port())
+}
+
+#[tokio::test]
+async fn with_a_cloud_the_worker_prints_and_reports_what_evaluate_says() {
+    let (broker, cloud) = (Mosquitto::start().await, Cloud::start().await);
+    let mut reports = broker.listen().await;
+    let mut worker = Program::edge(&broker.url(), &cloud.url, &[("PASSES", "2")]);
+    let expected = expected();
+
+    let first = reports.next().await;
+    assert_eq!((first.status.as_str(), first.namespace.as_str()), ("running", "default"));
+    assert_eq!(
+        (first.owner_name.as_str(), first.owner_kind.as_str()),
+        ("demo", "jointinferenceservice")
+    );
+    let line = worker.line().await;
+    assert!(near(&line["edgeOnly"], expected.edge_only), "{line} {expected:?}");
+    assert!(near(&line["cloudOnly"], expected.cloud_only), "{line} {expected:?}");
+    assert!(near(&line["joint"], expected.joint), "{line} {expected:?}");
+    assert!(near(&line["uploadCloudRatio"], expected.upload_ratio), "{line} {expected:?}");
+    assert_eq!(line["inferenceNumber"], 1200);
+
+    let done = reports.until(|report| report.status == "completed").await;
+    assert_eq!(counted(&done), (1200, line["hardExampleNumber"].as_u64().unwrap()));
+    assert_eq!(reports.next().await, done, "an idle worker repeats its last report");
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test]
+async fn without_a_cloud_the_edges_answers_are_used_and_nothing_counts_as_hard() {
+    let broker = Mosquitto::start().await;
+    for cloud in [dead_url(), String::new(), broken_cloud().await.0] {
+        let mut reports = broker.listen().await;
+        let mut worker = Program::edge(&broker.url(), &cloud, &[]);
+        let line = worker.line().await;
+        assert_eq!(line["joint"], line["edgeOnly"], "{cloud}");
+        assert_eq!(line["cloudOnly"], serde_json::Value::Null, "{cloud}");
+        let done = reports.until(|report| report.status == "completed").await;
+        assert_eq!(counted(&done), (600, 0), "{cloud}");
+        assert!(worker.terminate().await.success());
+    }
+}
+
+/// A cloud that answers every question with an error, and its questions.
+async fn broken_cloud() -> (String, UnboundedReceiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (asked, questions) = unbounded_channel();
+    let answer = post(async move || {
+        // Whether anybody counts the questions is the test's business.
+        let _ = asked.send(());
+        StatusCode::INTERNAL_SERVER_ERROR
+    });
+    tokio::spawn(async move {
+        axum::serve(listener, Router::new().route("/demo/predict", answer)).await
+    });
+    (url, questions)
+}
+
+#[tokio::test]
+async fn on_sigterm_the_last_report_has_everything_counted_before() {
+    let (broker, (cloud, mut questions)) = (Mosquitto::start().await, broken_cloud().await);
+    let mut reports = broker.listen().await;
+    // A report in a minute: what comes before was sent because of the start or the end.
+    let more = [("PASSES", "0"), ("RATE", "200"), ("LC_PERIOD", "60")];
+    let mut worker = Program::edge(&broker.url(), &cloud, &more);
+    assert_eq!(counted(&reports.next().await), (0, 0));
+    for _ in 0..3 {
+        soon(questions.recv()).await.unwrap();
+    }
+    assert!(worker.terminate().await.success());
+    let last = reports.next().await;
+    assert_eq!(last.status, "running");
+    assert!(counted(&last).0 >= 2 && counted(&last).1 == 0, "{last:?}");
+}
+
+#[tokio::test]
+async fn a_broker_that_comes_late_gets_the_whole_count() {
+    let port = free_port();
+    let mut worker = Program::edge(&format!("mqtt://127.0.0.1:{port}"), &dead_url(), &[]);
+    assert_eq!(worker.line().await["inferenceNumber"], 600);
+    let broker = Mosquitto::on_port(port).await.unwrap();
+    let mut reports = broker.listen().await;
+    assert_eq!(counted(&reports.next().await), (600, 0));
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_start_reports_failed_and_ends_with_an_error() {
+    let broker = Mosquitto::start().await;
+    for broken in [
+        ("MODEL_URL", "/nowhere/small.json"),
+        ("HEM_NAME", "Guess"),
+        ("HEM_PARAMETERS", r#"[{"key":"threshold","value":"0.5"}]"#),
+        ("BIG_MODEL_URL", "https://cloud"),
+    ] {
+        let mut reports = broker.listen().await;
+        let mut worker = Program::edge(&broker.url(), &dead_url(), &[broken]);
+        let failed = reports.until(|report| report.status == "failed").await;
+        assert_eq!(counted(&failed), (0, 0));
+        assert!(!worker.ended().await.success(), "{broken:?}");
+    }
+}
