@@ -29,6 +29,8 @@
 //! the payload (when it is handed over), three tree operations, and a write to the socket of its own (no
 //! batching). For each connection at most 100 messages are in flight.
 
+#![deny(missing_docs)]
+
 mod backoff;
 mod broker_url;
 mod connection;

@@ -131,6 +131,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    type Break = fn(&mut LinkOptions);
+
     fn message(topic: &str, payload: usize) -> Message {
         Message { topic: topic.into(), payload: vec![0; payload].into(), retain: false }
     }
@@ -149,7 +151,6 @@ mod tests {
     fn options_that_no_broker_would_take_are_refused() {
         let good = LinkOptions::new("mqtt://b".parse().unwrap(), "me");
         good.check().unwrap();
-        type Break = fn(&mut LinkOptions);
         let broken: [(&str, Break); 9] = [
             ("empty", |o| o.client_id.clear()),
             ("control", |o| o.client_id.push('\0')),

@@ -7,6 +7,7 @@ mod lifecycle;
 mod mosquitto;
 mod proxy;
 mod scripted;
+mod secrets;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
