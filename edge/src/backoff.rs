@@ -1,0 +1,59 @@
+//! Decides how long to wait before the next try. The clock and the dice are the caller's.
+
+use std::time::Duration;
+
+/// Doubles from the first wait to the longest, for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest }
+    }
+
+    /// The wait after this many failures in a row: between half of the step and all of it, so that
+    /// a fleet that failed together does not return together. `random` is any number.
+    pub fn after(self, failures: u32, random: u64) -> Duration {
+        let step = self.step(failures);
+        let half = step / 2;
+        let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
+        half + Duration::from_millis(random % span.saturating_add(1))
+    }
+
+    /// The longest that [`Backoff::after`] can be, for people to read.
+    pub fn step(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1);
+        self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_never_wrap() {
+        let steps: Vec<u64> = (0..12).map(|n| WORKER.step(n).as_secs()).collect();
+        assert_eq!(steps, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        for failures in [32, 33, 63, 64, 65, u32::MAX] {
+            assert_eq!(WORKER.step(failures), Duration::from_mins(5), "after {failures} failures");
+            assert!(WORKER.after(failures, u64::MAX) <= Duration::from_mins(5));
+        }
+    }
+
+    #[test]
+    fn jitter_stays_between_half_a_step_and_the_step() {
+        for random in [0, 1, 499, 500, 501, u64::MAX] {
+            let wait = WORKER.after(1, random);
+            assert!(
+                (Duration::from_millis(500)..=Duration::from_secs(1)).contains(&wait),
+                "{wait:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The command line as users write it. What it means is checked in config.rs.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The agent of a Neptune node: runs its workers, counts what they infer, and tells the cloud.
+#[derive(Debug, Parser)]
+#[command(name = "neptune-edge", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "NEPTUNE_LOG_FORMAT")]
+    pub log_format: LogFormat,
+    /// What is logged, as in RUST_LOG (which is read when this is not given): `debug`, or `info,neptune_edge=debug`.
+    #[arg(long, global = true, env = "NEPTUNE_LOG_FILTER", value_name = "FILTER")]
+    pub log_filter: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent until SIGTERM or SIGINT. The workers go on without it.
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// Download one file, check it, and put it in its place only when it is whole and right.
+    #[command(after_help = FETCH_HELP)]
+    Fetch(FetchArgs),
+}
+
+const RUN_HELP: &str = "\
+Exit status: 0 after a signal, 1 for what may pass (start it again), 2 for a configuration that
+cannot work (starting it again does not help).
+
+Example:
+  neptune-edge run --node-name edge0 --mqtt-url mqtt://broker.example.org:1883
+
+Example, with the broker that is on the node already:
+  neptune-edge run --node-name edge0 --mqtt-url mqtt://127.0.0.1:1883 --local-broker mqtt://127.0.0.1:1883";
+
+const FETCH_HELP: &str = "\
+Tries again while the server may come back. Exit status: 0 when the file is there, 1 when it cannot be had,
+2 for arguments that cannot work. System authorities are trusted; SSL_CERT_FILE names others.
+
+Example:
+  neptune-edge fetch --url https://models.example.org/big.bin --sha256 9f86d0818...0f00a08 --output /models/big.bin";
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The name of this node in the cluster.
+    #[arg(long, env = "NEPTUNE_NODE_NAME", value_name = "NAME")]
+    pub node_name: String,
+    /// The broker that the cloud and this node both reach: mqtt://[user[:password]@]host[:1883], or
+    /// mqtts://... with --mqtt-ca-file. Prefer the variable if it holds a password.
+    #[arg(long, env = "NEPTUNE_MQTT_URL", value_name = "URL", hide_env_values = true)]
+    pub mqtt_url: String,
+    /// Where desired state, counters and models are kept. One agent a directory.
+    #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
+    pub data_dir: PathBuf,
+    /// The broker for this node's workers: `embedded`, or the URL of one that containers on the host's
+    /// network reach. May be the same as --mqtt-url. Workers get the URL as it is written here.
+    #[arg(
+        long,
+        env = "NEPTUNE_LOCAL_BROKER",
+        value_name = "embedded|URL",
+        default_value = "embedded",
+        hide_env_values = true
+    )]
+    pub local_broker: String,
+    /// Where the embedded broker listens. Not 1883 unless asked for, so that a broker may be there
+    /// already. Anybody who reaches this address can speak for a worker: keep it on the loopback.
+    #[arg(
+        long,
+        env = "NEPTUNE_LOCAL_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:1884"
+    )]
+    pub local_listen: SocketAddr,
+    /// The Docker engine's socket.
+    #[arg(
+        long,
+        env = "NEPTUNE_DOCKER_HOST",
+        value_name = "unix://PATH",
+        default_value = "unix:///var/run/docker.sock"
+    )]
+    pub docker_host: String,
+    /// What stands before every topic. The controller needs the same.
+    #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
+    pub topic_prefix: String,
+    /// The address at which the cloud's side reaches workers on this node. Unless given: the local
+    /// address of the route to the broker.
+    #[arg(long, env = "NEPTUNE_ADVERTISE_ADDRESS", value_name = "ADDRESS")]
+    pub advertise_address: Option<String>,
+    /// PEM file of the authorities that may sign the broker's certificate. Needed for mqtts://.
+    #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
+    pub mqtt_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// What to download: http:// or https://. Prefer the variable if it holds a password.
+    #[arg(long, env = "NEPTUNE_URL", hide_env_values = true)]
+    pub url: String,
+    /// The digest that it must have, 64 hex digits.
+    #[arg(long, env = "NEPTUNE_SHA256", value_name = "HEX")]
+    pub sha256: Option<String>,
+    /// Where to put it. The directory has to exist.
+    #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_its_variable() {
+        let mut command = Cli::command();
+        command.build();
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            for argument in command.get_arguments() {
+                let Some(flag) =
+                    argument.get_long().filter(|flag| !matches!(*flag, "help" | "version"))
+                else {
+                    continue;
+                };
+                let expected = format!("NEPTUNE_{}", flag.replace('-', "_").to_uppercase());
+                assert_eq!(
+                    argument.get_env().and_then(|name| name.to_str()),
+                    Some(expected.as_str())
+                );
+            }
+            assert!(
+                command.get_after_help().is_some_and(|help| help.to_string().contains("Example"))
+            );
+        }
+    }
+}

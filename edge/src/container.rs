@@ -1,0 +1,240 @@
+//! Decides what a worker's container looks like: image, environment, mounts, and the fingerprint by
+//! which a running container is known to be the one that is wanted. Making it is left to docker.rs.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+use neptune_wire::{ContentHash, NodeName, Prefix, Topic, WorkerName};
+use serde::Serialize;
+
+use crate::desired::Wanted;
+
+/// Where models are seen from inside a container.
+const MODELS_IN_CONTAINER: &str = "/models";
+
+/// What every container on this node has in common.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub node: NodeName,
+    pub prefix: Prefix,
+    /// How workers reach the local broker.
+    pub mqtt_url: String,
+    pub data_dir: PathBuf,
+    pub docker_socket: PathBuf,
+}
+
+/// A container as it should be. Equal specs make equal containers; a running one is left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ContainerSpec {
+    pub uid: String,
+    pub image: String,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub scripts: Option<ScriptMount>,
+    pub model: Mount,
+    pub cpu_millis: Option<u64>,
+    pub memory_bytes: Option<u64>,
+}
+
+/// A read-only mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    pub source: PathBuf,
+    pub target: String,
+}
+
+/// The scripts' mount, and the file in it that has to be there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScriptMount {
+    pub dir: PathBuf,
+    pub boot_file: String,
+}
+
+/// The container of a worker that uses the model at this path of the node.
+pub fn container(wanted: &Wanted, model: &Path, site: &Site) -> ContainerSpec {
+    let worker = &wanted.worker;
+    let file = model.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let target = format!("{MODELS_IN_CONTAINER}/{}/{file}", wanted.model.name);
+    let mut env = worker.env.clone();
+    let topic = Topic::WorkerInfo(worker.name.clone()).under(&site.prefix);
+    env.extend([
+        ("MODEL_URL".to_owned(), target.clone()),
+        ("MQTT_URL".to_owned(), site.mqtt_url.clone()),
+        ("WORKER_INFO_TOPIC".to_owned(), topic),
+        ("NODE_NAME".to_owned(), site.node.to_string()),
+    ]);
+    let scripts = worker.scripts.as_ref();
+    ContainerSpec {
+        uid: wanted.uid.clone(),
+        image: worker.image.clone(),
+        command: worker.command.clone(),
+        args: worker.args.clone(),
+        env,
+        scripts: scripts
+            .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
+        model: Mount { source: model.to_owned(), target },
+        cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
+        memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
+    }
+}
+
+impl ContainerSpec {
+    /// The fingerprint that the container carries as a label.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash::of(self)
+    }
+}
+
+/// The container's name. Two agents on one machine have workers of different names.
+pub fn container_name(worker: &WorkerName) -> String {
+    format!("neptune-{worker}")
+}
+
+/// Whether a worker may see this path of the node.
+///
+/// # Errors
+/// Why not, for a person. What would give a worker the machine or other workers' data is refused:
+/// the root, the kernel's file systems, and whatever contains the Docker socket or the data directory.
+pub fn may_be_mounted(path: &Path, site: &Site) -> Result<(), String> {
+    let plain = path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+        && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
+    if !plain {
+        return Err(
+            "is not an absolute path without '.', '..', '//' and a '/' at its end".to_owned()
+        );
+    }
+    let refused = |what: &str| Err(format!("would give the worker {what}"));
+    if path == Path::new("/") {
+        return refused("the whole machine");
+    }
+    if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
+        return refused("the kernel's files");
+    }
+    if ["/run", "/var/run", "/var"].iter().any(|dir| path == Path::new(dir))
+        || site.docker_socket.starts_with(path)
+    {
+        return refused("the sockets of the machine's services");
+    }
+    if site.data_dir.starts_with(path) {
+        return refused("the agent's own data");
+    }
+    Ok(())
+}
+
+/// Whether the boot file is a plain path below the script directory.
+pub fn is_below(boot_file: &str) -> bool {
+    !boot_file.is_empty()
+        && Path::new(boot_file).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    pub fn site() -> Site {
+        Site {
+            node: "edge0".parse().unwrap(),
+            prefix: Prefix::default(),
+            mqtt_url: "mqtt://127.0.0.1:1884".into(),
+            data_dir: "/var/lib/neptune".into(),
+            docker_socket: "/var/run/docker.sock".into(),
+        }
+    }
+
+    pub fn wanted() -> Wanted {
+        Wanted {
+            owner: "default/jointinferenceservices/s".parse().unwrap(),
+            uid: "uid".into(),
+            worker: serde_json::from_value(json!({
+                "name": "s-w-1", "role": "edge", "image": "i", "model": "m", "args": ["/code/a.py"],
+                "scripts": {"dir": "/code", "bootFile": "a.py"},
+                "env": {"HEM_NAME": "IBT", "MODEL_URL": "mine"}, "resources": {"memoryBytes": 0, "cpuMillis": 5},
+            }))
+            .unwrap(),
+            model: "default/models/m".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_agents_own_variables_win_and_the_model_stands_under_its_name() {
+        let spec = container(&wanted(), Path::new("/data/x/small.bin"), &site());
+        assert_eq!(spec.env["MODEL_URL"], "/models/m/small.bin");
+        assert_eq!(spec.env["WORKER_INFO_TOPIC"], "neptune/workers/s-w-1/info");
+        assert_eq!(spec.env["HEM_NAME"], "IBT");
+        assert_eq!(spec.model.source, Path::new("/data/x/small.bin"));
+        assert_eq!((spec.memory_bytes, spec.cpu_millis), (None, Some(5)), "zero means no limit");
+    }
+
+    #[test]
+    fn the_fingerprint_changes_with_whatever_makes_another_container() {
+        let spec = |change: fn(&mut Wanted), model: &str| {
+            let mut wanted = wanted();
+            change(&mut wanted);
+            container(&wanted, Path::new(model), &site()).hash()
+        };
+        let before = spec(|_| (), "/m/1");
+        assert_eq!(spec(|_| (), "/m/1"), before);
+        assert_ne!(spec(|_| (), "/m/2"), before, "another version of the model");
+        assert_ne!(spec(|w| w.uid.push('2'), "/m/1"), before, "another object of that name");
+        assert_ne!(spec(|w| w.worker.image.push('2'), "/m/1"), before);
+        assert_eq!(
+            spec(|w| w.worker.port = Some(5), "/m/1"),
+            before,
+            "the port is in the environment"
+        );
+    }
+
+    #[test]
+    fn what_would_give_a_worker_the_machine_is_not_mounted() {
+        for good in [
+            "/code",
+            "/opt/scripts/a",
+            "/var/lib/neptune-scripts",
+            "/run/media/usb",
+            "/var/lib/neptune/models/x",
+        ] {
+            assert_eq!(may_be_mounted(Path::new(good), &site()), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "code",
+            "./code",
+            "/code/",
+            "/code/..",
+            "/code/../etc",
+            "//code",
+            "/code/./x",
+            "/",
+            "/proc",
+            "/proc/1",
+            "/sys",
+            "/dev",
+            "/dev/shm",
+            "/run",
+            "/var/run",
+            "/var",
+            "/var/lib",
+            "/var/lib/neptune",
+        ] {
+            assert!(may_be_mounted(Path::new(bad), &site()).is_err(), "{bad:?} was taken");
+        }
+        let elsewhere = Site { docker_socket: "/tmp/x/docker.sock".into(), ..site() };
+        assert!(may_be_mounted(Path::new("/tmp"), &elsewhere).is_err());
+        assert!(may_be_mounted(Path::new("/tmp/x"), &elsewhere).is_err());
+    }
+
+    #[test]
+    fn a_boot_file_stays_below_its_directory() {
+        assert!(is_below("a.py") && is_below("pkg/a.py"));
+        for bad in ["", "/etc/passwd", "../a.py", "pkg/../../a.py", "."] {
+            assert!(!is_below(bad), "{bad:?} was taken");
+        }
+    }
+}

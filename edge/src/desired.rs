@@ -1,0 +1,181 @@
+//! Decides what this node should run, from the objects it was told of: workers and models by name.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use neptune_wire::{Content, ContentHash, ObjectKey, Replica, Resource, Worker, WorkerName};
+use serde_json::Value;
+
+/// All that the node should have.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Desired {
+    pub workers: BTreeMap<WorkerName, Wanted>,
+    pub models: BTreeMap<ObjectKey, WantedModel>,
+    /// Workers whose name another object has already taken, with that object.
+    pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
+}
+
+/// A worker and whose it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    pub owner: ObjectKey,
+    pub uid: String,
+    pub worker: Worker,
+    /// The model object that it needs.
+    pub model: ObjectKey,
+}
+
+/// A model object as this node has to have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedModel {
+    /// Where it is, or why that cannot be: for a person, naming the field and what helps.
+    pub source: Result<ModelSource, String>,
+    /// 64 lower-case hex digits.
+    pub sha256: Option<String>,
+    /// Tells this content from any other that the object ever named.
+    pub content_key: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelSource {
+    /// To be downloaded.
+    Http(String),
+    /// On the node already: an absolute path.
+    Local(PathBuf),
+}
+
+/// Reads the objects. An object that cannot be right is kept with the reason.
+pub fn desired(replica: &Replica) -> Desired {
+    let mut desired = Desired::default();
+    for (key, held) in replica.objects() {
+        if key.resource == Resource::Models {
+            desired.models.insert(key.clone(), model(&held.content));
+        }
+        for worker in &held.content.workers {
+            if let Some(other) = desired.workers.get(&worker.name) {
+                desired.clashes.push((key.clone(), worker.clone(), other.owner.clone()));
+                continue;
+            }
+            let model = ObjectKey {
+                namespace: key.namespace.clone(),
+                resource: Resource::Models,
+                name: worker.model.clone(),
+            };
+            let wanted = Wanted {
+                owner: key.clone(),
+                uid: held.content.metadata.uid.clone(),
+                worker: worker.clone(),
+                model,
+            };
+            desired.workers.insert(worker.name.clone(), wanted);
+        }
+    }
+    desired
+}
+
+fn model(content: &Content) -> WantedModel {
+    let text = |field: &str| {
+        content.spec.get(field).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
+    };
+    let url = text("modelUrl");
+    let sha256 = text("sha256sum").to_ascii_lowercase();
+    let content_key = ContentHash::of(&[&url, &sha256]).to_string();
+    let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let source = if !sha256.is_empty() && !is_digest {
+        Err(format!(
+            "spec.sha256sum {sha256:?} is not 64 hex digits; write what `sha256sum FILE` prints, or leave it out"
+        ))
+    } else {
+        source(&url)
+    };
+    WantedModel { source, sha256: is_digest.then_some(sha256), content_key }
+}
+
+fn source(url: &str) -> Result<ModelSource, String> {
+    let remedy =
+        "write http://..., https://..., file:///... or the absolute path of a file on the node";
+    match url.split_once("://") {
+        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(ModelSource::Http(url.to_owned())),
+        Some(("file", path)) if path.starts_with('/') => Ok(ModelSource::Local(path.into())),
+        None if url.starts_with('/') => Ok(ModelSource::Local(url.into())),
+        None if url.is_empty() => Err(format!("spec.modelUrl is missing; {remedy}")),
+        _ => Err(format!("spec.modelUrl {url:?} cannot be used on a node; {remedy}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{Insert, Revision};
+    use serde_json::json;
+
+    use super::*;
+
+    fn replica(objects: &[(&str, Value)]) -> Replica {
+        let mut replica = Replica::default();
+        for (n, (key, fields)) in objects.iter().enumerate() {
+            let key: ObjectKey = key.parse().unwrap();
+            let mut content = json!({
+                "apiVersion": "v", "kind": "k",
+                "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-{n}")},
+            });
+            content.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let content: Content = serde_json::from_value(content).unwrap();
+            let insert = Insert { revision: Revision(1), hash: content.hash(), content };
+            replica.insert(&key, insert).unwrap();
+        }
+        replica
+    }
+
+    #[test]
+    fn a_worker_needs_the_model_of_its_own_namespace() {
+        let worker =
+            json!({"workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}]});
+        let found = desired(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
+        let wanted = &found.workers[&"w".parse().unwrap()];
+        assert_eq!(wanted.model.to_string(), "shop/models/m");
+        assert_eq!(wanted.uid, "uid-0");
+
+        let both = [
+            ("a/jointinferenceservices/s", worker.clone()),
+            ("b/jointinferenceservices/s", worker),
+        ];
+        let found = desired(&replica(&both));
+        assert_eq!(found.workers.len(), 1);
+        assert_eq!(found.clashes[0].0.to_string(), "b/jointinferenceservices/s");
+        assert_eq!(found.clashes[0].2.to_string(), "a/jointinferenceservices/s");
+    }
+
+    #[test]
+    fn a_model_is_downloaded_or_taken_from_the_node_or_refused_with_the_field() {
+        let of = |spec: Value| {
+            desired(&replica(&[("d/models/m", json!({"spec": spec}))]))
+                .models
+                .pop_first()
+                .unwrap()
+                .1
+        };
+        let http = of(json!({"modelUrl": "https://h/m.bin", "sha256sum": "AB".repeat(32)}));
+        assert_eq!(http.source, Ok(ModelSource::Http("https://h/m.bin".into())));
+        assert_eq!(http.sha256, Some("ab".repeat(32)));
+        for url in ["/models/m.bin", "file:///models/m.bin"] {
+            assert_eq!(
+                of(json!({"modelUrl": url})).source,
+                Ok(ModelSource::Local("/models/m.bin".into()))
+            );
+        }
+        for (spec, field) in [
+            (json!({}), "spec.modelUrl"),
+            (json!({"modelUrl": "s3://bucket/m"}), "spec.modelUrl"),
+            (json!({"modelUrl": "file://host/m"}), "spec.modelUrl"),
+            (json!({"modelUrl": "m.bin"}), "spec.modelUrl"),
+            (json!({"modelUrl": "/m", "sha256sum": "12"}), "spec.sha256sum"),
+        ] {
+            let why = of(spec.clone()).source.unwrap_err();
+            assert!(why.contains(field), "{spec}: {why}");
+        }
+        assert_ne!(
+            of(json!({"modelUrl": "/a"})).content_key,
+            of(json!({"modelUrl": "/b"})).content_key
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! Talks to the Docker engine: shows this node's containers, makes, starts, stops and removes them.
+//! What to do is decided elsewhere; nothing without this node's labels is ever changed here.
+
+use std::{collections::HashMap, path::Path, sync::OnceLock, time::Duration};
+
+use bollard::{
+    API_DEFAULT_VERSION, container::LogOutput, errors::Error as DockerError, models,
+    query_parameters as query,
+};
+use futures::{Stream, StreamExt as _};
+use neptune_wire::{NodeName, WorkerReason};
+
+use crate::{
+    container::{ContainerSpec, container_name},
+    observed::{Container, ContainerState, Ending, Identity, MANAGED, NODE},
+    track::{Outcome, Problem},
+};
+
+/// For any single answer of the engine, in seconds. Creating a container on a slow disk takes long.
+const ANSWER_WITHIN: u64 = 120;
+/// A pull that shows no progress for so long is given up, to be tried again.
+const PULL_STALLED: Duration = Duration::from_mins(10);
+/// Between the request to stop and the kill, in seconds.
+const STOP_GRACE: i32 = 10;
+/// Of processes and threads in a worker: enough for a numeric library on a big machine, too few to
+/// starve the node.
+const PIDS: i64 = 1024;
+/// The last lines of a container that ended, and their longest form.
+const LAST_LINES: &str = "5";
+const LAST_WORDS: usize = 600;
+
+/// A Docker engine on this machine.
+pub struct Docker {
+    socket: String,
+    client: OnceLock<bollard::Docker>,
+}
+
+impl Docker {
+    /// The engine behind a Unix socket. Nothing is connected yet.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_string_lossy().into_owned(), client: OnceLock::new() }
+    }
+
+    fn client(&self) -> Result<&bollard::Docker, DockerError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client =
+            bollard::Docker::connect_with_unix(&self.socket, ANSWER_WITHIN, API_DEFAULT_VERSION)?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    /// The engine's name and version, if it answers.
+    pub async fn version(&self) -> Result<String, Problem> {
+        let version = async { self.client()?.version().await };
+        let version = version.await.map_err(|error| self.problem(&error))?;
+        Ok(format!("docker {}", version.version.unwrap_or_default()))
+    }
+
+    /// Resolves to an item whenever one of this node's containers changed, until the engine goes away.
+    /// `since`, in Unix seconds, brings back what happened before the connection was there.
+    pub fn changes(
+        &self,
+        node: &NodeName,
+        since: i64,
+    ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
+        let client = self.client().map_err(|error| self.problem(&error))?;
+        let mut filters = labels_of(node);
+        filters.insert("type".to_owned(), vec!["container".to_owned()]);
+        // Not `health_status` and `exec_*`, which come every few seconds.
+        let events = ["create", "start", "die", "destroy", "oom", "pause", "unpause"];
+        filters.insert("event".to_owned(), events.map(str::to_owned).to_vec());
+        let options =
+            query::EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
+        let problem = |error: DockerError| self.problem(&error);
+        Ok(client.events(Some(options)).map(move |event| event.map(drop).map_err(problem)))
+    }
+
+    /// The containers that carry this node's labels, whatever data directory made them.
+    pub async fn observe(&self, node: &NodeName) -> Result<Vec<Container>, Problem> {
+        self.list(node).await.map_err(|error| self.problem(&error))
+    }
+
+    async fn list(&self, node: &NodeName) -> Result<Vec<Container>, DockerError> {
+        let client = self.client()?;
+        let options =
+            query::ListContainersOptionsBuilder::new().all(true).filters(&labels_of(node)).build();
+        let mut containers = Vec::new();
+        for summary in client.list_containers(Some(options)).await? {
+            let Some(identity) = Identity::of(&summary.labels.unwrap_or_default(), node) else {
+                continue;
+            };
+            let id = summary.id.unwrap_or_default();
+            match client.inspect_container(&id, None::<query::InspectContainerOptions>).await {
+                Ok(details) => containers.push(self.container(id, identity, details).await?),
+                Err(error) if status(&error) == Some(404) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(containers)
+    }
+
+    async fn container(
+        &self,
+        id: String,
+        identity: Identity,
+        details: models::ContainerInspectResponse,
+    ) -> Result<Container, DockerError> {
+        use models::ContainerStateStatusEnum as Status;
+        let shown = details.state.unwrap_or_default();
+        let state = match shown.status {
+            Some(Status::RUNNING | Status::STOPPING) => ContainerState::Running,
+            Some(Status::PAUSED) => ContainerState::Paused,
+            Some(Status::REMOVING) => ContainerState::Removing,
+            Some(Status::EXITED) => ContainerState::Ended(Ending {
+                exit_code: shown.exit_code.unwrap_or_default(),
+                out_of_memory: shown.oom_killed.unwrap_or_default(),
+                log_tail: self.last_words(&id).await?,
+            }),
+            _ => ContainerState::Unusable,
+        };
+        let mounts = details.mounts.unwrap_or_default();
+        let sources = mounts.into_iter().filter_map(|mount| mount.source).collect();
+        Ok(Container {
+            id,
+            identity,
+            state,
+            started_at: shown.started_at.unwrap_or_default(),
+            sources,
+        })
+    }
+
+    async fn last_words(&self, id: &str) -> Result<String, DockerError> {
+        let options =
+            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(LAST_LINES).build();
+        let mut text = String::new();
+        let mut lines = std::pin::pin!(self.client()?.logs(id, Some(options)));
+        while let Some(Ok(line)) = lines.next().await {
+            let (LogOutput::StdErr { message }
+            | LogOutput::StdOut { message }
+            | LogOutput::Console { message }) = line
+            else {
+                continue;
+            };
+            text.push_str(&String::from_utf8_lossy(&message));
+            // One line may be longer than all that is shown: keep the end.
+            let excess = text.chars().count().saturating_sub(LAST_WORDS);
+            if excess > 0 {
+                text = text.chars().skip(excess).collect();
+            }
+        }
+        let visible = text
+            .trim()
+            .chars()
+            .map(|c| if c == '\n' { '|' } else { c })
+            .filter(|c| !c.is_control());
+        Ok(visible.collect())
+    }
+
+    /// Removes the containers of these ids, then makes and starts one. The image and what is mounted
+    /// have to be there; if the image is not, nothing is removed.
+    pub async fn start(
+        &self,
+        identity: &Identity,
+        spec: &ContainerSpec,
+        remove: &[String],
+        may_pull: bool,
+    ) -> Outcome {
+        match self.make(identity, spec, remove, may_pull).await {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(self.problem(&error)),
+        }
+    }
+
+    async fn make(
+        &self,
+        identity: &Identity,
+        spec: &ContainerSpec,
+        remove: &[String],
+        may_pull: bool,
+    ) -> Result<Outcome, DockerError> {
+        let client = self.client()?;
+        match client.inspect_image(&spec.image).await {
+            Ok(_) => {}
+            Err(error) if status(&error) == Some(404) => {
+                if !may_pull {
+                    return Ok(Outcome::ImageAbsent);
+                }
+                if let Err(error) = self.pull(&spec.image).await {
+                    return Ok(Outcome::PullFailed(image_missing(&spec.image, &error)));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        self.clear(remove).await?;
+        let name = container_name(&identity.worker);
+        let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
+        let created = match client.create_container(Some(options), body(identity, spec)).await {
+            Ok(created) => created,
+            Err(error) if status(&error) == Some(409) => {
+                return Ok(Outcome::Failed(name_taken(&name)));
+            }
+            Err(error) => return Err(error),
+        };
+        client.start_container(&created.id, None::<query::StartContainerOptions>).await?;
+        Ok(Outcome::Started { id: created.id })
+    }
+
+    /// Stops and removes the containers of these ids. One that is gone already is as good as removed.
+    pub async fn remove(&self, ids: &[String]) -> Outcome {
+        match self.clear(ids).await {
+            Ok(()) => Outcome::Removed,
+            Err(error) => Outcome::Failed(self.problem(&error)),
+        }
+    }
+
+    async fn clear(&self, ids: &[String]) -> Result<(), DockerError> {
+        let client = self.client()?;
+        // 304: it did not run. 404, 409: somebody else removed it, or is about to.
+        let gone = |result: Result<(), DockerError>| match result {
+            Err(error) if !matches!(status(&error), Some(304 | 404 | 409)) => Err(error),
+            _ => Ok(()),
+        };
+        for id in ids {
+            let grace = query::StopContainerOptionsBuilder::new().t(STOP_GRACE).build();
+            gone(client.stop_container(id, Some(grace)).await)?;
+            let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+            gone(client.remove_container(id, Some(force)).await)?;
+        }
+        Ok(())
+    }
+
+    async fn pull(&self, image: &str) -> Result<(), String> {
+        let mut options = query::CreateImageOptionsBuilder::new().from_image(image);
+        // Without a tag the engine would pull every tag that there is.
+        if !image.rsplit('/').next().unwrap_or(image).contains([':', '@']) {
+            options = options.tag("latest");
+        }
+        let client = self.client().map_err(|error| error.to_string())?;
+        let mut progress = client.create_image(Some(options.build()), None, None);
+        loop {
+            match tokio::time::timeout(PULL_STALLED, progress.next()).await {
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(error))) => return Err(plain(&error)),
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(format!("no progress for {} s", PULL_STALLED.as_secs())),
+            }
+        }
+    }
+
+    fn problem(&self, error: &DockerError) -> Problem {
+        let message = plain(error);
+        match status(error) {
+            Some(_) => Problem {
+                reason: WorkerReason::ContainerRefused,
+                message: format!("Docker refuses: {message}"),
+            },
+            None => Problem {
+                reason: WorkerReason::DockerUnavailable,
+                message: format!(
+                    "Docker does not answer on {}: {message}; start it, or name its socket with --docker-host",
+                    self.socket
+                ),
+            },
+        }
+    }
+}
+
+fn labels_of(node: &NodeName) -> HashMap<String, Vec<String>> {
+    let (managed, yes) = MANAGED;
+    [("label".to_owned(), vec![format!("{managed}={yes}"), format!("{NODE}={node}")])].into()
+}
+
+fn status(error: &DockerError) -> Option<u16> {
+    match error {
+        DockerError::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+fn plain(error: &DockerError) -> String {
+    match error {
+        DockerError::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        DockerError::SocketNotFoundError(_) => "there is no such socket".to_owned(),
+        other => {
+            // The cause says more than "error in the client".
+            let mut text = other.to_string();
+            let mut cause = std::error::Error::source(other);
+            while let Some(inner) = cause {
+                text = format!("{text}: {inner}");
+                cause = inner.source();
+            }
+            text
+        }
+    }
+}
+
+fn image_missing(image: &str, why: &str) -> String {
+    format!(
+        "image {image} is not on the node and cannot be pulled: {why}; load it on the node (docker load, docker import), or set workerSpec.image to one that the node can pull"
+    )
+}
+
+fn name_taken(name: &str) -> Problem {
+    Problem {
+        reason: WorkerReason::ContainerRefused,
+        message: format!(
+            "a container named {name} exists that this node's agent did not make, and it is left alone; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
+        ),
+    }
+}
+
+fn body(identity: &Identity, spec: &ContainerSpec) -> models::ContainerCreateBody {
+    let some_unless_empty = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
+    models::ContainerCreateBody {
+        image: Some(spec.image.clone()),
+        entrypoint: some_unless_empty(&spec.command),
+        cmd: some_unless_empty(&spec.args),
+        env: Some(spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
+        labels: Some(identity.labels()),
+        host_config: Some(host_config(spec)),
+        ..Default::default()
+    }
+}
+
+fn host_config(spec: &ContainerSpec) -> models::HostConfig {
+    let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let memory = spec.memory_bytes.map(limit);
+    let read_only = |source: &Path, target: String| models::Mount {
+        typ: Some(models::MountType::BIND),
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target),
+        read_only: Some(true),
+        ..Default::default()
+    };
+    let scripts = spec
+        .scripts
+        .iter()
+        .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
+    let model = read_only(&spec.model.source, spec.model.target.clone());
+    let log_limits = [("max-size", "10m"), ("max-file", "2")];
+    models::HostConfig {
+        network_mode: Some("host".to_owned()),
+        mounts: Some(scripts.chain([model]).collect()),
+        memory,
+        // The same again: no swap, so that the limit is one.
+        memory_swap: memory,
+        nano_cpus: spec.cpu_millis.map(|millis| limit(millis.saturating_mul(1_000_000))),
+        pids_limit: Some(PIDS),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        restart_policy: Some(models::RestartPolicy {
+            name: Some(models::RestartPolicyNameEnum::NO),
+            maximum_retry_count: None,
+        }),
+        log_config: Some(models::HostConfigLogConfig {
+            typ: Some("json-file".to_owned()),
+            config: Some(
+                log_limits.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ),
+        }),
+        ..Default::default()
+    }
+}

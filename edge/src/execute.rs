@@ -1,0 +1,123 @@
+//! Does what the plan says, each step in a task of its own, so that a slow stop or pull delays no
+//! other worker. How it went comes back as an event.
+
+use std::{path::Path, sync::Arc};
+
+use neptune_wire::{WorkerName, WorkerReason};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use crate::{
+    agent::Event,
+    container::{ContainerSpec, Site, is_below, may_be_mounted},
+    docker::Docker,
+    plan::Step,
+    track::{Outcome, Problem},
+};
+
+/// Carries out steps.
+#[derive(Clone)]
+pub struct Executor {
+    pub docker: Arc<Docker>,
+    pub site: Arc<Site>,
+    pub events: mpsc::Sender<Event>,
+}
+
+impl Step {
+    pub fn worker(&self) -> &WorkerName {
+        match self {
+            Self::Start { identity, .. } => &identity.worker,
+            Self::Remove { worker, .. } => worker,
+        }
+    }
+}
+
+impl Executor {
+    /// Begins a step. Its [`Event::Done`] follows.
+    pub fn begin(&self, step: Step) {
+        let executor = self.clone();
+        tokio::spawn(async move {
+            let worker = step.worker().clone();
+            let outcome = executor.run(&step).await;
+            log(&worker, &step, &outcome);
+            let spec = match step {
+                Step::Start { identity, .. } => Some((identity.spec_hash, identity.restarts)),
+                Step::Remove { .. } => None,
+            };
+            // The agent is gone only when the process ends.
+            let _ = executor.events.send(Event::Done { worker, outcome, spec }).await;
+        });
+    }
+
+    async fn run(&self, step: &Step) -> Outcome {
+        match step {
+            Step::Remove { ids, .. } => self.docker.remove(ids).await,
+            Step::Start { identity, spec, remove, may_pull } => {
+                if let Err(problem) = self.mounts_are_there(spec).await {
+                    return Outcome::Failed(problem);
+                }
+                self.docker.start(identity, spec, remove, *may_pull).await
+            }
+        }
+    }
+
+    async fn mounts_are_there(&self, spec: &ContainerSpec) -> Result<(), Problem> {
+        let script_problem =
+            |message: String| Problem { reason: WorkerReason::ScriptMissing, message };
+        if let Some(scripts) = &spec.scripts {
+            let dir = scripts.dir.display();
+            self.allowed(&scripts.dir).await.map_err(|why| {
+                script_problem(format!("workerSpec.scriptDir {dir} {why}; give a directory on the node with the scripts alone"))
+            })?;
+            if !is_below(&scripts.boot_file) {
+                let file = &scripts.boot_file;
+                return Err(script_problem(format!(
+                    "workerSpec.scriptBootFile {file:?} is not a file below scriptDir"
+                )));
+            }
+            let file = scripts.dir.join(&scripts.boot_file);
+            if !tokio::fs::metadata(&file).await.is_ok_and(|found| found.is_file()) {
+                let file = file.display();
+                return Err(script_problem(format!(
+                    "there is no file {file} on the node; copy it there, or correct workerSpec.scriptDir and scriptBootFile"
+                )));
+            }
+        }
+        let model = &spec.model.source;
+        let missing =
+            |why: String| Problem { reason: WorkerReason::ModelUnavailable, message: why };
+        if tokio::fs::metadata(model).await.is_err() {
+            return Err(missing(format!(
+                "the model file {} is not there any more",
+                model.display()
+            )));
+        }
+        if !model.starts_with(&self.site.data_dir) {
+            self.allowed(model)
+                .await
+                .map_err(|why| missing(format!("the model's path {} {why}", model.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Judges the path as written and what it leads to.
+    async fn allowed(&self, path: &Path) -> Result<(), String> {
+        may_be_mounted(path, &self.site)?;
+        match tokio::fs::canonicalize(path).await {
+            Ok(real) => may_be_mounted(&real, &self.site),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn log(worker: &WorkerName, step: &Step, outcome: &Outcome) {
+    match (step, outcome) {
+        (Step::Start { identity, .. }, Outcome::Started { id }) => {
+            let container = &id[..id.len().min(12)];
+            info!(%worker, container, restarts = identity.restarts, "worker started");
+        }
+        (_, Outcome::Removed) => info!(%worker, "containers removed"),
+        // What went wrong is logged with the worker's health, once.
+        _ => {}
+    }
+}

@@ -1,0 +1,153 @@
+//! neptune-edge: the agent on each node. Reads the command line and runs what it asks for.
+
+mod agent;
+mod backoff;
+mod broker;
+mod cli;
+mod config;
+mod container;
+mod counts;
+mod desired;
+mod dice;
+mod docker;
+mod downstream;
+mod error;
+mod execute;
+mod fetch;
+mod model;
+mod observed;
+mod plan;
+mod rejected;
+mod report;
+mod resync;
+mod start;
+mod store;
+mod track;
+mod upstream;
+mod watch;
+mod worker;
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+pub use crate::error::Error;
+use crate::{
+    backoff::Backoff,
+    cli::{Cli, Command, FetchArgs, LogFormat},
+    dice::dice,
+    error::Class,
+    fetch::Fetcher,
+};
+
+/// Starting again does not help. As clap's own errors.
+const BAD_CONFIGURATION: u8 = 2;
+/// The embedded broker reports every client that hangs up as an error.
+const DEFAULT_LOG: &str = "info,rumqttd=off";
+const FETCH_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = log(&cli) {
+        eprintln!("neptune-edge: {error:#}");
+        return ExitCode::from(BAD_CONFIGURATION);
+    }
+    // Fails only when one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("neptune-edge: {error:#}");
+            let is_configuration = error
+                .downcast_ref::<Error>()
+                .is_some_and(|error| error.class() == Class::Configuration);
+            ExitCode::from(if is_configuration { BAD_CONFIGURATION } else { 1 })
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    // The loop runs on this thread; links, downloads and Docker calls on the two others.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_keep_alive(Duration::from_secs(1))
+        .enable_all()
+        .build()
+        .context("no threads for the agent")?;
+    runtime.block_on(async {
+        match cli.command {
+            Command::Run(args) => {
+                let config = config::config(args)?;
+                let mut terminate = signal(SignalKind::terminate())?;
+                let mut interrupt = signal(SignalKind::interrupt())?;
+                let stop = async {
+                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                };
+                Ok(start::run(config, stop).await?)
+            }
+            Command::Fetch(args) => fetch_one(&args).await,
+        }
+    })
+}
+
+async fn fetch_one(args: &FetchArgs) -> anyhow::Result<()> {
+    let refused =
+        |flag, problem: &str, remedy| Error::Config { flag, problem: problem.to_owned(), remedy };
+    let is_digest =
+        |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if args.sha256.as_deref().is_some_and(|text| !is_digest(text)) {
+        return Err(
+            refused("--sha256", "not 64 hex digits", "give what `sha256sum FILE` prints").into()
+        );
+    }
+    let Some(name) = args.output.file_name() else {
+        return Err(refused("--output", "names no file", "give the file to write").into());
+    };
+    let part = args.output.with_file_name(format!(".{}.part", name.to_string_lossy()));
+    let fetcher = Fetcher::new()?;
+    let mut failures = 0;
+    loop {
+        match fetcher.fetch(&args.url, args.sha256.as_deref(), &part, &args.output, |_| ()).await {
+            Ok(fetched) => {
+                tracing::info!(output = %args.output.display(), size = fetched.size, sha256 = fetched.sha256, "fetched");
+                return Ok(());
+            }
+            Err(error @ Error::Unreachable { .. } | error @ Error::Refused { .. })
+                if error.class() == Class::Transient =>
+            {
+                failures += 1;
+                let wait = FETCH_AGAIN.after(failures, dice());
+                tracing::warn!(%error, again_in = ?wait, "not fetched");
+                tokio::time::sleep(wait).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn log(cli: &Cli) -> anyhow::Result<()> {
+    let text = cli
+        .log_filter
+        .clone()
+        .or_else(|| std::env::var("RUST_LOG").ok())
+        .filter(|text| !text.is_empty());
+    let filter = match text {
+        Some(text) => EnvFilter::try_new(&text).with_context(|| {
+            format!(
+                "--log-filter: {text:?} cannot be read; write `debug` or `info,neptune_edge=debug`"
+            )
+        })?,
+        None => EnvFilter::new(DEFAULT_LOG),
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => {
+            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init()
+        }
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

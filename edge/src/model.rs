@@ -1,0 +1,370 @@
+//! Gets the models that the node should have: downloads them into the data directory or watches the
+//! node's own path, one task a model. Which version a worker uses is plan.rs's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, UNIX_EPOCH},
+};
+
+use neptune_wire::{ObjectKey, WorkerReason};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, spawn_blocking},
+};
+use tracing::{info, warn};
+
+use crate::{
+    Error,
+    agent::Event,
+    backoff::Backoff,
+    desired::{ModelSource, WantedModel},
+    dice::dice,
+    error::Class,
+    fetch::{Fetcher, file_name, printable, sha256_of},
+    plan::ModelView,
+    store::{ModelRecord, Store},
+    track::Problem,
+};
+
+/// Between attempts at a server that may come back.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// Between attempts at what somebody has to change first: a digest, a missing file on the server.
+const STUCK: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mins(10));
+/// Between looks at a path of the node's own.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+
+/// The models of this node.
+pub struct Models {
+    data_dir: PathBuf,
+    events: mpsc::Sender<Event>,
+    entries: BTreeMap<ObjectKey, Entry>,
+    views: BTreeMap<ObjectKey, ModelView>,
+}
+
+struct Entry {
+    wanted: WantedModel,
+    task: Option<AbortHandle>,
+}
+
+/// What a model's task found.
+#[derive(Debug)]
+pub enum Found {
+    /// This version is there, whole, and has the digest that was asked for.
+    Ready(ModelRecord),
+    /// It is not; the task goes on trying.
+    Problem { problem: Problem, is_stuck: bool },
+}
+
+impl Models {
+    /// Leftovers of downloads that a crash cut are removed.
+    pub fn new(data_dir: &Path, events: mpsc::Sender<Event>) -> Result<Self, Error> {
+        let parts = data_dir.join("tmp");
+        let made = match fs::remove_dir_all(&parts) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::create_dir_all(&parts),
+        };
+        made.map_err(|source| Error::DataDir { path: parts, source })?;
+        Ok(Self {
+            data_dir: data_dir.to_owned(),
+            events,
+            entries: BTreeMap::new(),
+            views: BTreeMap::new(),
+        })
+    }
+
+    /// How each wanted model fares.
+    pub fn views(&self) -> &BTreeMap<ObjectKey, ModelView> {
+        &self.views
+    }
+
+    /// Makes these the models that the node should have.
+    pub fn set(
+        &mut self,
+        wanted: &BTreeMap<ObjectKey, WantedModel>,
+        store: &mut Store,
+    ) -> Result<(), Error> {
+        let gone: Vec<_> =
+            self.entries.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        for key in gone {
+            self.drop_entry(&key);
+            self.views.remove(&key);
+        }
+        for (key, model) in wanted {
+            if self.entries.get(key).is_none_or(|entry| entry.wanted != *model) {
+                self.begin(key, model, store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of a model is not where it was: get it again.
+    pub fn look_again(&mut self, key: &ObjectKey, store: &mut Store) -> Result<(), Error> {
+        let Some(entry) = self.entries.get(key) else { return Ok(()) };
+        let is_idle = entry.task.as_ref().is_none_or(AbortHandle::is_finished);
+        if is_idle { self.begin(key, &entry.wanted.clone(), store) } else { Ok(()) }
+    }
+
+    /// Takes note of what a model's task found.
+    pub fn found(
+        &mut self,
+        key: &ObjectKey,
+        content_key: &str,
+        found: Found,
+        store: &mut Store,
+    ) -> Result<(), Error> {
+        let Some(entry) =
+            self.entries.get(key).filter(|entry| entry.wanted.content_key == content_key)
+        else {
+            return Ok(());
+        };
+        let view = self.views.entry(key.clone()).or_default();
+        match found {
+            Found::Ready(record) => {
+                if matches!(entry.wanted.source, Ok(ModelSource::Http(_))) {
+                    store.keep_model(key, &record)?;
+                }
+                info!(model = %key, path = %record.path.display(), "model is there");
+                *view = ModelView { usable: Some(record.path), problem: None, is_stuck: false };
+            }
+            Found::Problem { problem, is_stuck } => {
+                if view.problem.as_ref() != Some(&problem) {
+                    warn!(model = %key, reason = ?problem.reason, problem = problem.message, "model is not there");
+                }
+                view.problem = Some(problem);
+                view.is_stuck = is_stuck;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files that no wanted model and no container uses any more.
+    pub fn collect(&self, sources: &BTreeSet<&str>, store: &mut Store) -> Result<(), Error> {
+        for (object, record) in store.all_models()? {
+            let is_used = sources.contains(record.path.to_string_lossy().as_ref())
+                || self.views.values().any(|view| view.usable.as_ref() == Some(&record.path));
+            let is_wanted = self.entries.iter().any(|(key, entry)| {
+                key.to_string() == object && entry.wanted.content_key == record.content_key
+            });
+            if is_used || is_wanted {
+                continue;
+            }
+            // First the record: a file without one is fetched again, a record without a file misleads.
+            store.forget_model(&object, &record.content_key)?;
+            if let Some(dir) = record.path.parent()
+                && let Err(error) = fs::remove_dir_all(dir)
+            {
+                warn!(path = %dir.display(), %error, "unused model is left behind");
+            }
+            info!(model = object, path = %record.path.display(), "unused model removed");
+        }
+        Ok(())
+    }
+
+    fn drop_entry(&mut self, key: &ObjectKey) {
+        if let Some(Entry { task: Some(task), .. }) = self.entries.remove(key) {
+            task.abort();
+        }
+    }
+
+    fn begin(
+        &mut self,
+        key: &ObjectKey,
+        wanted: &WantedModel,
+        store: &mut Store,
+    ) -> Result<(), Error> {
+        self.drop_entry(key);
+        let records: Vec<_> = store.models(key)?.into_iter().filter(is_as_recorded).collect();
+        let view = self.views.entry(key.clone()).or_default();
+        let ready = records.iter().find(|record| record.content_key == wanted.content_key);
+        if let Some(record) = ready {
+            *view = ModelView { usable: Some(record.path.clone()), problem: None, is_stuck: false };
+            self.entries.insert(key.clone(), Entry { wanted: wanted.clone(), task: None });
+            return Ok(());
+        }
+        let previous = view.usable.take().filter(|path| path.exists());
+        view.usable = previous.or_else(|| records.into_iter().next().map(|record| record.path));
+        view.is_stuck = wanted.source.is_err();
+        view.problem = Some(match &wanted.source {
+            Ok(ModelSource::Http(url)) => Problem {
+                reason: WorkerReason::ModelDownloading,
+                message: format!("{key} is being downloaded from {}", printable(url)),
+            },
+            Ok(ModelSource::Local(path)) => Problem {
+                reason: WorkerReason::ModelDownloading,
+                message: format!("{key}: looking at {}", path.display()),
+            },
+            Err(why) => {
+                Problem { reason: WorkerReason::ModelUnavailable, message: format!("{key}: {why}") }
+            }
+        });
+        let task = Task {
+            key: key.clone(),
+            wanted: wanted.clone(),
+            dir: self
+                .data_dir
+                .join("models")
+                .join(key.namespace.as_str())
+                .join(key.name.as_str())
+                .join(&wanted.content_key),
+            part: self
+                .data_dir
+                .join("tmp")
+                .join(format!("{}-{}.part", wanted.content_key, key.name)),
+            events: self.events.clone(),
+        };
+        let task = match wanted.source.clone() {
+            Ok(ModelSource::Http(url)) => Some(tokio::spawn(task.download(url)).abort_handle()),
+            Ok(ModelSource::Local(path)) => Some(tokio::spawn(task.watch(path)).abort_handle()),
+            Err(_) => None,
+        };
+        self.entries.insert(key.clone(), Entry { wanted: wanted.clone(), task });
+        Ok(())
+    }
+}
+
+/// One version of one model on its way.
+struct Task {
+    key: ObjectKey,
+    wanted: WantedModel,
+    dir: PathBuf,
+    part: PathBuf,
+    events: mpsc::Sender<Event>,
+}
+
+impl Task {
+    async fn say(&self, found: Found) {
+        let content_key = self.wanted.content_key.clone();
+        // The agent is gone only when the process ends.
+        let _ = self.events.send(Event::Model { key: self.key.clone(), content_key, found }).await;
+    }
+
+    async fn stuck_or_not(&self, error: &Error) -> bool {
+        let is_stuck = error.class() == Class::Permanent;
+        let reason = match error {
+            Error::DigestMismatch { .. } => WorkerReason::ModelDigestMismatch,
+            _ => WorkerReason::ModelUnavailable,
+        };
+        let remedy = match error {
+            Error::DigestMismatch { .. } => "; correct the Model's spec.sha256sum or the file",
+            Error::Refused { .. } | Error::BadUrl { .. } => {
+                "; correct the Model's spec.modelUrl or what is there"
+            }
+            _ => "; it is tried again",
+        };
+        let message = format!("{}: {error}{remedy}", self.key);
+        self.say(Found::Problem { problem: Problem { reason, message }, is_stuck }).await;
+        is_stuck
+    }
+
+    async fn download(self, url: String) {
+        let mut failures = 0;
+        loop {
+            let best = Arc::new(AtomicU64::new(0));
+            let error = match self.attempt(&url, &best).await {
+                Ok(record) => return self.say(Found::Ready(record)).await,
+                Err(error) => error,
+            };
+            let is_stuck = self.stuck_or_not(&error).await;
+            // What moved forward is not a server that is gone.
+            failures = if best.load(Ordering::Relaxed) > 0 && !is_stuck { 1 } else { failures + 1 };
+            let backoff = if is_stuck { STUCK } else { RETRY };
+            tokio::time::sleep(backoff.after(failures, dice())).await;
+        }
+    }
+
+    async fn attempt(&self, url: &str, progress: &AtomicU64) -> Result<ModelRecord, Error> {
+        let on_disk = |source| Error::File { path: self.dir.clone(), source };
+        tokio::fs::create_dir_all(&self.dir).await.map_err(on_disk)?;
+        let target = self.dir.join(file_name(url));
+        let fetcher =
+            spawn_blocking(Fetcher::new).await.expect("making a client does not panic")?;
+        let said = |size| progress.store(size, Ordering::Relaxed);
+        let fetched =
+            fetcher.fetch(url, self.wanted.sha256.as_deref(), &self.part, &target, said).await?;
+        let modified = modified(&target).map_err(on_disk)?;
+        let content_key = self.wanted.content_key.clone();
+        Ok(ModelRecord {
+            content_key,
+            path: target,
+            size: fetched.size,
+            modified,
+            sha256: fetched.sha256,
+        })
+    }
+
+    async fn watch(self, path: PathBuf) {
+        // The state of the file that was last judged, so that a wrong one is not hashed again and again.
+        let mut judged = None;
+        loop {
+            let state = fs::metadata(&path)
+                .ok()
+                .and_then(|found| Some((found.len(), found.modified().ok()?)));
+            if judged != Some(state) {
+                judged = Some(state);
+                match self.judge(&path).await {
+                    Ok(record) => return self.say(Found::Ready(record)).await,
+                    Err(error @ Error::File { .. }) => {
+                        let message = format!(
+                            "{}: {error}; put the model there, or correct the Model's spec.modelUrl",
+                            self.key
+                        );
+                        let problem = Problem { reason: WorkerReason::ModelUnavailable, message };
+                        self.say(Found::Problem { problem, is_stuck: true }).await;
+                    }
+                    Err(error) => drop(self.stuck_or_not(&error).await),
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn judge(&self, path: &Path) -> Result<ModelRecord, Error> {
+        let on_disk = |source| Error::File { path: path.to_owned(), source };
+        let size = tokio::fs::metadata(path).await.map_err(on_disk)?.len();
+        let mut sha256 = String::new();
+        if let Some(expected) = &self.wanted.sha256 {
+            let file = path.to_owned();
+            sha256 = spawn_blocking(move || sha256_of(&file))
+                .await
+                .expect("reading does not panic")
+                .map_err(on_disk)?;
+            if sha256 != *expected {
+                let what = path.display().to_string();
+                return Err(Error::DigestMismatch {
+                    what,
+                    expected: expected.clone(),
+                    got: sha256,
+                });
+            }
+        }
+        let modified = modified(path).map_err(on_disk)?;
+        Ok(ModelRecord {
+            content_key: self.wanted.content_key.clone(),
+            path: path.to_owned(),
+            size,
+            modified,
+            sha256,
+        })
+    }
+}
+
+/// Whether the file still is what was verified. If only its time changed its digest decides.
+fn is_as_recorded(record: &ModelRecord) -> bool {
+    let has_size =
+        fs::metadata(&record.path).is_ok_and(|found| found.is_file() && found.len() == record.size);
+    has_size
+        && (modified(&record.path).is_ok_and(|time| time == record.modified)
+            || sha256_of(&record.path).is_ok_and(|digest| digest == record.sha256))
+}
+
+fn modified(path: &Path) -> io::Result<i64> {
+    let time = fs::metadata(path)?.modified()?;
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,239 @@
+//! Decides what is said upstream of each object, and when: only what changed, at most once a second.
+//! Saying it is left to upstream.rs.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use neptune_wire::{
+    ObjectKey, Output, Phase, Role, StatusReport, TaskInfo, WorkerState, WorkerStatus,
+    replica::Held,
+};
+
+use crate::{counts::Total, plan::Health, store::Identity};
+
+/// Between two reports on one object. Counters that change faster are told together.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// An object of which something is to be told, and how it is now.
+pub struct Subject<'a> {
+    pub key: &'a ObjectKey,
+    pub held: &'a Held,
+    /// By worker, in the object's order: its health, and the last that it said of itself.
+    pub workers: Vec<(Health, String)>,
+    pub total: Total,
+}
+
+/// Remembers what was told.
+#[derive(Debug)]
+pub struct Reporter {
+    identity: Identity,
+    seq: u64,
+    told: BTreeMap<ObjectKey, Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    /// Without its `seq` and `currentTime`.
+    report: StatusReport,
+    at: Instant,
+}
+
+/// What to say now, and when to ask again.
+#[derive(Debug, Default, PartialEq)]
+#[must_use]
+pub struct Due {
+    pub reports: Vec<(ObjectKey, StatusReport)>,
+    pub wake_at: Option<Instant>,
+}
+
+impl Reporter {
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, seq: 0, told: BTreeMap::new() }
+    }
+
+    /// The far side may know nothing: everything is to be told again.
+    pub fn forget(&mut self) {
+        self.told.clear();
+    }
+
+    /// The reports that are due. Each counts as told.
+    pub fn due(&mut self, subjects: &[Subject<'_>], now: Instant, wall: Timestamp) -> Due {
+        let mut due = Due::default();
+        self.told.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        for subject in subjects {
+            let report = self.report(subject);
+            match self.told.get(subject.key) {
+                Some(told) if told.report == report => continue,
+                Some(told) if now < told.at + AT_MOST_EVERY => {
+                    let at = told.at + AT_MOST_EVERY;
+                    due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
+                    continue;
+                }
+                _ => {}
+            }
+            self.seq += 1;
+            let mut said = StatusReport { seq: self.seq, ..report.clone() };
+            if let Some(task) = &mut said.output.task_info {
+                task.current_time = format!("{wall:.3}");
+            }
+            self.told.insert(subject.key.clone(), Told { report, at: now });
+            due.reports.push((subject.key.clone(), said));
+        }
+        due
+    }
+
+    fn report(&self, subject: &Subject<'_>) -> StatusReport {
+        let Subject { held, workers, total, .. } = subject;
+        let task_info = total.has_counted.then(|| TaskInfo {
+            inference_number: total.counters.inference,
+            hard_example_number: total.counters.hard,
+            upload_cloud_ratio: total.counters.upload_cloud_ratio(),
+            start_time: total.first_start.clone(),
+            current_time: String::new(),
+        });
+        let statuses =
+            held.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerStatus {
+                name: worker.name.clone(),
+                role: worker.role,
+                state: health.state,
+                reason: health.reason,
+                message: health.message.clone(),
+                restarts: health.restarts,
+            });
+        StatusReport {
+            instance: self.identity.instance.clone(),
+            epoch: self.identity.epoch,
+            seq: 0,
+            uid: held.content.metadata.uid.clone(),
+            revision: held.revision,
+            phase: phase(workers.iter().map(|(health, _)| health.state)),
+            status: status(subject),
+            output: Output { models: Vec::new(), task_info },
+            workers: statuses.collect(),
+        }
+    }
+}
+
+/// The worst state.
+fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
+    let of = |state| match state {
+        WorkerState::Running => Phase::Running,
+        WorkerState::Pending => Phase::Pending,
+        WorkerState::Failed => Phase::Failed,
+    };
+    states.map(of).max().unwrap_or(Phase::Running)
+}
+
+/// What the edge workers say of themselves, in one word: the one that a person should know first. The
+/// cloud workers' word counts where there are no others.
+fn status(subject: &Subject<'_>) -> String {
+    let said = |role: Option<Role>| -> Vec<&str> {
+        let workers = subject.held.content.workers.iter().zip(&subject.workers);
+        let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
+        of_role.map(|(_, (_, said))| said.as_str()).collect()
+    };
+    let edge = said(Some(Role::Edge));
+    let words = if edge.is_empty() { said(None) } else { edge };
+    let first =
+        ["failed", "running", "", "completed"].into_iter().find(|word| words.contains(word));
+    first.or_else(|| words.first().copied()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{Content, Counters, Instance, Revision};
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(roles: &[&str]) -> Held {
+        let worker = |(n, role): (usize, &&str)| json!({"name": format!("w{n}"), "role": role, "image": "i", "model": "m"});
+        let content: Content = serde_json::from_value(json!({
+            "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": "u"},
+            "workers": roles.iter().enumerate().map(worker).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+        Held { revision: Revision(7), hash: content.hash(), content }
+    }
+
+    fn health(state: WorkerState) -> Health {
+        Health { state, reason: None, message: String::new(), restarts: 0 }
+    }
+
+    fn subject<'a>(
+        key: &'a ObjectKey,
+        held: &'a Held,
+        workers: &[(WorkerState, &str)],
+        inference: u64,
+    ) -> Subject<'a> {
+        let counters = Counters { inference, hard: inference / 2 };
+        Subject {
+            key,
+            held,
+            workers: workers
+                .iter()
+                .map(|(state, said)| (health(*state), (*said).to_owned()))
+                .collect(),
+            total: Total { counters, first_start: "then".into(), has_counted: inference > 0 },
+        }
+    }
+
+    fn reporter() -> Reporter {
+        Reporter::new(Identity { instance: Instance("i".into()), epoch: 3 })
+    }
+
+    #[test]
+    fn what_changed_is_told_at_once_and_then_at_most_once_a_second() {
+        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let running =
+            |inference| [subject(&key, &held, &[(WorkerState::Running, "running")], inference)];
+        let (mut reporter, start) = (reporter(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+
+        let first = reporter.due(&running(0), after(0), Timestamp::UNIX_EPOCH);
+        assert_eq!(first.reports[0].1.output.task_info, None, "nothing counted yet");
+        assert_eq!(reporter.due(&running(0), after(500), Timestamp::UNIX_EPOCH), Due::default());
+        let early = reporter.due(&running(10), after(600), Timestamp::UNIX_EPOCH);
+        assert_eq!(early, Due { reports: vec![], wake_at: Some(after(1000)) });
+        let second = reporter.due(&running(20), after(1000), Timestamp::UNIX_EPOCH);
+        let report = &second.reports[0].1;
+        assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
+        let task = report.output.task_info.as_ref().unwrap();
+        assert_eq!((task.inference_number, task.hard_example_number), (20, 10));
+        assert!((task.upload_cloud_ratio - 0.5).abs() < f64::EPSILON);
+        assert_eq!(task.current_time, "1970-01-01T00:00:00.000Z");
+
+        reporter.forget();
+        let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
+        assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
+    }
+
+    #[test]
+    fn the_worst_worker_decides_the_phase_and_the_edge_workers_the_status() {
+        use WorkerState::{Failed, Pending, Running};
+        let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
+        let both = held(&["edge", "cloud"]);
+        for (workers, phase, status) in [
+            ([(Running, "running"), (Running, "completed")], Phase::Running, "running"),
+            ([(Running, "completed"), (Pending, "running")], Phase::Pending, "completed"),
+            ([(Failed, ""), (Pending, "running")], Phase::Failed, ""),
+            ([(Running, "other"), (Running, "running")], Phase::Running, "other"),
+        ] {
+            let due = reporter().due(
+                &[subject(&key, &both, &workers, 0)],
+                Instant::now(),
+                Timestamp::UNIX_EPOCH,
+            );
+            let report = &due.reports[0].1;
+            assert_eq!((report.phase, report.status.as_str()), (phase, status), "{workers:?}");
+        }
+        let cloud = held(&["cloud"]);
+        let subject = subject(&key, &cloud, &[(Running, "running")], 0);
+        let due = reporter().due(&[subject], Instant::now(), Timestamp::UNIX_EPOCH);
+        assert_eq!(due.reports[0].1.status, "running");
+    }
+}

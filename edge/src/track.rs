@@ -1,0 +1,217 @@
+//! Decides what is remembered of a worker from one turn to the next: whether something is being done
+//! to it, how often it failed, when it may be tried again. What to do about it is plan.rs's.
+
+use std::time::{Duration, Instant};
+
+use neptune_wire::{ContentHash, WorkerReason};
+
+use crate::{
+    backoff::Backoff,
+    observed::{Container, ContainerState, Ending},
+};
+
+/// Between the starts of a worker that keeps ending.
+pub const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// Between pulls of an image that the registry does not give.
+const PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
+/// Between tries of a container that Docker refuses: cheap, and somebody is probably at it.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
+/// Between looks for what somebody has to put on the node: a script, an image, a file.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+/// A worker that ran so long has no history of failing. Twice the longest wait.
+const HEALTHY: Duration = Duration::from_mins(10);
+
+/// Why a worker does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: WorkerReason,
+    /// What is wrong and what helps.
+    pub message: String,
+}
+
+/// How an operation on a worker's containers went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A container of this id was made and started.
+    Started {
+        id: String,
+    },
+    /// What was to go is gone.
+    Removed,
+    /// The image is not on the node, and pulling was not tried.
+    ImageAbsent,
+    /// The image is not on the node, and the registry did not give it.
+    PullFailed(String),
+    Failed(Problem),
+}
+
+/// What is known of a worker beside what it should be and what Docker shows.
+#[derive(Debug, Clone, Default)]
+pub struct Track {
+    /// An operation is in flight.
+    pub busy: bool,
+    /// Observations begun before this one saw the worker in the middle of an operation.
+    pub fresh_from: u64,
+    pub failures: u32,
+    pub next_try: Option<Instant>,
+    pub problem: Option<Problem>,
+    /// The last spec that was started, and how often it was started before.
+    pub started: Option<(String, u32)>,
+    /// The spec that the failures belong to.
+    aimed_at: Option<ContentHash>,
+    alive: Option<Alive>,
+    pull_failures: u32,
+    next_pull: Option<Instant>,
+}
+
+#[derive(Debug, Clone)]
+struct Alive {
+    id: String,
+    since: Instant,
+}
+
+impl Track {
+    /// The worker should now have this spec. Failures of another spec do not delay it.
+    pub fn aim(&mut self, spec: &ContentHash) {
+        if self.aimed_at.as_ref() != Some(spec) {
+            self.aimed_at = Some(spec.clone());
+            self.failures = 0;
+            self.pull_failures = 0;
+            self.next_pull = None;
+            self.next_try = None;
+            self.problem = None;
+        }
+    }
+
+    /// Takes note of what Docker shows of the worker while no operation is in flight.
+    pub fn observe(&mut self, containers: &[&Container], now: Instant, random: u64) {
+        if let Some(container) = containers.iter().find(|container| container.is_alive()) {
+            let identity = &container.identity;
+            if self.alive.as_ref().is_none_or(|alive| alive.id != container.id) {
+                self.alive = Some(Alive { id: container.id.clone(), since: now });
+                self.started = Some((identity.spec_hash.clone(), identity.restarts));
+            }
+            if self.has_run_for(HEALTHY, now) {
+                self.failures = 0;
+            }
+            return;
+        }
+        if self.started.is_none()
+            && let Some(container) = containers.first()
+        {
+            self.started =
+                Some((container.identity.spec_hash.clone(), container.identity.restarts));
+        }
+        let Some(alive) = self.alive.take() else { return };
+        let ended = containers.iter().find(|container| container.id == alive.id);
+        self.fail(now, random);
+        self.problem = Some(self.ending(ended.map(|container| &container.state)));
+    }
+
+    /// Takes note of how an operation ended. `seq` is the next observation's number.
+    pub fn done(
+        &mut self,
+        outcome: Outcome,
+        spec: Option<(String, u32)>,
+        seq: u64,
+        now: Instant,
+        random: u64,
+    ) {
+        self.busy = false;
+        self.fresh_from = seq;
+        self.alive = None;
+        match outcome {
+            Outcome::Started { id } => {
+                self.alive = Some(Alive { id, since: now });
+                self.started = spec;
+                self.next_try = None;
+                self.next_pull = None;
+                self.pull_failures = 0;
+                if self.failures == 0 {
+                    self.problem = None;
+                }
+            }
+            Outcome::Removed => self.next_try = None,
+            Outcome::ImageAbsent => {
+                self.next_try = Some(self.next_pull.map_or(now, |pull| pull.min(now + LOOK_AGAIN)));
+                if self
+                    .problem
+                    .as_ref()
+                    .is_none_or(|problem| problem.reason != WorkerReason::ImageMissing)
+                {
+                    let message = "the image is not on the node; pulling it".to_owned();
+                    self.problem = Some(Problem { reason: WorkerReason::Starting, message });
+                }
+            }
+            Outcome::PullFailed(message) => {
+                self.pull_failures = self.pull_failures.saturating_add(1);
+                self.next_pull = Some(now + PULL.after(self.pull_failures, random));
+                self.next_try = Some(now + LOOK_AGAIN);
+                self.problem = Some(Problem { reason: WorkerReason::ImageMissing, message });
+            }
+            Outcome::Failed(problem) => {
+                match problem.reason {
+                    WorkerReason::ScriptMissing
+                    | WorkerReason::ModelUnavailable
+                    | WorkerReason::DockerUnavailable => self.next_try = Some(now + LOOK_AGAIN),
+                    _ => {
+                        self.failures = self.failures.saturating_add(1);
+                        self.next_try = Some(now + REFUSED.after(self.failures, random));
+                    }
+                }
+                self.problem = Some(problem);
+            }
+        }
+    }
+
+    /// Whether an image that is missing may be pulled now.
+    pub fn may_pull(&self, now: Instant) -> bool {
+        let was_absent = self.problem.as_ref().is_some_and(|problem| {
+            matches!(problem.reason, WorkerReason::Starting | WorkerReason::ImageMissing)
+        });
+        was_absent && self.next_pull.is_none_or(|at| at <= now)
+    }
+
+    /// Whether the container that is there has been seen running for so long.
+    pub fn has_run_for(&self, time: Duration, now: Instant) -> bool {
+        self.alive.as_ref().is_some_and(|alive| now.duration_since(alive.since) >= time)
+    }
+
+    /// When the container that is there was first seen running.
+    pub fn alive_since(&self) -> Option<Instant> {
+        self.alive.as_ref().map(|alive| alive.since)
+    }
+
+    /// How often this spec was started before a start that comes now.
+    pub fn restarts_of(&self, spec: &ContentHash) -> u32 {
+        match &self.started {
+            Some((started, restarts)) if started == spec.as_str() => restarts.saturating_add(1),
+            _ => 0,
+        }
+    }
+
+    fn fail(&mut self, now: Instant, random: u64) {
+        self.failures = self.failures.saturating_add(1);
+        self.next_try = Some(now + RESTART.after(self.failures, random));
+    }
+
+    fn ending(&self, state: Option<&ContainerState>) -> Problem {
+        let again =
+            format!("it is started again within {} s", RESTART.step(self.failures).as_secs());
+        let (reason, what) = match state {
+            Some(ContainerState::Ended(Ending { out_of_memory: true, .. })) => (
+                WorkerReason::OutOfMemory,
+                "the container used more memory than workerSpec.resources allows, or than the node has".to_owned(),
+            ),
+            Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) if log_tail.is_empty() => {
+                (WorkerReason::CrashLoopBackOff, format!("the container ended with exit code {exit_code} and wrote nothing"))
+            }
+            Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) => (
+                WorkerReason::CrashLoopBackOff,
+                format!("the container ended with exit code {exit_code}, its last words: {log_tail}"),
+            ),
+            _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
+        };
+        Problem { reason, message: format!("{what}; {again}") }
+    }
+}
