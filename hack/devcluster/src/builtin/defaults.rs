@@ -1,0 +1,265 @@
+//! The defaults that an API server gives the commonly used fields of built-in kinds. Pure.
+
+use serde_json::{Map, Value, json};
+
+use crate::object;
+
+/// Fills defaults into an object of a built-in kind.
+pub fn apply(plural: &str, value: &mut Value) {
+    match plural {
+        "deployments" => deployment(value),
+        "pods" => pod_spec(&mut value["spec"]),
+        "services" => service(value),
+        "secrets" => secret(value),
+        "namespaces" => {
+            if value["spec"]["finalizers"].is_null() {
+                default(value, "spec", json!({}));
+                default(&mut value["spec"], "finalizers", json!(["kubernetes"]));
+            }
+            let name = object::name(value).to_owned();
+            if !name.is_empty() {
+                let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
+                object::fields(labels).insert("kubernetes.io/metadata.name".into(), name.into());
+            }
+        }
+        "customresourcedefinitions" => crate::crd::default_definition(value),
+        "roles" | "clusterroles" => {}
+        _ => {}
+    }
+}
+
+/// Nulls mean "not set" to the decoders of built-in kinds and of all metadata.
+pub fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, child| !child.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn default(parent: &mut Value, field: &str, value: Value) {
+    let Some(map) = parent.as_object_mut() else { return };
+    set(map, field, value);
+}
+
+fn set(map: &mut Map<String, Value>, field: &str, value: Value) {
+    if map.get(field).is_none_or(Value::is_null) {
+        map.insert(field.to_owned(), value);
+    }
+}
+
+fn deployment(value: &mut Value) {
+    let spec = &mut value["spec"];
+    if !spec.is_object() {
+        return;
+    }
+    default(spec, "replicas", 1.into());
+    default(spec, "revisionHistoryLimit", 10.into());
+    default(spec, "progressDeadlineSeconds", 600.into());
+    default(spec, "strategy", json!({}));
+    default(&mut spec["strategy"], "type", "RollingUpdate".into());
+    if spec["strategy"]["type"] == "RollingUpdate" {
+        default(&mut spec["strategy"], "rollingUpdate", json!({}));
+        default(&mut spec["strategy"]["rollingUpdate"], "maxUnavailable", "25%".into());
+        default(&mut spec["strategy"]["rollingUpdate"], "maxSurge", "25%".into());
+    }
+    pod_spec(&mut spec["template"]["spec"]);
+}
+
+fn pod_spec(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    default(spec, "restartPolicy", "Always".into());
+    default(spec, "terminationGracePeriodSeconds", 30.into());
+    default(spec, "dnsPolicy", "ClusterFirst".into());
+    default(spec, "securityContext", json!({}));
+    default(spec, "schedulerName", "default-scheduler".into());
+    let host_network = spec["hostNetwork"] == true;
+    for list in ["containers", "initContainers"] {
+        for one in spec[list].as_array_mut().into_iter().flatten() {
+            container(one, host_network);
+        }
+    }
+    for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
+        volume_defaults(volume);
+    }
+    if spec["initContainers"].is_null() {
+        object::fields(spec).remove("initContainers");
+    }
+    if spec["volumes"].is_null() {
+        object::fields(spec).remove("volumes");
+    }
+}
+
+fn container(one: &mut Value, host_network: bool) {
+    default(one, "resources", json!({}));
+    default(one, "terminationMessagePath", "/dev/termination-log".into());
+    default(one, "terminationMessagePolicy", "File".into());
+    if let Some(image) = one["image"].as_str() {
+        let name = image.rsplit('/').next().unwrap_or(image);
+        let latest = !image.contains('@') && (name.ends_with(":latest") || !name.contains(':'));
+        default(one, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" }.into());
+    }
+    for port in one.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        default(port, "protocol", "TCP".into());
+        if host_network && port["containerPort"].is_number() {
+            let number = port["containerPort"].clone();
+            default(port, "hostPort", number);
+        }
+    }
+    for variable in one.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(field) = variable.get_mut("valueFrom").and_then(|from| from.get_mut("fieldRef"))
+        {
+            default(field, "apiVersion", "v1".into());
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = one.get_mut(name) {
+            for (field, number) in [
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ] {
+                default(probe, field, number.into());
+            }
+            if let Some(get) = probe.get_mut("httpGet") {
+                default(get, "path", "/".into());
+                default(get, "scheme", "HTTP".into());
+            }
+        }
+    }
+    quantities(&mut one["resources"]);
+}
+
+fn volume_defaults(volume: &mut Value) {
+    let sources = ["configMap", "secret", "projected", "downwardAPI"];
+    for source in sources {
+        if let Some(source) = volume.get_mut(source) {
+            default(source, "defaultMode", 420.into());
+        }
+    }
+    if let Some(host) = volume.get_mut("hostPath") {
+        default(host, "type", "".into());
+    }
+    let has_source = volume.as_object().is_some_and(|map| map.len() > 1);
+    if !has_source {
+        default(volume, "emptyDir", json!({}));
+    }
+}
+
+/// Numbers are accepted as quantities and stored as text.
+fn quantities(resources: &mut Value) {
+    for list in ["limits", "requests"] {
+        for quantity in resources
+            .get_mut(list)
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .flat_map(Map::values_mut)
+        {
+            if quantity.is_number() {
+                *quantity = number_as_quantity(quantity).into();
+            }
+        }
+    }
+    // A container's requests default to its limits.
+    let limits = resources["limits"].as_object().cloned().unwrap_or_default();
+    if resources["limits"].is_null() {
+        object::fields(resources).remove("limits");
+    }
+    if !limits.is_empty() {
+        default(resources, "requests", json!({}));
+        for (name, quantity) in limits {
+            default(&mut resources["requests"], &name, quantity);
+        }
+    }
+}
+
+fn number_as_quantity(number: &Value) -> String {
+    match (number.as_i64(), number.as_f64()) {
+        (Some(whole), _) => whole.to_string(),
+        (None, Some(float)) => format!("{:.0}m", float * 1000.0),
+        (None, None) => number.to_string(),
+    }
+}
+
+fn service(value: &mut Value) {
+    default(value, "spec", json!({}));
+    let spec = &mut value["spec"];
+    default(spec, "type", "ClusterIP".into());
+    default(spec, "sessionAffinity", "None".into());
+    if spec["type"] != "ExternalName" {
+        default(spec, "internalTrafficPolicy", "Cluster".into());
+        default(spec, "ipFamilies", json!(["IPv4"]));
+        default(spec, "ipFamilyPolicy", "SingleStack".into());
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        default(port, "protocol", "TCP".into());
+        let number = port["port"].clone();
+        default(port, "targetPort", number);
+    }
+}
+
+fn secret(value: &mut Value) {
+    default(value, "type", "Opaque".into());
+}
+
+/// Moves `stringData` into `data`, as a write does.
+pub fn fold_string_data(value: &mut Value) {
+    let Some(plain) = object::fields(value).remove("stringData") else { return };
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let encoded = base64(text.as_str().unwrap_or_default().as_bytes());
+        if !value["data"].is_object() {
+            value["data"] = json!({});
+        }
+        value["data"][key] = encoded.into();
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
+        for position in 0..4 {
+            let symbol = ALPHABET[(group >> (18 - 6 * position) & 63) as usize];
+            text.push(if position <= chunk.len() { char::from(symbol) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_deployment_gets_what_a_cluster_gives_it() {
+        let mut value = json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "x/y:1", "ports": [{"containerPort": 80}]}]}}}});
+        apply("deployments", &mut value);
+        let container = &value["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(value["spec"]["replicas"], 1);
+        assert_eq!(container["imagePullPolicy"], "IfNotPresent");
+        assert_eq!(container["ports"][0]["protocol"], "TCP");
+        assert_eq!(value["spec"]["template"]["spec"].get("volumes"), None);
+        let once = value.clone();
+        apply("deployments", &mut value);
+        assert_eq!(value, once, "defaults are stable");
+    }
+
+    #[test]
+    fn string_data_becomes_base64() {
+        for (plain, expected) in
+            [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("hello", "aGVsbG8=")]
+        {
+            let mut value = json!({"stringData": {"k": plain}});
+            fold_string_data(&mut value);
+            assert_eq!(value, json!({"data": {"k": expected}}));
+        }
+    }
+}

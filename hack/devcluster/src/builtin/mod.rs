@@ -1,0 +1,181 @@
+//! The built-in kinds: their names, scopes and subresources. Pure data; the schemas are in `definitions`.
+
+pub mod defaults;
+pub mod definitions;
+pub mod validate;
+
+use serde_json::json;
+
+use crate::resource::{NameRule, Resource, Scale, api_version};
+use crate::table;
+
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    short: &'static [&'static str],
+    namespaced: bool,
+    status: bool,
+    generation: bool,
+    /// Name of the definition, without `io.k8s.`.
+    definition: &'static str,
+}
+
+const fn kind(
+    group: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    definition: &'static str,
+) -> Kind {
+    Kind {
+        group,
+        version: "v1",
+        plural,
+        kind,
+        short: &[],
+        namespaced: true,
+        status: false,
+        generation: false,
+        definition,
+    }
+}
+
+const CRD_DEFINITION: &str =
+    "apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+
+fn kinds() -> Vec<Kind> {
+    let rbac = "rbac.authorization.k8s.io";
+    vec![
+        Kind {
+            short: &["ns"],
+            namespaced: false,
+            status: true,
+            ..kind("", "namespaces", "Namespace", "api.core.v1.Namespace")
+        },
+        Kind {
+            short: &["no"],
+            namespaced: false,
+            status: true,
+            ..kind("", "nodes", "Node", "api.core.v1.Node")
+        },
+        Kind { short: &["po"], status: true, ..kind("", "pods", "Pod", "api.core.v1.Pod") },
+        Kind {
+            short: &["svc"],
+            status: true,
+            ..kind("", "services", "Service", "api.core.v1.Service")
+        },
+        Kind { short: &["cm"], ..kind("", "configmaps", "ConfigMap", "api.core.v1.ConfigMap") },
+        kind("", "secrets", "Secret", "api.core.v1.Secret"),
+        Kind {
+            short: &["sa"],
+            ..kind("", "serviceaccounts", "ServiceAccount", "api.core.v1.ServiceAccount")
+        },
+        Kind { short: &["ev"], ..kind("", "events", "Event", "api.core.v1.Event") },
+        Kind { short: &["ev"], ..kind("events.k8s.io", "events", "Event", "api.events.v1.Event") },
+        Kind {
+            short: &["deploy"],
+            status: true,
+            generation: true,
+            ..kind("apps", "deployments", "Deployment", "api.apps.v1.Deployment")
+        },
+        kind("coordination.k8s.io", "leases", "Lease", "api.coordination.v1.Lease"),
+        Kind {
+            short: &["crd", "crds"],
+            namespaced: false,
+            status: true,
+            generation: true,
+            ..kind(
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "CustomResourceDefinition",
+                CRD_DEFINITION,
+            )
+        },
+        kind(rbac, "roles", "Role", "api.rbac.v1.Role"),
+        kind(rbac, "rolebindings", "RoleBinding", "api.rbac.v1.RoleBinding"),
+        Kind {
+            namespaced: false,
+            ..kind(rbac, "clusterroles", "ClusterRole", "api.rbac.v1.ClusterRole")
+        },
+        Kind {
+            namespaced: false,
+            ..kind(
+                rbac,
+                "clusterrolebindings",
+                "ClusterRoleBinding",
+                "api.rbac.v1.ClusterRoleBinding",
+            )
+        },
+        Kind {
+            namespaced: false,
+            generation: true,
+            ..kind(
+                "admissionregistration.k8s.io",
+                "validatingwebhookconfigurations",
+                "ValidatingWebhookConfiguration",
+                "api.admissionregistration.v1.ValidatingWebhookConfiguration",
+            )
+        },
+    ]
+}
+
+/// All built-in resources.
+pub fn resources() -> Vec<Resource> {
+    kinds().iter().map(resource).collect()
+}
+
+fn resource(kind: &Kind) -> Resource {
+    let name_rule = match kind.plural {
+        "namespaces" => NameRule::Label,
+        "services" => NameRule::ServiceLabel,
+        "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings" => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    };
+    let storage_group = if kind.plural == "events" { "" } else { kind.group };
+    Resource {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        plural: kind.plural.to_owned(),
+        singular: kind.kind.to_lowercase(),
+        kind: kind.kind.to_owned(),
+        list_kind: format!("{}List", kind.kind),
+        namespaced: kind.namespaced,
+        short_names: kind.short.iter().map(|name| (*name).to_owned()).collect(),
+        categories: match kind.plural {
+            "pods" | "services" | "deployments" => vec!["all".to_owned()],
+            "customresourcedefinitions" | "validatingwebhookconfigurations" => {
+                vec!["api-extensions".to_owned()]
+            }
+            _ => Vec::new(),
+        },
+        has_status: kind.status,
+        status_on_create: kind.plural == "nodes",
+        scale: (kind.plural == "deployments").then(|| Scale {
+            spec_replicas: ".spec.replicas".to_owned(),
+            status_replicas: ".status.replicas".to_owned(),
+            label_selector: None,
+        }),
+        counts_generation: kind.generation,
+        name_rule,
+        schema: json!({"$ref": format!("#/$defs/io.k8s.{}", kind.definition)}),
+        custom: false,
+        columns: table::builtin::columns(kind.plural),
+        storage: format!("{storage_group}/{}", kind.plural).into(),
+        storage_version: api_version(storage_group, kind.version),
+        deprecated: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+
+    #[test]
+    fn every_kind_has_a_schema() {
+        for resource in resources() {
+            assert!(Schema::new(&resource.schema).is_some(), "{}", resource.kind);
+        }
+    }
+}

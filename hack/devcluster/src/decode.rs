@@ -1,0 +1,150 @@
+//! Reads request bodies: JSON or YAML into one value, with the keys that stood twice. Pure.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::field::{index, join};
+use crate::status::ApiError;
+
+pub const YAML: &str = "application/yaml";
+const JSON: &str = "application/json";
+
+/// A decoded body and what strict decoding finds in it.
+#[derive(Debug)]
+pub struct Body {
+    pub value: Value,
+    /// `duplicate field "spec.x"`; the last one won.
+    pub findings: Vec<String>,
+}
+
+/// Decodes a body of an object by its media type.
+pub fn object(media: &str, bytes: &[u8]) -> Result<Body, ApiError> {
+    match media {
+        "" | "*/*" | JSON => json(bytes).map_err(|fault| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type Object): {fault}"
+            ))
+        }),
+        YAML => yaml(bytes),
+        _ => Err(ApiError::unsupported_media(&[JSON, YAML])),
+    }
+}
+
+/// Decodes JSON or YAML, as an apply may be written in.
+pub fn yaml(bytes: &[u8]) -> Result<Body, ApiError> {
+    if let Ok(body) = json(bytes) {
+        return Ok(body);
+    }
+    let text = std::str::from_utf8(bytes)
+        .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))?;
+    let value = serde_saphyr::from_str(text)
+        .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))?;
+    Ok(Body { value, findings: Vec::new() })
+}
+
+pub fn json(bytes: &[u8]) -> Result<Body, serde_json::Error> {
+    let mut findings = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Node { path: String::new(), findings: &mut findings }.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(Body { value, findings })
+}
+
+/// Builds a value and notes repeated keys, which `serde_json::Value` alone would hide.
+struct Node<'f> {
+    path: String,
+    findings: &'f mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a JSON number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(Node {
+            path: index(&self.path, items.len()),
+            findings: self.findings,
+        })? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let path = join(&self.path, &key);
+            if map.contains_key(&key) {
+                self.findings.push(format!("duplicate field {path:?}"));
+            }
+            let value = access.next_value_seed(Node { path, findings: self.findings })?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn repeated_keys_are_noted_and_the_last_wins() {
+        let body = json(br#"{"spec": {"a": 1, "a": 2, "l": [{"b": 1, "b": 3}]}}"#).unwrap();
+        assert_eq!(body.value, json!({"spec": {"a": 2, "l": [{"b": 3}]}}));
+        assert_eq!(
+            body.findings,
+            [r#"duplicate field "spec.a""#, r#"duplicate field "spec.l[0].b""#]
+        );
+    }
+
+    #[test]
+    fn yaml_is_read_where_it_is_allowed() {
+        assert_eq!(
+            object(YAML, b"a:\n- 1\n- x: true\n").unwrap().value,
+            json!({"a": [1, {"x": true}]})
+        );
+        assert_eq!(object("text/plain", b"a").unwrap_err().code, 415);
+        assert_eq!(object("application/json", b"{").unwrap_err().code, 400);
+    }
+}

@@ -1,0 +1,293 @@
+//! The HTTP side: routes a request to a document, a verb or a watch, and writes the answer. Reads the clock once a request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::admit::Endpoint;
+use crate::cluster::{Cluster, State as ClusterState};
+use crate::patch::{APPLY, Patch};
+use crate::render;
+use crate::request::{Options, ResourcePath, percent_decoded};
+use crate::resource::Resource;
+use crate::status::ApiError;
+use crate::verbs::{Call, Reply, create, delete, patch, read, scale, update};
+use crate::{decode, discovery, openapi, watch};
+
+/// As in API servers.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+pub async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let query = Query::<HashMap<String, String>>::try_from_uri(&parts.uri)
+        .map(|query| query.0)
+        .unwrap_or_default();
+    let text = |name| {
+        parts
+            .headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let options =
+        Options::new(query, text(header::ACCEPT), text(header::USER_AGENT), Timestamp::now());
+    let path = percent_decoded(parts.uri.path());
+    if let Some(response) = document(&cluster, &parts.method, &path, &options) {
+        return response;
+    }
+    let Some(path) = ResourcePath::parse(&path) else {
+        return plain(StatusCode::NOT_FOUND, "404 page not found\n");
+    };
+    let bytes = match to_bytes(body, BODY_LIMIT).await {
+        Ok(bytes) => bytes,
+        Err(_) => return failure(&ApiError::request_too_large(BODY_LIMIT)),
+    };
+    let media = media_type(&parts.headers);
+    answer(&cluster, &parts.method, &parts.uri, path, options, &media, &bytes)
+        .unwrap_or_else(|error| failure(&error))
+}
+
+fn media_type(headers: &HeaderMap) -> String {
+    let text =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_owned()
+}
+
+fn plain(code: StatusCode, text: &'static str) -> Response {
+    (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+fn json_response(code: u16, media: &str, body: &Value) -> Response {
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let media =
+        HeaderValue::from_str(media).unwrap_or(HeaderValue::from_static("application/json"));
+    (code, [(header::CONTENT_TYPE, media)], body.to_string()).into_response()
+}
+
+fn failure(error: &ApiError) -> Response {
+    json_response(error.code, "application/json", &error.to_status())
+}
+
+/// Answers that describe the server itself; none for paths of resources.
+fn document(cluster: &Cluster, method: &Method, path: &str, options: &Options) -> Option<Response> {
+    if method != Method::GET && method != Method::HEAD {
+        return None;
+    }
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let ok = |body: Value| Some(json_response(200, "application/json", &body));
+    match parts.as_slice() {
+        [""] => ok(
+            json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
+        ),
+        ["healthz" | "livez" | "readyz", ..] => Some(plain(StatusCode::OK, "ok")),
+        ["version"] => ok(discovery::version()),
+        ["api"] | ["apis"] => Some(cluster.read(|state| groups(state, parts[0] == "api", options))),
+        ["openapi", "v2"] => Some(cluster.read(|state| openapi_v2(state, options))),
+        ["openapi", "v3"] => ok(cluster.read(|state| openapi::v3::index(&state.registry))),
+        ["openapi", "v3", rest @ ..] => {
+            let (group, version) = match rest {
+                ["api", version] => ("", *version),
+                ["apis", group, version] => (*group, *version),
+                _ => return None,
+            };
+            cluster
+                .read(|state| openapi::v3::document(&state.registry, group, version))
+                .and_then(ok)
+        }
+        ["api", version] => {
+            cluster.read(|state| discovery::resources(&state.registry, "", version)).and_then(ok)
+        }
+        ["apis", group] => {
+            cluster.read(|state| discovery::group(&state.registry, group)).and_then(ok)
+        }
+        ["apis", group, version] => {
+            cluster.read(|state| discovery::resources(&state.registry, group, version)).and_then(ok)
+        }
+        _ => None,
+    }
+}
+
+fn groups(state: &ClusterState, core: bool, options: &Options) -> Response {
+    for form in ["v2", "v2beta1"] {
+        if options
+            .accept
+            .contains(&format!("g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList"))
+        {
+            let media =
+                format!("application/json;g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList");
+            return json_response(200, &media, &discovery::aggregated(&state.registry, core, form));
+        }
+    }
+    let body = if core {
+        discovery::core_versions("127.0.0.1")
+    } else {
+        discovery::groups(&state.registry)
+    };
+    json_response(200, "application/json", &body)
+}
+
+fn openapi_v2(state: &ClusterState, options: &Options) -> Response {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    if options.accept.contains("proto-openapi.spec.v2") {
+        return ([(header::CONTENT_TYPE, PROTOBUF)], Bytes::new()).into_response();
+    }
+    let _ = state;
+    let body = json!({"swagger": "2.0", "info": {"title": "devcluster", "version": "v1.32.0"}, "paths": {}, "definitions": {}});
+    json_response(200, "application/json", &body)
+}
+
+fn answer(
+    cluster: &Arc<Cluster>,
+    method: &Method,
+    uri: &Uri,
+    path: ResourcePath,
+    options: Options,
+    media: &str,
+    bytes: &Bytes,
+) -> Result<Response, ApiError> {
+    tracing::debug!(%method, %uri, "request");
+    if !options.accepts_json() {
+        return Err(ApiError::not_acceptable("application/json, application/yaml"));
+    }
+    let found = cluster
+        .read(|state| state.registry.find(&path.group, &path.version, &path.plural).cloned());
+    let Some(resource) = found else {
+        return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n"));
+    };
+    // Namespaces are cluster-scoped objects under a path that looks namespaced.
+    if path.namespace.is_some() && !resource.namespaced {
+        return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n"));
+    }
+    let endpoint = if path.subresource.as_deref() == Some("status") {
+        Endpoint::Status
+    } else {
+        Endpoint::Main
+    };
+    let wants_watch = options.flag("watch") && *method == Method::GET && path.subresource.is_none();
+    let call = Call {
+        resource: resource.clone(),
+        endpoint,
+        namespace: path.namespace.unwrap_or_default(),
+        name: path.name.unwrap_or_default(),
+        options: options.clone(),
+    };
+    if wants_watch {
+        let stream = watch::open(cluster, call)?;
+        let mut response = Response::new(Body::from_stream(stream));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        return Ok(response);
+    }
+    if resource.namespaced
+        && call.namespace.is_empty()
+        && (!call.name.is_empty() || *method != Method::GET)
+    {
+        return Err(ApiError::method_not_allowed(resource.as_plural()));
+    }
+    let reply = match path.subresource.as_deref() {
+        None => main_verb(cluster, method, &call, media, bytes),
+        Some("status") if resource.has_status => status_verb(cluster, method, &call, media, bytes),
+        Some("scale") if resource.scale.is_some() => {
+            scale_verb(cluster, method, &call, media, bytes)
+        }
+        Some(_) => return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n")),
+    }?;
+    Ok(written(&resource, reply, &options))
+}
+
+fn written(resource: &Resource, reply: Reply, options: &Options) -> Response {
+    let mut response = json_response(
+        reply.code,
+        "application/json",
+        &render::answer(resource, reply.body, options),
+    );
+    for warning in reply.warnings.iter().chain(&resource.deprecated) {
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+fn delete_options(bytes: &Bytes) -> Result<Value, ApiError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    decode::yaml(bytes).map(|body| body.value)
+}
+
+fn main_verb(
+    cluster: &Cluster,
+    method: &Method,
+    call: &Call,
+    media: &str,
+    bytes: &Bytes,
+) -> Result<Reply, ApiError> {
+    match (method.as_str(), call.name.is_empty()) {
+        ("GET", true) => cluster.read(|state| read::list(state, call)),
+        ("GET", false) => cluster.read(|state| read::get(state, call)),
+        ("POST", true) => {
+            let body = decode::object(media, bytes)?;
+            cluster.write(|state| create::create(state, call, body))
+        }
+        ("PUT", false) => {
+            let body = decode::object(media, bytes)?;
+            cluster.write(|state| update::update(state, call, body))
+        }
+        ("PATCH", false) => cluster.write(|state| patch::patch(state, call, media, bytes)),
+        ("DELETE", named) => {
+            let options = delete_options(bytes)?;
+            cluster.write(|state| {
+                if named {
+                    delete::delete_collection(state, call, &options)
+                } else {
+                    delete::delete(state, call, &options)
+                }
+            })
+        }
+        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
+    }
+}
+
+fn status_verb(
+    cluster: &Cluster,
+    method: &Method,
+    call: &Call,
+    media: &str,
+    bytes: &Bytes,
+) -> Result<Reply, ApiError> {
+    match method.as_str() {
+        "GET" | "PUT" | "PATCH" => main_verb(cluster, method, call, media, bytes),
+        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
+    }
+}
+
+fn scale_verb(
+    cluster: &Cluster,
+    method: &Method,
+    call: &Call,
+    media: &str,
+    bytes: &Bytes,
+) -> Result<Reply, ApiError> {
+    let scale = call.resource.scale.as_ref().expect("the caller checked that the kind has one");
+    match method.as_str() {
+        "GET" => cluster.read(|state| scale::get(state, call, scale)),
+        "PUT" => {
+            let body = decode::object(media, bytes)?;
+            cluster.write(|state| scale::update(state, call, scale, &body.value))
+        }
+        "PATCH" if media != APPLY => {
+            let body = decode::yaml(bytes)?;
+            let patch = Patch::parse(media, body.value)?;
+            cluster.write(|state| scale::patch(state, call, scale, &patch))
+        }
+        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
+    }
+}

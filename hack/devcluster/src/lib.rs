@@ -1,0 +1,73 @@
+//! A Kubernetes API on loopback, in memory, for the demo and for tests: as strict as Kubernetes 1.32 where it answers at all.
+//!
+//! There is no kubelet and no workload controller: Deployments and Pods are stored, nothing runs. What the API machinery does by
+//! itself is there: definitions become served, owners and namespaces take their content along.
+
+mod admit;
+mod apply;
+mod builtin;
+mod cluster;
+mod controllers;
+mod crd;
+mod decode;
+mod discovery;
+mod error;
+mod field;
+mod http;
+pub mod kubeconfig;
+mod names;
+mod object;
+mod openapi;
+mod patch;
+mod registry;
+mod render;
+mod request;
+mod resource;
+mod schema;
+mod selector;
+mod status;
+mod store;
+mod table;
+mod verbs;
+mod watch;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::net::TcpListener;
+
+use cluster::Cluster;
+pub use error::Error;
+
+/// Serves a fresh, empty cluster until `shutdown` resolves; open watches end then.
+///
+/// The namespaces `default` and `kube-system` exist from the start. Requests are answered as soon as this is polled: connections that
+/// came before wait in the listener's backlog.
+///
+/// # Errors
+/// [`Error::Serve`] when the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let cluster = Arc::new(Cluster::new());
+    cluster.write(|state| {
+        for namespace in ["default", "kube-system"] {
+            verbs::create::namespace(state, namespace, jiff::Timestamp::now());
+        }
+    });
+    let controllers = tokio::spawn(controllers::run(cluster.clone()));
+    let router = Router::new().fallback(http::handle).with_state(cluster.clone());
+    let closing = cluster.clone();
+    let ended = axum::serve(listener, router)
+        .with_graceful_shutdown(async move {
+            shutdown.await;
+            closing.close();
+        })
+        .await;
+    cluster.close();
+    // The controllers end with the cluster; a panic in them was reported already.
+    let _ = controllers.await;
+    ended.map_err(Error::Serve)
+}

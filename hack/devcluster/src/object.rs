@@ -1,0 +1,111 @@
+//! Reads and writes the metadata that every object has, as JSON. Decides nothing; the verbs and the controllers say what to write.
+
+use serde_json::{Map, Value};
+
+/// Namespace and name of an object inside one kind; the namespace is empty for cluster-scoped objects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub fn of(object: &Value) -> Self {
+        Self::new(meta_str(object, "namespace"), meta_str(object, "name"))
+    }
+}
+
+/// A string field of the metadata, or "" when it is absent.
+pub fn meta_str<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+pub fn name(object: &Value) -> &str {
+    meta_str(object, "name")
+}
+
+pub fn uid(object: &Value) -> &str {
+    meta_str(object, "uid")
+}
+
+pub fn is_deleting(object: &Value) -> bool {
+    !meta_str(object, "deletionTimestamp").is_empty()
+}
+
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    strings(&object["metadata"]["finalizers"])
+}
+
+/// The strings of a JSON list; anything else counts as empty.
+pub fn strings(list: &Value) -> Vec<&str> {
+    list.as_array()
+        .map(|items| items.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
+}
+
+/// The object's fields. Every object that reaches this crate's logic was decoded as a JSON object.
+pub fn fields(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    object.as_object_mut().expect("was just made an object")
+}
+
+/// The metadata, made when it is missing.
+pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    let entry = fields(object).entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    fields(entry)
+}
+
+/// Writes a metadata field, or removes it when `value` is none.
+pub fn set_meta(object: &mut Value, field: &str, value: Option<Value>) {
+    let metadata = metadata(object);
+    match value {
+        Some(value) => {
+            metadata.insert(field.to_owned(), value);
+        }
+        None => {
+            metadata.remove(field);
+        }
+    }
+}
+
+/// Adds a finalizer once.
+pub fn add_finalizer(object: &mut Value, finalizer: &str) {
+    let list = metadata(object).entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(items) = list.as_array_mut()
+        && !items.iter().any(|item| item == finalizer)
+    {
+        items.push(finalizer.into());
+    }
+}
+
+/// Removes a finalizer, and the list with its last one.
+pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
+    let metadata = metadata(object);
+    let Some(items) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) else { return };
+    items.retain(|item| item != finalizer);
+    if items.is_empty() {
+        metadata.remove("finalizers");
+    }
+}
+
+/// A dotted path such as `.spec.replicas`, walked through objects only.
+pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
+}
+
+/// Writes at a dotted path and makes the objects on the way.
+pub fn set_path(object: &mut Value, path: &str, value: Value) {
+    let keys: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+    let (last, parents) = keys.split_last().expect("split yields at least one part");
+    let mut node = object;
+    for key in parents {
+        node = fields(node).entry(*key).or_insert_with(|| Value::Object(Map::new()));
+    }
+    fields(node).insert((*last).to_owned(), value);
+}

@@ -1,0 +1,240 @@
+//! What a request asks for: its path, query and headers as types. Pure.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::status::ApiError;
+
+/// A path under `/api` or `/apis` that names a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourcePath {
+    pub group: String,
+    pub version: String,
+    pub namespace: Option<String>,
+    pub plural: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+impl ResourcePath {
+    /// None when the path is not one of a resource.
+    pub fn parse(path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        // Long ago, watches had paths of their own; kubectl does not use them.
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, plural, rest @ ..]
+                if !matches!(*plural, "status" | "finalize") =>
+            {
+                (Some(*namespace), std::iter::once(plural).chain(rest).copied().collect::<Vec<_>>())
+            }
+            other => (None, other.to_vec()),
+        };
+        let (plural, name, subresource) = match rest.as_slice() {
+            [plural] => (*plural, None, None),
+            [plural, name] => (*plural, Some(*name), None),
+            [plural, name, subresource] => (*plural, Some(*name), Some(*subresource)),
+            _ => return None,
+        };
+        let owned = |text: &str| text.to_owned();
+        Some(Self {
+            group: owned(group),
+            version: owned(version),
+            namespace: namespace.map(owned),
+            plural: owned(plural),
+            name: name.map(owned),
+            subresource: subresource.map(owned),
+        })
+    }
+}
+
+/// How strictly unknown and repeated fields are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// The query and the headers that verbs look at.
+#[derive(Debug, Clone)]
+pub struct Options {
+    query: HashMap<String, String>,
+    pub accept: String,
+    user_agent: String,
+    pub now: Timestamp,
+}
+
+impl Options {
+    pub fn new(
+        query: HashMap<String, String>,
+        accept: &str,
+        user_agent: &str,
+        now: Timestamp,
+    ) -> Self {
+        Self { query, accept: accept.to_owned(), user_agent: user_agent.to_owned(), now }
+    }
+
+    pub fn get(&self, name: &str) -> &str {
+        self.query.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), "true" | "1")
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        }
+    }
+
+    pub fn dry_run(&self) -> Result<bool, ApiError> {
+        match self.get("dryRun") {
+            "" => Ok(false),
+            "All" => Ok(true),
+            other => Err(ApiError::bad_request(format!(
+                "dryRun: Unsupported value: [{other:?}]: supported values: \"All\""
+            ))),
+        }
+    }
+
+    pub fn field_validation(&self) -> Result<FieldValidation, ApiError> {
+        match self.get("fieldValidation") {
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => Err(ApiError::bad_request(format!(
+                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ))),
+        }
+    }
+
+    /// The writer's name: given, or the first part of the user agent.
+    pub fn field_manager(&self) -> String {
+        match self.get("fieldManager") {
+            "" => match self.user_agent.split('/').next() {
+                None | Some("") => "unknown".to_owned(),
+                Some(prefix) => prefix.chars().take(128).collect(),
+            },
+            given => given.to_owned(),
+        }
+    }
+
+    /// Whether the client wants a Table rather than the objects.
+    pub fn wants_table(&self) -> bool {
+        self.first_known_accept() == Some("Table")
+    }
+
+    pub fn wants_partial(&self) -> bool {
+        matches!(
+            self.first_known_accept(),
+            Some("PartialObjectMetadata" | "PartialObjectMetadataList")
+        )
+    }
+
+    /// The `as=` of the first media type in Accept that this server can write; none for plain JSON.
+    fn first_known_accept(&self) -> Option<&str> {
+        let known = self.accept.split(',').map(str::trim).find(|media| is_json(media))?;
+        let parameter = |name: &str| {
+            known
+                .split(';')
+                .map(str::trim)
+                .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+        };
+        parameter("as").filter(|_| parameter("g") == Some("meta.k8s.io"))
+    }
+
+    /// Whether anything in Accept can be written.
+    pub fn accepts_json(&self) -> bool {
+        self.accept.is_empty() || self.accept.split(',').any(|media| is_json(media.trim()))
+    }
+}
+
+fn is_json(media: &str) -> bool {
+    let name = media.split(';').next().unwrap_or_default().trim();
+    matches!(name, "application/json" | "application/*" | "*/*" | "")
+}
+
+/// A path with its `%41` sequences resolved; malformed ones stay as they are.
+pub fn percent_decoded(path: &str) -> String {
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut position = 0;
+    while position < bytes.len() {
+        let pair =
+            path.get(position + 1..position + 3).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        match (bytes[position], pair) {
+            (b'%', Some(byte)) => {
+                decoded.push(byte);
+                position += 3;
+            }
+            (byte, _) => {
+                decoded.push(byte);
+                position += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn shown(path: &str) -> Option<String> {
+        ResourcePath::parse(path).map(|p| {
+            format!(
+                "{}|{}|{:?}|{}|{:?}|{:?}",
+                p.group,
+                p.version,
+                p.namespace.as_deref(),
+                p.plural,
+                p.name.as_deref(),
+                p.subresource.as_deref()
+            )
+        })
+    }
+
+    #[test]
+    fn paths_are_read() {
+        let table = [
+            ("/api/v1/pods", r"|v1|None|pods|None|None"),
+            ("/api/v1/namespaces", r"|v1|None|namespaces|None|None"),
+            ("/api/v1/namespaces/x", r#"|v1|None|namespaces|Some("x")|None"#),
+            ("/api/v1/namespaces/x/status", r#"|v1|None|namespaces|Some("x")|Some("status")"#),
+            (
+                "/api/v1/namespaces/x/pods/p/status",
+                r#"|v1|Some("x")|pods|Some("p")|Some("status")"#,
+            ),
+            ("/apis/g.io/v1/namespaces/x/things", r#"g.io|v1|Some("x")|things|None|None"#),
+        ];
+        for (path, expected) in table {
+            assert_eq!(shown(path).unwrap(), expected, "{path}");
+        }
+        assert_eq!(shown("/healthz"), None);
+        assert_eq!(shown("/apis/g.io/v1"), None);
+    }
+
+    #[test]
+    fn tables_are_asked_for_through_accept() {
+        let options = |accept: &str| {
+            Options::new(HashMap::new(), accept, "kubectl/v1.32", Timestamp::UNIX_EPOCH)
+        };
+        assert!(
+            options("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").wants_table()
+        );
+        assert!(!options("application/json").wants_table());
+        assert!(!options("application/vnd.kubernetes.protobuf").accepts_json());
+        assert_eq!(options("").field_manager(), "kubectl");
+    }
+}

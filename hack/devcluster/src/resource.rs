@@ -1,0 +1,139 @@
+//! What the server knows of one kind in one version: its names, scope, schema and subresources. Pure data.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::schema::Schema;
+use crate::status::GroupName;
+use crate::table::Column;
+
+/// Which names objects of the kind may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    Subdomain,
+    Label,
+    ServiceLabel,
+    PathSegment,
+}
+
+/// Where the scale subresource finds its numbers, as dotted paths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scale {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Resource {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub namespaced: bool,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub has_status: bool,
+    /// Kinds whose status a create may set, although there is a status subresource.
+    pub status_on_create: bool,
+    pub scale: Option<Scale>,
+    /// Whether `metadata.generation` counts the changes of what is wanted.
+    pub counts_generation: bool,
+    pub name_rule: NameRule,
+    /// An OpenAPI schema of the whole object.
+    pub schema: Value,
+    /// True for kinds that a CustomResourceDefinition made.
+    pub custom: bool,
+    pub columns: Vec<Column>,
+    /// Where the objects are kept; versions of one kind share it.
+    pub storage: Arc<str>,
+    /// The apiVersion that objects have in the store.
+    pub storage_version: String,
+    pub deprecated: Option<String>,
+}
+
+impl Resource {
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    pub fn schema(&self) -> Schema<'_> {
+        Schema::new(&self.schema).expect("resources are made with a schema that resolves")
+    }
+
+    /// The resource as errors name it.
+    pub fn as_plural(&self) -> GroupName<'_> {
+        GroupName { group: &self.group, name: &self.plural }
+    }
+
+    /// The kind as errors name it.
+    pub fn as_kind(&self) -> GroupName<'_> {
+        GroupName { group: &self.group, name: &self.kind }
+    }
+
+    /// An object of the store in this version.
+    pub fn from_storage(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        self.convert(&mut object, &self.api_version());
+        object
+    }
+
+    /// An object of this version as the store keeps it.
+    pub fn to_storage(&self, mut object: Value) -> Value {
+        self.convert(&mut object, &self.storage_version);
+        object
+    }
+
+    fn convert(&self, object: &mut Value, to: &str) {
+        if object["apiVersion"] == to {
+            return;
+        }
+        if self.kind == "Event" && !self.custom {
+            rename_event_fields(object, to == "v1");
+        }
+        object["apiVersion"] = to.into();
+        object["kind"] = self.kind.as_str().into();
+    }
+
+    /// An empty list of this kind.
+    pub fn list(&self, items: Vec<Value>, version: u64) -> Value {
+        json!({
+            "kind": self.list_kind, "apiVersion": self.api_version(),
+            "metadata": {"resourceVersion": version.to_string()}, "items": items,
+        })
+    }
+}
+
+/// `group/version`, or the version alone in the core group.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The group and the version of an `apiVersion`.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Core events and events of `events.k8s.io` are the same objects with other field names.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn rename_event_fields(object: &mut Value, to_core: bool) {
+    let fields = crate::object::fields(object);
+    for (core, events) in EVENT_FIELDS {
+        let (from, to) = if to_core { (events, core) } else { (core, events) };
+        if let Some(value) = fields.remove(*from) {
+            fields.insert((*to).to_owned(), value);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Fills in the defaults that a schema declares, and drops nulls that a default replaces. Pure.
+
+use serde_json::Value;
+
+use super::Schema;
+
+/// Defaults apply to objects that are present: a default inside an absent object does nothing.
+pub fn apply_defaults(value: &mut Value, schema: Schema<'_>) {
+    let schema = schema.for_value(value);
+    match value {
+        Value::Object(map) => {
+            for (name, property) in schema.properties() {
+                let Some(default) = property.get("default") else { continue };
+                let replace = match map.get(name.as_str()) {
+                    None => true,
+                    Some(Value::Null) => !property.flag("nullable"),
+                    Some(_) => false,
+                };
+                if replace {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, child) in map.iter_mut() {
+                if let Some(child_schema) = schema.field(name) {
+                    apply_defaults(child, child_schema);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(item_schema) = schema.items() {
+                for item in items {
+                    apply_defaults(item, item_schema);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_fill_present_objects_only() {
+        let schema = json!({"type": "object", "properties": {
+            "mode": {"type": "string", "default": "a"},
+            "nested": {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}},
+            "made": {"type": "object", "default": {}, "properties": {"n": {"type": "integer", "default": 4}}},
+            "may": {"type": "string", "nullable": true, "default": "x"},
+        }});
+        let mut value = json!({"mode": null, "may": null});
+        apply_defaults(&mut value, Schema::new(&schema).expect("an object"));
+        assert_eq!(value, json!({"mode": "a", "made": {"n": 4}, "may": null}));
+    }
+
+    #[test]
+    fn list_items_and_map_values_get_theirs() {
+        let item =
+            json!({"type": "object", "properties": {"p": {"type": "string", "default": "TCP"}}});
+        let schema = json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": item}, "map": {"type": "object", "additionalProperties": item},
+        }});
+        let mut value = json!({"list": [{}, {"p": "UDP"}], "map": {"k": {}}});
+        apply_defaults(&mut value, Schema::new(&schema).expect("an object"));
+        assert_eq!(
+            value,
+            json!({"list": [{"p": "TCP"}, {"p": "UDP"}], "map": {"k": {"p": "TCP"}}})
+        );
+    }
+}

@@ -1,0 +1,447 @@
+//! Checks a value against a schema and words the findings as the API server does. Pure; unknown fields are the business of `prune`.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::{ListKind, Schema, format, json_type};
+use crate::field::{Fault, FieldError, index, join};
+
+/// All findings, depth first.
+pub fn validate(value: &Value, schema: Schema<'_>, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check(value, schema, path, &mut errors);
+    errors
+}
+
+fn check(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let schema = schema.for_value(value);
+    if value.is_null() && schema.flag("nullable") {
+        return;
+    }
+    if !check_type(value, schema, path, errors) {
+        return;
+    }
+    check_enum(value, schema, path, errors);
+    match value {
+        Value::String(text) => check_string(text, schema, path, errors),
+        Value::Number(_) => check_number(value, schema, path, errors),
+        Value::Array(items) => check_list(items, schema, path, errors),
+        Value::Object(map) => check_object(map, schema, path, errors),
+        Value::Null | Value::Bool(_) => {}
+    }
+    check_junctors(value, schema, path, errors);
+}
+
+/// False when the value has another type, after which no other check makes sense.
+fn check_type(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) -> bool {
+    let actual = json_type(value);
+    if schema.is_int_or_string() {
+        if matches!(actual, "integer" | "string") {
+            return true;
+        }
+        errors.push(type_error(path, "integer,string", actual));
+        return false;
+    }
+    let Some(wanted) = schema.kind() else { return true };
+    let fits = wanted == actual
+        || (wanted == "number" && actual == "integer")
+        || (wanted == "integer" && value.as_f64().is_some_and(|number| number.fract() == 0.0));
+    if !fits {
+        errors.push(type_error(path, wanted, actual));
+    }
+    fits
+}
+
+fn type_error(path: &str, wanted: &str, actual: &str) -> FieldError {
+    let detail = format!("{} must be of type {wanted}: {actual:?}", place(path));
+    FieldError::new(Fault::TypeInvalid, path, Some(actual.into()), detail)
+}
+
+/// `spec.x in body`, or `` in body`` for the root.
+fn place(path: &str) -> String {
+    format!("{path} in body")
+}
+
+fn check_enum(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let allowed = schema.list("enum");
+    if allowed.is_empty() || allowed.contains(value) {
+        return;
+    }
+    let shown: Vec<String> = allowed
+        .iter()
+        .map(|item| match item {
+            Value::String(text) => format!("{text:?}"),
+            other => format!("{:?}", other.to_string()),
+        })
+        .collect();
+    let detail = format!("supported values: {}", shown.join(", "));
+    errors.push(FieldError::new(Fault::Unsupported, path, Some(value.clone()), detail));
+}
+
+fn check_string(text: &str, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let length = text.chars().count();
+    if let Some(limit) = schema.count("maxLength").filter(|limit| length > *limit) {
+        errors.push(FieldError::new(
+            Fault::TooLong,
+            path,
+            None,
+            format!("may not be more than {limit} bytes"),
+        ));
+    }
+    if let Some(limit) = schema.count("minLength").filter(|limit| length < *limit) {
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            format!("{} should be at least {limit} chars long", place(path)),
+        ));
+    }
+    if let Some(pattern) = schema.text("pattern")
+        && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+    {
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            format!("{} should match '{pattern}'", place(path)),
+        ));
+    }
+    if let Some(name) = schema.text("format")
+        && !format::matches(name, text)
+    {
+        errors.push(FieldError::new(
+            Fault::TypeInvalid,
+            path,
+            Some(text.into()),
+            format!("{} must be of type {name}: {text:?}", place(path)),
+        ));
+    }
+}
+
+fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let number = value.as_f64().unwrap_or_default();
+    let mut refuse = |detail: String| errors.push(FieldError::invalid(path, value.clone(), detail));
+    if let Some(name) = schema.text("format") {
+        let fits = match name {
+            "int32" => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
+            "int64" => value.is_i64() || value.is_f64(),
+            _ => true,
+        };
+        if !fits {
+            let kind = schema.kind().unwrap_or("integer");
+            refuse(format!("Checked value must be of type {kind} with format {name} in {path}"));
+        }
+    }
+    if let Some(limit) = schema.number("maximum") {
+        let (refused, words) = if schema.flag("exclusiveMaximum") {
+            (number >= limit, "less than")
+        } else {
+            (number > limit, "less than or equal to")
+        };
+        if refused {
+            refuse(format!("{} should be {words} {}", place(path), schema.list_number("maximum")));
+        }
+    }
+    if let Some(limit) = schema.number("minimum") {
+        let (refused, words) = if schema.flag("exclusiveMinimum") {
+            (number <= limit, "greater than")
+        } else {
+            (number < limit, "greater than or equal to")
+        };
+        if refused {
+            refuse(format!("{} should be {words} {}", place(path), schema.list_number("minimum")));
+        }
+    }
+    if let Some(factor) = schema.number("multipleOf").filter(|factor| *factor > 0.0) {
+        let times = number / factor;
+        if (times - times.round()).abs() > 1e-9 {
+            refuse(format!(
+                "{} should be a multiple of {}",
+                place(path),
+                schema.list_number("multipleOf")
+            ));
+        }
+    }
+}
+
+fn check_list(items: &[Value], schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let count = items.len();
+    if let Some(limit) = schema.count("maxItems").filter(|limit| count > *limit) {
+        errors.push(FieldError::new(
+            Fault::TooMany,
+            path,
+            Some(count.into()),
+            format!("must have at most {limit} items"),
+        ));
+    }
+    if let Some(limit) = schema.count("minItems").filter(|limit| count < *limit) {
+        errors.push(FieldError::invalid(
+            path,
+            count,
+            format!("{} should have at least {limit} items", place(path)),
+        ));
+    }
+    if schema.flag("uniqueItems")
+        && (1..count).any(|position| items[..position].contains(&items[position]))
+    {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            format!("{} shouldn't contain duplicates", place(path)),
+        ));
+    }
+    if let Some(item_schema) = schema.items() {
+        for (position, item) in items.iter().enumerate() {
+            check(item, item_schema, &index(path, position), errors);
+        }
+    }
+    check_identities(items, schema, path, errors);
+}
+
+/// Two elements of a set or map list may not be the same one.
+fn check_identities(items: &[Value], schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let kind = schema.list_kind();
+    if kind == ListKind::Atomic {
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (position, item) in items.iter().enumerate() {
+        let identity = match &kind {
+            ListKind::Map(keys) => identity_of(item, keys, schema.items()),
+            _ => item.clone(),
+        };
+        if !seen.insert(identity.to_string()) {
+            errors.push(FieldError::duplicate(&index(path, position), identity));
+        }
+    }
+}
+
+/// The key fields of a map-list element, with the defaults of absent ones.
+pub fn identity_of(item: &Value, keys: &[&str], items: Option<Schema<'_>>) -> Value {
+    let mut identity = Map::new();
+    for key in keys {
+        let default = || {
+            items
+                .and_then(|schema| schema.property(key))
+                .and_then(|property| property.get("default"))
+        };
+        if let Some(value) = item.get(*key).or_else(default) {
+            identity.insert((*key).to_owned(), value.clone());
+        }
+    }
+    Value::Object(identity)
+}
+
+fn check_object(
+    map: &Map<String, Value>,
+    schema: Schema<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    for name in schema.list("required").iter().filter_map(Value::as_str) {
+        if !map.contains_key(name) {
+            errors.push(FieldError::required(&join(path, name), ""));
+        }
+    }
+    let count = map.len();
+    if let Some(limit) = schema.count("maxProperties").filter(|limit| count > *limit) {
+        errors.push(FieldError::new(
+            Fault::TooMany,
+            path,
+            Some(count.into()),
+            format!("must have at most {limit} items"),
+        ));
+    }
+    if let Some(limit) = schema.count("minProperties").filter(|limit| count < *limit) {
+        errors.push(FieldError::invalid(
+            path,
+            count,
+            format!("{} should have at least {limit} properties", place(path)),
+        ));
+    }
+    for (name, child) in map {
+        if let Some(child_schema) = schema.field(name) {
+            check(child, child_schema, &join(path, name), errors);
+        }
+    }
+}
+
+fn check_junctors(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    let refuse = |errors: &mut Vec<FieldError>, words: &str| {
+        errors.push(FieldError::invalid(path, value.clone(), format!("{} {words}", place(path))));
+    };
+    for branch in schema.list("allOf").iter().filter_map(Schema::new) {
+        check(value, branch, path, errors);
+    }
+    let fitting = |keyword: &str| {
+        let branches = schema.list(keyword);
+        let fits = branches
+            .iter()
+            .filter_map(Schema::new)
+            .filter(|branch| validate(value, *branch, path).is_empty())
+            .count();
+        (branches.len(), fits)
+    };
+    if let (1.., 0) = fitting("anyOf") {
+        refuse(errors, "must validate at least one schema (anyOf)");
+    }
+    match fitting("oneOf") {
+        (0, _) | (_, 1) => {}
+        (_, 0) => refuse(errors, "must validate one and only one schema (oneOf). Found none valid"),
+        (_, many) => refuse(
+            errors,
+            &format!(
+                "must validate one and only one schema (oneOf). Found {many} valid alternatives"
+            ),
+        ),
+    }
+    if schema
+        .get("not")
+        .and_then(Schema::new)
+        .is_some_and(|not| validate(value, not, path).is_empty())
+    {
+        refuse(errors, "must not validate the schema (not)");
+    }
+}
+
+impl Schema<'_> {
+    /// A number of the schema as written there.
+    fn list_number(self, keyword: &str) -> String {
+        self.get(keyword).map(Value::to_string).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn messages(schema: &Value, value: &Value) -> Vec<String> {
+        validate(value, Schema::new(schema).expect("an object"), "spec")
+            .iter()
+            .map(FieldError::message)
+            .collect()
+    }
+
+    #[test]
+    fn scalars_are_refused_in_the_api_servers_words() {
+        let table = [
+            (
+                json!({"type": "integer"}),
+                json!("x"),
+                r#"spec: Invalid value: "string": spec in body must be of type integer: "string""#,
+            ),
+            (
+                json!({"type": "string"}),
+                json!(1),
+                r#"spec: Invalid value: "integer": spec in body must be of type string: "integer""#,
+            ),
+            (
+                json!({"type": "string"}),
+                json!(null),
+                r#"spec: Invalid value: "null": spec in body must be of type string: "null""#,
+            ),
+            (
+                json!({"type": "string", "enum": ["a", "b"]}),
+                json!("c"),
+                r#"spec: Unsupported value: "c": supported values: "a", "b""#,
+            ),
+            (
+                json!({"type": "string", "pattern": "^a$"}),
+                json!("b"),
+                r#"spec: Invalid value: "b": spec in body should match '^a$'"#,
+            ),
+            (
+                json!({"type": "string", "minLength": 1}),
+                json!(""),
+                r#"spec: Invalid value: "": spec in body should be at least 1 chars long"#,
+            ),
+            (
+                json!({"type": "string", "maxLength": 1}),
+                json!("ab"),
+                "spec: Too long: may not be more than 1 bytes",
+            ),
+            (
+                json!({"type": "integer", "minimum": 1}),
+                json!(0),
+                "spec: Invalid value: 0: spec in body should be greater than or equal to 1",
+            ),
+            (
+                json!({"type": "number", "maximum": 1, "exclusiveMaximum": true}),
+                json!(1),
+                "spec: Invalid value: 1: spec in body should be less than 1",
+            ),
+            (
+                json!({"type": "string", "format": "date-time"}),
+                json!("x"),
+                r#"spec: Invalid value: "x": spec in body must be of type date-time: "x""#,
+            ),
+            (
+                json!({"x-kubernetes-int-or-string": true}),
+                json!(true),
+                r#"spec: Invalid value: "boolean": spec in body must be of type integer,string: "boolean""#,
+            ),
+            (
+                json!({"type": "integer", "multipleOf": 3}),
+                json!(4),
+                "spec: Invalid value: 4: spec in body should be a multiple of 3",
+            ),
+        ];
+        for (schema, value, expected) in table {
+            assert_eq!(messages(&schema, &value), [expected], "{schema}");
+        }
+    }
+
+    #[test]
+    fn int32_has_its_range() {
+        let schema = json!({"type": "integer", "format": "int32"});
+        assert!(messages(&schema, &json!(2_147_483_647)).is_empty());
+        assert_eq!(messages(&schema, &json!(2_147_483_648_i64)).len(), 1);
+    }
+
+    #[test]
+    fn whole_floats_are_integers_and_integers_are_numbers() {
+        assert!(messages(&json!({"type": "integer"}), &json!(3.0)).is_empty());
+        assert!(messages(&json!({"type": "number"}), &json!(3)).is_empty());
+        assert_eq!(messages(&json!({"type": "integer"}), &json!(3.5)).len(), 1);
+    }
+
+    #[test]
+    fn missing_fields_are_named_with_their_path() {
+        let schema = json!({"type": "object", "required": ["edgeWorker"], "properties": {
+            "edgeWorker": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}});
+        assert_eq!(messages(&schema, &json!({})), ["spec.edgeWorker: Required value"]);
+        assert_eq!(
+            messages(&schema, &json!({"edgeWorker": {}})),
+            ["spec.edgeWorker.name: Required value"]
+        );
+    }
+
+    #[test]
+    fn map_lists_and_sets_refuse_repeats() {
+        let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "p": {"type": "string", "default": "TCP"}}}});
+        assert_eq!(
+            messages(&map, &json!([{"k": "a"}, {"k": "a", "p": "TCP"}, {"k": "a", "p": "UDP"}])),
+            [r#"spec[1]: Duplicate value: {"k":"a","p":"TCP"}"#]
+        );
+        let set =
+            json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+        assert_eq!(messages(&set, &json!(["a", "b", "a"])), [r#"spec[2]: Duplicate value: "a""#]);
+    }
+
+    #[test]
+    fn nullable_accepts_null() {
+        assert!(messages(&json!({"type": "string", "nullable": true}), &json!(null)).is_empty());
+    }
+
+    #[test]
+    fn junctors_are_checked() {
+        let any = json!({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]});
+        assert!(messages(&any, &json!({"b": 1})).is_empty());
+        assert_eq!(messages(&any, &json!({})).len(), 1);
+        let one = json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"});
+        assert_eq!(messages(&one, &json!({"a": 1, "b": 1})).len(), 1);
+        assert_eq!(messages(&json!({"not": {"required": ["a"]}}), &json!({"a": 1})).len(), 1);
+    }
+}

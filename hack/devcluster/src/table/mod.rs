@@ -1,0 +1,151 @@
+//! Tables for `kubectl get`: which columns a kind has and what stands in the cells. Pure; `now` is given for ages.
+
+pub mod age;
+pub mod builtin;
+pub mod jsonpath;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use jsonpath::JsonPath;
+
+/// Where a cell comes from.
+#[derive(Debug, Clone)]
+pub enum Cell {
+    Path(JsonPath),
+    Built(fn(&Value, Timestamp) -> Value),
+}
+
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub name: String,
+    /// integer, number, string, boolean or date.
+    pub kind: String,
+    pub format: String,
+    pub description: String,
+    /// Above 0: shown by `-o wide` only.
+    pub priority: i64,
+    pub cell: Cell,
+}
+
+impl Column {
+    fn definition(&self) -> Value {
+        json!({"name": self.name, "type": self.kind, "format": self.format, "description": self.description, "priority": self.priority})
+    }
+
+    fn value(&self, object: &Value, now: Timestamp) -> Value {
+        match &self.cell {
+            Cell::Built(build) => build(object, now),
+            Cell::Path(path) => {
+                path.first(object).map_or(Value::Null, |value| cell_of(&self.kind, value, now))
+            }
+        }
+    }
+}
+
+/// A value of an object as a cell of the column's type; what does not fit the type is left empty.
+fn cell_of(kind: &str, value: &Value, now: Timestamp) -> Value {
+    match (kind, value) {
+        (_, Value::Null) => Value::Null,
+        ("string", Value::String(text)) => text.as_str().into(),
+        ("string", other) => other.to_string().into(),
+        ("integer", Value::Number(number)) => {
+            // A fraction is cut off, as the API server does.
+            #[allow(clippy::cast_possible_truncation)]
+            let whole =
+                number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64);
+            whole.into()
+        }
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) => age::since(text, now).into(),
+        _ => Value::Null,
+    }
+}
+
+/// How much of each object a table carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// A table without rows.
+pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
+    let definitions: Vec<Value> =
+        if headers { columns.iter().map(Column::definition).collect() } else { Vec::new() };
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": []})
+}
+
+pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let cells: Vec<Value> = columns.iter().map(|column| column.value(object, now)).collect();
+    match include {
+        IncludeObject::None => json!({"cells": cells}),
+        IncludeObject::Object => json!({"cells": cells, "object": object}),
+        IncludeObject::Metadata => json!({"cells": cells, "object": partial(object)}),
+    }
+}
+
+/// The object's metadata alone.
+pub fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// The columns of a custom resource, from the `additionalPrinterColumns` of its version.
+pub fn custom_columns(declared: &Value) -> Vec<Column> {
+    let mut columns = vec![builtin::name_column()];
+    let declared = declared.as_array().map(Vec::as_slice).unwrap_or_default();
+    if declared.is_empty() {
+        columns.push(builtin::age_column());
+        return columns;
+    }
+    let text = |column: &Value, field: &str| column[field].as_str().unwrap_or_default().to_owned();
+    columns.extend(declared.iter().filter_map(|column| {
+        let description = match text(column, "description") {
+            empty if empty.is_empty() => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                text(column, "jsonPath")
+            ),
+            given => given,
+        };
+        Some(Column {
+            name: text(column, "name"),
+            kind: text(column, "type"),
+            format: text(column, "format"),
+            description,
+            priority: column["priority"].as_i64().unwrap_or_default(),
+            cell: Cell::Path(JsonPath::parse(column["jsonPath"].as_str()?).ok()?),
+        })
+    }));
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn custom_columns_read_the_object_by_their_type() {
+        let columns = custom_columns(&json!([
+            {"name": "status", "type": "string", "jsonPath": ".status.conditions[-1].type"},
+            {"name": "active", "type": "integer", "jsonPath": ".status.active"},
+            {"name": "none", "type": "integer", "jsonPath": ".status.none"},
+            {"name": "spec", "type": "string", "jsonPath": ".spec", "priority": 1},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ]));
+        let now: Timestamp = "2020-01-01T00:05:00Z".parse().unwrap();
+        let object = json!({"metadata": {"name": "x", "creationTimestamp": "2020-01-01T00:00:00Z"}, "spec": {"a": 1},
+            "status": {"active": 2, "conditions": [{"type": "Pending"}, {"type": "Running"}]}});
+        let row = row(&columns, &object, IncludeObject::Metadata, now);
+        assert_eq!(row["cells"], json!(["x", "Running", 2, null, "{\"a\":1}", "5m"]));
+        assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
+    }
+
+    #[test]
+    fn a_kind_without_columns_shows_name_and_age() {
+        let names: Vec<String> =
+            custom_columns(&Value::Null).into_iter().map(|column| column.name).collect();
+        assert_eq!(names, ["Name", "Age"]);
+    }
+}

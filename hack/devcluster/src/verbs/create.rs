@@ -1,0 +1,83 @@
+//! POST of new objects.
+
+use serde_json::{Value, json};
+
+use super::{Call, Reply, fresh_identity};
+use crate::admit;
+use crate::apply::record_update;
+use crate::cluster::State;
+use crate::decode::Body;
+use crate::object::{self, ObjectKey};
+use crate::status::{ApiError, GroupName};
+
+const NAMESPACES: &str = "/namespaces";
+
+pub fn create(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
+    let (mut value, warnings) = call.decode(body)?;
+    call.with_writer(|writer| record_update(None, &mut value, call.resource.schema(), writer))?;
+    let body = insert(state, call, value)?;
+    Ok(Reply { code: 201, body, warnings })
+}
+
+/// Completes, checks and stores a new object that was decoded already.
+pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value, ApiError> {
+    let resource = &call.resource;
+    let (uid, suffix) = fresh_identity();
+    admit::prepare_create(resource, &mut value, &call.namespace, call.options.now, &suffix, &uid)?;
+    if resource.namespaced {
+        check_namespace(state, call, object::name(&value))?;
+    }
+    if !resource.custom && resource.plural == "services" {
+        allocate_address(state, &mut value);
+    }
+    admit::check(resource, &value, None)?;
+    let key = ObjectKey::of(&value);
+    if let Some(existing) = state.store.get(&resource.storage, &key) {
+        let error = ApiError::already_exists(resource.as_plural(), &key.name);
+        return Err(if object::is_deleting(&existing) {
+            ApiError { message: format!("object is being deleted: {}", error.message), ..error }
+        } else {
+            error
+        });
+    }
+    call.store(state, value)
+}
+
+fn check_namespace(state: &State, call: &Call, name: &str) -> Result<(), ApiError> {
+    let namespace = &call.namespace;
+    let Some(found) = state.store.get(NAMESPACES, &ObjectKey::new("", namespace)) else {
+        return Err(ApiError::not_found(GroupName { group: "", name: "namespaces" }, namespace));
+    };
+    if !object::is_deleting(&found) {
+        return Ok(());
+    }
+    let why = format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    );
+    let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"});
+    Err(ApiError::forbidden(call.resource.as_plural(), name, &why).with_cause(cause))
+}
+
+/// Gives a service an address of the range that clusters commonly use.
+fn allocate_address(state: &mut State, value: &mut Value) {
+    let spec = &mut value["spec"];
+    if spec["type"] == "ExternalName" {
+        return;
+    }
+    if spec["clusterIP"].as_str().unwrap_or_default().is_empty() {
+        state.services += 1;
+        let [_, _, high, low] = state.services.to_be_bytes();
+        spec["clusterIP"] = format!("10.96.{high}.{low}").into();
+    }
+    spec["clusterIPs"] = json!([spec["clusterIP"]]);
+}
+
+/// A namespace that exists from the start.
+pub fn namespace(state: &mut State, name: &str, now: jiff::Timestamp) {
+    let mut value = json!({
+        "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+        "metadata": {"name": name, "uid": fresh_identity().0, "creationTimestamp": admit::stamp(now)},
+    });
+    value["metadata"]["labels"] = json!({"kubernetes.io/metadata.name": name});
+    state.put(NAMESPACES, value);
+}

@@ -1,0 +1,147 @@
+//! DELETE of objects and of collections, with finalizers and propagation.
+
+use serde_json::{Value, json};
+
+use super::{Call, Reply, read};
+use crate::admit;
+use crate::cluster::State;
+use crate::crd;
+use crate::object::{self, ObjectKey, meta_str, set_meta};
+use crate::status::ApiError;
+
+/// What the client wants of a delete.
+#[derive(Debug, Default)]
+pub struct DeleteOptions {
+    uid: Option<String>,
+    version: Option<String>,
+    propagation: Option<String>,
+    dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body, and from the query where the body says nothing.
+    pub fn new(call: &Call, body: &Value) -> Result<Self, ApiError> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let query = call.options.get("propagationPolicy");
+        let mut propagation = text(&body["propagationPolicy"])
+            .or_else(|| (!query.is_empty()).then(|| query.to_owned()));
+        if propagation.is_none() && body["orphanDependents"] == true {
+            propagation = Some("Orphan".to_owned());
+        }
+        if let Some(given) = &propagation
+            && !matches!(given.as_str(), "Background" | "Foreground" | "Orphan")
+        {
+            return Err(ApiError::bad_request(format!(
+                "invalid DeleteOptions: propagationPolicy: Unsupported value: {given:?}"
+            )));
+        }
+        Ok(Self {
+            uid: text(&body["preconditions"]["uid"]),
+            version: text(&body["preconditions"]["resourceVersion"]),
+            propagation,
+            dry_run: call.options.dry_run()?
+                || body["dryRun"]
+                    .as_array()
+                    .is_some_and(|list| list.iter().any(|item| item == "All")),
+        })
+    }
+}
+
+pub fn delete(state: &mut State, call: &Call, body: &Value) -> Result<Reply, ApiError> {
+    let options = DeleteOptions::new(call, body)?;
+    let object = call.current(state)?;
+    let last = delete_one(state, call, &object, &options)?;
+    Ok(Reply::ok(match last {
+        // What is gone is answered with a Status, but pods and their like return their last state.
+        None => success(call, &object),
+        Some(object) => object,
+    }))
+}
+
+fn success(call: &Call, object: &Value) -> Value {
+    let mut details = json!({"name": object::name(object), "kind": call.resource.plural, "uid": object::uid(object)});
+    if !call.resource.group.is_empty() {
+        details["group"] = call.resource.group.as_str().into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+pub fn delete_collection(state: &mut State, call: &Call, body: &Value) -> Result<Reply, ApiError> {
+    let options = DeleteOptions::new(call, body)?;
+    let selector = read::selector(call)?;
+    let namespace = call.resource.namespaced.then_some(call.namespace.as_str());
+    let found: Vec<Value> = state
+        .store
+        .list(&call.resource.storage, namespace)
+        .map(|object| call.resource.from_storage(object))
+        .filter(|object| selector.matches(object))
+        .collect();
+    for object in &found {
+        delete_one(state, call, object, &options)?;
+    }
+    Ok(Reply::ok(call.resource.list(found, state.store.version())))
+}
+
+/// The object when it waits for its finalizers, none when it is gone.
+fn delete_one(
+    state: &mut State,
+    call: &Call,
+    current: &Value,
+    options: &DeleteOptions,
+) -> Result<Option<Value>, ApiError> {
+    let (name, resource) = (object::name(current), &call.resource);
+    for (field, shown, wanted) in
+        [("uid", "UID", &options.uid), ("resourceVersion", "ResourceVersion", &options.version)]
+    {
+        if let Some(wanted) = wanted
+            && wanted != meta_str(current, field)
+        {
+            let why = format!(
+                "Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {}",
+                meta_str(current, field)
+            );
+            return Err(ApiError::conflict(resource.as_plural(), name, &why));
+        }
+    }
+    let plural = if resource.custom { "" } else { resource.plural.as_str() };
+    if plural == "namespaces" && matches!(name, "default" | "kube-system") {
+        return Err(ApiError::forbidden(
+            resource.as_plural(),
+            name,
+            "this namespace may not be deleted",
+        ));
+    }
+    let mut value = current.clone();
+    match options.propagation.as_deref() {
+        Some("Foreground") => object::add_finalizer(&mut value, "foregroundDeletion"),
+        Some("Orphan") => object::add_finalizer(&mut value, "orphan"),
+        _ => {}
+    }
+    if plural == "customresourcedefinitions" && !object::is_deleting(current) {
+        object::add_finalizer(&mut value, crd::FINALIZER);
+    }
+    let waits = !object::finalizers(&value).is_empty() || plural == "namespaces";
+    if options.dry_run {
+        return Ok(waits.then_some(value));
+    }
+    let key = ObjectKey::of(current);
+    if !waits {
+        state.remove(&resource.storage, &key);
+        return Ok(None);
+    }
+    if !object::is_deleting(current) {
+        set_meta(&mut value, "deletionTimestamp", Some(admit::stamp(call.options.now).into()));
+        set_meta(&mut value, "deletionGracePeriodSeconds", Some(0.into()));
+        if let Some(generation) = current["metadata"]["generation"].as_i64() {
+            set_meta(&mut value, "generation", Some((generation + 1).into()));
+        }
+        if plural == "namespaces" {
+            value["status"]["phase"] = "Terminating".into();
+        }
+    }
+    if value == *current {
+        return Ok(Some(value));
+    }
+    let stored = state.put(&resource.storage, resource.to_storage(value));
+    Ok(Some(resource.from_storage(&stored)))
+}
