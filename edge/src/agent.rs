@@ -211,7 +211,7 @@ impl Agent {
             Event::Observed { seq, result } => self.observed(seq, result, now),
             Event::Done { worker, outcome, spec } => self.done(&worker, outcome, spec, now),
             Event::Model { key, content_key, found } => {
-                self.models.found(&key, &content_key, found, &mut self.store)?
+                self.model_found(&key, &content_key, found);
             }
             Event::Address(address) => self.greet(address, now),
             Event::FarewellsSaid(keys) => self.farewells_said(&keys),
@@ -382,6 +382,13 @@ impl Agent {
         }
         for (key, report) in &due.reports {
             self.upstream.status(key, report);
+        }
+    }
+
+    fn model_found(&mut self, key: &ObjectKey, content_key: &str, found: Found) {
+        if let Err(error) = self.models.found(key, content_key, found, &mut self.store) {
+            // It is there all the same, and is fetched again after the next start.
+            error!(%error, model = %key, "model cannot be recorded");
         }
     }
 

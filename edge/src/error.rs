@@ -60,6 +60,9 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Config { .. } => Class::Configuration,
+            Self::DataDir { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Class::Configuration
+            }
             Self::Refused { status, .. }
                 if (400..500).contains(status) && !matches!(status, 408 | 425 | 429) =>
             {

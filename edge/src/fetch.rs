@@ -172,7 +172,9 @@ pub fn file_name(url: &str) -> String {
 
 /// A URL for logs and status: without user, password and query, which may hold secrets.
 pub fn printable(url: &str) -> String {
-    let Ok(mut url) = Url::parse(url) else { return "the URL".to_owned() };
+    let Some(mut url) = Url::parse(url).ok().filter(|url| !url.cannot_be_a_base()) else {
+        return "the URL".to_owned();
+    };
     // Fails only for URLs that have no host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -217,4 +219,150 @@ fn reasons(error: &reqwest::Error) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+    use crate::error::Class;
+
+    /// A server that gives one answer after the other, the last one for ever. Each is raw bytes; one
+    /// without a length hangs, open, when it is sent.
+    async fn server(answers: &[&str]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut answers: Vec<String> =
+            answers.iter().rev().map(|answer| answer.replace("HERE", &url)).collect();
+        tokio::spawn(async move {
+            let mut hung = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let answer =
+                    if answers.len() > 1 { answers.pop() } else { answers.first().cloned() }
+                        .unwrap();
+                answer_with(&mut stream, &answer).await;
+                if answer.ends_with("HANG") {
+                    hung.push(stream);
+                }
+            }
+        });
+        url
+    }
+
+    async fn answer_with(stream: &mut TcpStream, answer: &str) {
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).await;
+        let _ = stream.write_all(answer.trim_end_matches("HANG").as_bytes()).await;
+        let _ = stream.flush().await;
+    }
+
+    fn ok(body: &str) -> String {
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+
+    fn redirect(to: &str) -> String {
+        format!(
+            "HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+    }
+
+    async fn fetch(url: &str, sha256: Option<&str>) -> (Result<Fetched, Error>, Option<String>) {
+        // As main does.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let (part, target) = (dir.path().join("part"), dir.path().join("target"));
+        let fetcher = Fetcher::with_stall(Duration::from_millis(300)).unwrap();
+        let result = fetcher.fetch(url, sha256, &part, &target, |_| ()).await;
+        assert!(!part.exists(), "nothing half is left");
+        (result, std::fs::read_to_string(target).ok())
+    }
+
+    #[tokio::test]
+    async fn a_file_is_placed_when_it_is_whole_and_right() {
+        let url = format!("{}/m", server(&[&ok("hello")]).await);
+        // printf hello | sha256sum
+        let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        for expected in [None, Some(digest), Some(&*digest.to_uppercase())] {
+            let (result, content) = fetch(&url, expected).await;
+            assert_eq!(result.unwrap(), Fetched { size: 5, sha256: digest.into() });
+            assert_eq!(content.as_deref(), Some("hello"));
+        }
+        let wrong = "0".repeat(64);
+        let (result, content) = fetch(&url, Some(&wrong)).await;
+        let error = result.unwrap_err();
+        assert_eq!((error.class(), content), (Class::Permanent, None));
+        assert!(
+            error.to_string().contains(&wrong) && error.to_string().contains(digest),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_or_stalls_is_an_error_and_leaves_nothing() {
+        let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly so much";
+        let stalls = format!("{cut}HANG");
+        for (answer, why) in
+            [(cut, ""), (stalls.as_str(), "nothing came for"), ("HANG", "nothing came for")]
+        {
+            let (result, content) = fetch(&server(&[answer]).await, None).await;
+            let error = result.unwrap_err();
+            assert_eq!((error.class(), content), (Class::Transient, None));
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn redirects_are_followed_five_times_and_never_away_from_http() {
+        let to_itself = redirect("HERE/again");
+        let five =
+            server(&[&to_itself, &to_itself, &to_itself, &to_itself, &to_itself, &ok("x")]).await;
+        assert_eq!(fetch(&five, None).await.1.as_deref(), Some("x"));
+        let (result, _) = fetch(&server(&[&to_itself]).await, None).await;
+        assert!(result.unwrap_err().to_string().contains("more than 5 redirects"));
+        for away in ["file:///etc/passwd", "ftp://h/x"] {
+            assert!(
+                fetch(&server(&[&redirect(away)]).await, None).await.0.is_err(),
+                "{away} was followed"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_tells_whether_to_come_again() {
+        let refused = |status: u16| {
+            format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        };
+        let url = server(&[&refused(404), &refused(503), &refused(429), &ok("now")]).await;
+        for class in [Class::Permanent, Class::Transient, Class::Transient] {
+            assert_eq!(fetch(&url, None).await.0.unwrap_err().class(), class);
+        }
+        assert_eq!(fetch(&url, None).await.1.as_deref(), Some("now"));
+        for bad in ["ftp://h/x", "nonsense", "file:///etc/passwd"] {
+            assert_eq!(fetch(bad, None).await.0.unwrap_err().class(), Class::Permanent, "{bad}");
+        }
+    }
+
+    #[test]
+    fn file_names_stay_in_their_directory_and_secrets_out_of_logs() {
+        for (url, name) in [
+            ("http://h/a/small.onnx?x=/y", "small.onnx"),
+            ("http://h/a%2f..%2fb", "a_2f.._2fb"),
+            ("http://h/a/..", "model"),
+            ("http://h/", "model"),
+            ("http://h", "model"),
+            ("nonsense", "model"),
+        ] {
+            assert_eq!(file_name(url), name, "{url}");
+        }
+        assert_eq!(printable("https://ann:secret@h/m?token=secret#x"), "https://h/m");
+        assert!(!printable("ann:secret@").contains("secret"));
+    }
 }

@@ -62,14 +62,15 @@ pub enum Found {
 }
 
 impl Models {
-    /// Leftovers of downloads that a crash cut are removed.
-    pub fn new(data_dir: &Path, events: mpsc::Sender<Event>) -> Result<Self, Error> {
+    /// Leftovers of downloads that a crash cut are removed, and files that were placed and not recorded.
+    pub fn new(data_dir: &Path, store: &Store, events: mpsc::Sender<Event>) -> Result<Self, Error> {
         let parts = data_dir.join("tmp");
         let made = match fs::remove_dir_all(&parts) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::create_dir_all(&parts),
         };
         made.map_err(|source| Error::DataDir { path: parts, source })?;
+        sweep(&data_dir.join("models"), store)?;
         Ok(Self {
             data_dir: data_dir.to_owned(),
             events,
@@ -126,11 +127,12 @@ impl Models {
         let view = self.views.entry(key.clone()).or_default();
         match found {
             Found::Ready(record) => {
+                info!(model = %key, path = %record.path.display(), "model is there");
+                *view =
+                    ModelView { usable: Some(record.path.clone()), problem: None, is_stuck: false };
                 if matches!(entry.wanted.source, Ok(ModelSource::Http(_))) {
                     store.keep_model(key, &record)?;
                 }
-                info!(model = %key, path = %record.path.display(), "model is there");
-                *view = ModelView { usable: Some(record.path), problem: None, is_stuck: false };
             }
             Found::Problem { problem, is_stuck } => {
                 if view.problem.as_ref() != Some(&problem) {
@@ -212,10 +214,7 @@ impl Models {
                 .join(key.namespace.as_str())
                 .join(key.name.as_str())
                 .join(&wanted.content_key),
-            part: self
-                .data_dir
-                .join("tmp")
-                .join(format!("{}-{}.part", wanted.content_key, key.name)),
+            part: self.data_dir.join("tmp").join(format!("{:016x}.part", dice())),
             events: self.events.clone(),
         };
         let task = match wanted.source.clone() {
@@ -235,6 +234,14 @@ struct Task {
     dir: PathBuf,
     part: PathBuf,
     events: mpsc::Sender<Event>,
+}
+
+/// A task that is cut short leaves nothing half.
+impl Drop for Task {
+    fn drop(&mut self) {
+        // Not there if it was placed, or never begun.
+        let _ = fs::remove_file(&self.part);
+    }
 }
 
 impl Task {
@@ -270,6 +277,8 @@ impl Task {
                 Ok(record) => return self.say(Found::Ready(record)).await,
                 Err(error) => error,
             };
+            // Empty, if this is the first version of the file.
+            let _ = tokio::fs::remove_dir(&self.dir).await;
             let is_stuck = self.stuck_or_not(&error).await;
             // What moved forward is not a server that is gone.
             failures = if best.load(Ordering::Relaxed) > 0 && !is_stuck { 1 } else { failures + 1 };
@@ -352,6 +361,30 @@ impl Task {
             sha256,
         })
     }
+}
+
+/// Removes the directories `<namespace>/<name>/<content key>` that no record points into.
+fn sweep(models: &Path, store: &Store) -> Result<(), Error> {
+    let records = store.all_models()?;
+    let known: BTreeSet<&Path> =
+        records.iter().filter_map(|(_, record)| record.path.parent()).collect();
+    let below = |dir: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    let versions = below(models)
+        .into_iter()
+        .flat_map(|namespace| below(&namespace))
+        .flat_map(|name| below(&name));
+    for version in versions.filter(|version| !known.contains(version.as_path())) {
+        match fs::remove_dir_all(&version) {
+            Ok(()) => info!(path = %version.display(), "model without a record removed"),
+            Err(error) => {
+                warn!(path = %version.display(), %error, "model without a record is left behind")
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the file still is what was verified. If only its time changed its digest decides.

@@ -10,7 +10,7 @@
 //! | | | none usable | of this object, alive | leave it |
 //! | | | none usable | other | remove it; wait: the model's reason |
 //! | | | usable | alive with this spec | leave it; remove its doubles |
-//! | | | usable | on its way out | look again |
+//! | | | usable | on its way out | wait: Docker says when it is gone |
 //! | | | usable | other or none | when the back-off allows: replace by one with this spec |
 //!
 //! A container whose worker is not wanted is removed if this data directory made it, since what the
@@ -36,8 +36,6 @@ use crate::{
 const FAILED_AFTER: u32 = 3;
 /// A worker that failed so often is believed to run when it has for this long.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Until a container that somebody else is removing is looked at again.
-const REMOVAL: Duration = Duration::from_secs(1);
 
 /// All that the plan depends on.
 pub struct Facts<'a> {
@@ -192,7 +190,7 @@ impl Plan {
             return self.alive(right, track, note, now);
         }
         if containers.iter().any(|container| container.state == ContainerState::Removing) {
-            self.wake(now + REMOVAL);
+            // Docker says when it is gone.
             return in_flight(track);
         }
         if let Some(at) = track.next_try.filter(|at| *at > now) {
@@ -311,4 +309,341 @@ fn stopped(track: &Track) -> Health {
     };
     let state = if needs_help { WorkerState::Failed } else { WorkerState::Pending };
     Health { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        container::tests::{site, wanted},
+        observed::Ending,
+        track::Outcome,
+    };
+
+    const MODEL: &str = "/data/m.bin";
+
+    /// A node that should run one worker, before anything happened.
+    struct Node {
+        desired: Desired,
+        containers: Vec<Container>,
+        docker: Result<u64, &'static str>,
+        models: BTreeMap<ObjectKey, ModelView>,
+        tracks: BTreeMap<WorkerName, Track>,
+        is_complete: bool,
+    }
+
+    fn node() -> Node {
+        let wanted = wanted();
+        let view = ModelView { usable: Some(MODEL.into()), ..ModelView::default() };
+        Node {
+            models: [(wanted.model.clone(), view)].into(),
+            desired: Desired {
+                workers: [(wanted.worker.name.clone(), wanted)].into(),
+                ..Desired::default()
+            },
+            containers: Vec::new(),
+            docker: Ok(1),
+            tracks: BTreeMap::new(),
+            is_complete: true,
+        }
+    }
+
+    fn name() -> WorkerName {
+        wanted().worker.name
+    }
+
+    fn hash() -> neptune_wire::ContentHash {
+        container(&wanted(), MODEL.as_ref(), &site()).hash()
+    }
+
+    fn shown(id: &str, state: ContainerState) -> Container {
+        let identity = Identity {
+            node: site().node,
+            instance: Instance("ours".into()),
+            owner: wanted().owner,
+            uid: wanted().uid,
+            worker: name(),
+            spec_hash: hash().to_string(),
+            restarts: 0,
+        };
+        Container { id: id.into(), identity, state, started_at: String::new(), sources: Vec::new() }
+    }
+
+    fn ended(exit_code: i64) -> ContainerState {
+        ContainerState::Ended(Ending {
+            exit_code,
+            out_of_memory: false,
+            log_tail: "last words".into(),
+        })
+    }
+
+    impl Node {
+        fn plan(&self, now: Instant) -> Plan {
+            let facts = Facts {
+                desired: &self.desired,
+                is_complete: self.is_complete,
+                instance: &Instance("ours".into()),
+                site: &site(),
+                observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
+                models: &self.models,
+                tracks: &self.tracks,
+            };
+            plan(&facts, now)
+        }
+
+        fn track(&mut self) -> &mut Track {
+            self.tracks.entry(name()).or_default()
+        }
+
+        fn look(&mut self, containers: Vec<Container>, now: Instant) {
+            self.containers = containers;
+            let containers: Vec<Container> = self.containers.clone();
+            self.track().observe(&containers.iter().collect::<Vec<_>>(), now, 0);
+        }
+    }
+
+    fn said(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
+        let health = &plan.health[&name()];
+        (health.state, health.reason)
+    }
+
+    fn removed(plan: &Plan) -> Vec<&str> {
+        let ids = plan.steps.iter().flat_map(|step| match step {
+            Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
+                ids.iter().map(String::as_str)
+            }
+        });
+        ids.collect()
+    }
+
+    fn starts(plan: &Plan) -> bool {
+        plan.steps.iter().any(|step| matches!(step, Step::Start { .. }))
+    }
+
+    #[test]
+    fn a_missing_worker_is_started_once_and_a_running_one_left_alone() {
+        let (mut node, now) = (node(), Instant::now());
+        let plan = node.plan(now);
+        assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
+            if identity.restarts == 0 && remove.is_empty()));
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
+
+        node.track().busy = true;
+        assert_eq!(node.plan(now).steps, [], "an operation is in flight");
+        node.track().done(
+            Outcome::Started { id: "1".into() },
+            Some((hash().to_string(), 0)),
+            2,
+            now,
+            0,
+        );
+        assert_eq!(node.plan(now).steps, [], "what is shown is older than the start");
+        node.docker = Ok(2);
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
+        assert_eq!(said(&plan), (WorkerState::Running, None));
+    }
+
+    #[test]
+    fn a_container_of_another_spec_or_in_no_state_to_run_is_replaced() {
+        let other_spec = |state| {
+            let mut container = shown("1", state);
+            container.identity.spec_hash = "other".into();
+            container
+        };
+        for container in [
+            other_spec(ContainerState::Running),
+            shown("1", ContainerState::Unusable),
+            shown("1", ended(0)),
+        ] {
+            let mut node = node();
+            node.look(vec![container], Instant::now());
+            let plan = node.plan(Instant::now());
+            assert!(starts(&plan));
+            assert_eq!(removed(&plan), ["1"]);
+        }
+        let mut node = node();
+        node.look(vec![shown("1", ContainerState::Removing)], Instant::now());
+        assert_eq!(node.plan(Instant::now()).steps, [], "somebody else is at it");
+    }
+
+    #[test]
+    fn a_double_is_removed_and_the_worker_kept() {
+        let mut node = node();
+        node.look(
+            vec![shown("old", ended(1)), shown("good", ContainerState::Running)],
+            Instant::now(),
+        );
+        let plan = node.plan(Instant::now());
+        assert!(!starts(&plan));
+        assert_eq!(removed(&plan), ["old"]);
+        assert_eq!(said(&plan).0, WorkerState::Running);
+    }
+
+    #[test]
+    fn a_container_that_an_earlier_data_directory_made_is_adopted() {
+        let mut node = node();
+        let mut container = shown("1", ContainerState::Running);
+        container.identity.instance = Instance("earlier".into());
+        node.look(vec![container], Instant::now());
+        assert_eq!(node.plan(Instant::now()).steps, []);
+    }
+
+    #[test]
+    fn what_is_not_wanted_goes_but_an_earlier_directorys_only_when_all_is_known() {
+        let (mut node, now) = (node(), Instant::now());
+        node.desired = Desired::default();
+        node.is_complete = false;
+        let mut earlier = shown("earlier", ContainerState::Running);
+        earlier.identity.instance = Instance("earlier".into());
+        node.look(vec![shown("ours", ended(0)), earlier], now);
+        assert_eq!(removed(&node.plan(now)), ["ours"]);
+        node.is_complete = true;
+        assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
+        node.track().busy = true;
+        assert_eq!(node.plan(now).steps, []);
+    }
+
+    #[test]
+    fn a_worker_that_keeps_ending_is_started_ever_more_slowly_and_says_why() {
+        let (mut node, mut now) = (node(), Instant::now());
+        node.track().aim(&hash());
+        for failures in 1..=4 {
+            let id = failures.to_string();
+            let seq = node.docker.unwrap();
+            node.track().done(
+                Outcome::Started { id: id.clone() },
+                Some((hash().to_string(), failures - 1)),
+                seq,
+                now,
+                0,
+            );
+            node.look(vec![shown(&id, ended(3))], now);
+            let plan = node.plan(now);
+            assert!(!starts(&plan), "it waits");
+            let state = if failures < 3 { WorkerState::Pending } else { WorkerState::Failed };
+            assert_eq!(said(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
+            let message = &plan.health[&name()].message;
+            assert!(message.contains("exit code 3") && message.contains("last words"), "{message}");
+            let wake_at = plan.wake_at.unwrap();
+            assert!(wake_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
+            now = wake_at;
+            let plan = node.plan(now);
+            assert!(
+                matches!(&plan.steps[..], [Step::Start { identity, .. }] if identity.restarts == failures)
+            );
+        }
+        let seq = node.docker.unwrap();
+        node.track().done(
+            Outcome::Started { id: "5".into() },
+            Some((hash().to_string(), 5)),
+            seq,
+            now,
+            0,
+        );
+        node.look(vec![shown("5", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!(said(&plan).0, WorkerState::Failed, "not believed yet");
+        assert_eq!(plan.wake_at, Some(now + SETTLED));
+        assert_eq!(said(&node.plan(now + SETTLED)).0, WorkerState::Running);
+    }
+
+    #[test]
+    fn a_changed_worker_does_not_wait_for_the_back_off_of_the_old_one() {
+        let (mut node, now) = (node(), Instant::now());
+        node.track().aim(&neptune_wire::ContentHash::of(&"old spec"));
+        node.track().done(refused(), None, 1, now, 0);
+        assert!(!starts(&node.plan(now)));
+        node.track().aim(&hash());
+        assert!(starts(&node.plan(now)));
+    }
+
+    #[test]
+    fn an_absent_image_is_pulled_once_in_a_while_and_looked_for_often() {
+        let (mut node, now) = (node(), Instant::now());
+        let may_pull = |node: &Node, now| match node.plan(now).steps.first() {
+            Some(Step::Start { may_pull, .. }) => Some(*may_pull),
+            _ => None,
+        };
+        assert_eq!(may_pull(&node, now), Some(false), "perhaps it is there");
+        node.track().done(Outcome::ImageAbsent, None, 1, now, 0);
+        assert_eq!(may_pull(&node, now), Some(true));
+        node.track().done(Outcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
+        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(WorkerReason::ImageMissing)));
+        assert_eq!(
+            may_pull(&node, now + Duration::from_secs(3)),
+            Some(false),
+            "perhaps somebody loaded it"
+        );
+        node.track().done(Outcome::ImageAbsent, None, 1, now + Duration::from_secs(3), 0);
+        assert_eq!(
+            said(&node.plan(now)),
+            (WorkerState::Failed, Some(WorkerReason::ImageMissing)),
+            "still"
+        );
+        assert_eq!(may_pull(&node, now + Duration::from_secs(20)), Some(true));
+    }
+
+    fn refused() -> Outcome {
+        Outcome::Failed(Problem { reason: WorkerReason::ContainerRefused, message: String::new() })
+    }
+
+    #[test]
+    fn without_docker_nothing_is_done_and_everybody_knows_why() {
+        let mut node = node();
+        node.docker = Err("no socket");
+        let plan = node.plan(Instant::now());
+        assert_eq!(plan.steps, []);
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
+        assert_eq!(plan.health[&name()].message, "no socket");
+    }
+
+    #[test]
+    fn a_worker_waits_for_its_model_and_runs_on_the_previous_one_meanwhile() {
+        use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
+        let (mut node, now) = (node(), Instant::now());
+        let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
+        let view = |usable: Option<&str>, problem, is_stuck| ModelView {
+            usable: usable.map(Into::into),
+            problem,
+            is_stuck,
+        };
+        for (model, expected) in [
+            (None, (WorkerState::Pending, Some(ModelNotReceived))),
+            (
+                Some(view(None, problem(ModelDownloading), false)),
+                (WorkerState::Pending, Some(ModelDownloading)),
+            ),
+            (
+                Some(view(None, problem(ModelDigestMismatch), true)),
+                (WorkerState::Failed, Some(ModelDigestMismatch)),
+            ),
+        ] {
+            node.models = model.into_iter().map(|view| (wanted().model, view)).collect();
+            node.containers.clear();
+            let plan = node.plan(now);
+            assert_eq!((said(&plan), plan.steps.len()), (expected, 0));
+
+            node.containers = vec![shown("1", ContainerState::Running)];
+            let plan = node.plan(now);
+            assert_eq!(
+                (said(&plan), plan.steps.len()),
+                ((WorkerState::Running, None), 0),
+                "what runs is left"
+            );
+
+            node.containers[0].identity.uid = "of an object that is gone".into();
+            assert_eq!(removed(&node.plan(now)), ["1"]);
+        }
+        node.models =
+            [(wanted().model, view(Some(MODEL), problem(ModelDigestMismatch), true))].into();
+        node.containers.clear();
+        assert!(starts(&node.plan(now)), "on the previous version");
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("the model's trouble"));
+    }
 }

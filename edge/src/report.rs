@@ -8,8 +8,8 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    ObjectKey, Output, Phase, Role, StatusReport, TaskInfo, WorkerState, WorkerStatus,
-    replica::Held,
+    ObjectKey, Output, Phase, Role, StatusReport, TaskInfo, WorkerReason, WorkerState,
+    WorkerStatus, replica::Held,
 };
 
 use crate::{counts::Total, plan::Health, store::Identity};
@@ -26,12 +26,17 @@ pub struct Subject<'a> {
     pub total: Total,
 }
 
+/// A start usually takes less: then only its end is told, at once, and not first its beginning.
+const START_GRACE: Duration = Duration::from_millis(500);
+
 /// Remembers what was told.
 #[derive(Debug)]
 pub struct Reporter {
     identity: Identity,
     seq: u64,
     told: BTreeMap<ObjectKey, Told>,
+    /// Objects with a worker that is being started, and since when.
+    starting: BTreeMap<ObjectKey, Instant>,
 }
 
 #[derive(Debug)]
@@ -51,7 +56,7 @@ pub struct Due {
 
 impl Reporter {
     pub fn new(identity: Identity) -> Self {
-        Self { identity, seq: 0, told: BTreeMap::new() }
+        Self { identity, seq: 0, told: BTreeMap::new(), starting: BTreeMap::new() }
     }
 
     /// The far side may know nothing: everything is to be told again.
@@ -63,16 +68,16 @@ impl Reporter {
     pub fn due(&mut self, subjects: &[Subject<'_>], now: Instant, wall: Timestamp) -> Due {
         let mut due = Due::default();
         self.told.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        self.starting.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
         for subject in subjects {
             let report = self.report(subject);
-            match self.told.get(subject.key) {
-                Some(told) if told.report == report => continue,
-                Some(told) if now < told.at + AT_MOST_EVERY => {
-                    let at = told.at + AT_MOST_EVERY;
-                    due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
-                    continue;
-                }
-                _ => {}
+            if self.told.get(subject.key).is_some_and(|told| told.report == report) {
+                continue;
+            }
+            let at = self.not_before(subject, now);
+            if at > now {
+                due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
+                continue;
             }
             self.seq += 1;
             let mut said = StatusReport { seq: self.seq, ..report.clone() };
@@ -83,6 +88,21 @@ impl Reporter {
             due.reports.push((subject.key.clone(), said));
         }
         due
+    }
+
+    /// When something new of this object may be told at the earliest.
+    fn not_before(&mut self, subject: &Subject<'_>, now: Instant) -> Instant {
+        let paced = self.told.get(subject.key).map_or(now, |told| told.at + AT_MOST_EVERY);
+        let is_starting = subject.workers.iter().any(|(health, _)| {
+            use WorkerReason::{ModelDownloading, ModelNotReceived, Starting};
+            matches!(health.reason, Some(Starting | ModelDownloading | ModelNotReceived))
+        });
+        if !is_starting {
+            self.starting.remove(subject.key);
+            return paced;
+        }
+        let since = *self.starting.entry(subject.key.clone()).or_insert(now);
+        paced.max(since + START_GRACE)
     }
 
     fn report(&self, subject: &Subject<'_>) -> StatusReport {
@@ -210,6 +230,26 @@ mod tests {
         reporter.forget();
         let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
         assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
+    }
+
+    #[test]
+    fn a_quick_start_is_told_by_its_end_alone() {
+        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let (mut reporter, start) = (reporter(), Instant::now());
+        let mut starting = [subject(&key, &held, &[(WorkerState::Pending, "")], 0)];
+        starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
+        let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
+        assert_eq!(early, Due { reports: vec![], wake_at: Some(start + START_GRACE) });
+        assert_eq!(
+            reporter.due(&starting, start + START_GRACE, Timestamp::UNIX_EPOCH).reports.len(),
+            1
+        );
+
+        let mut quick = Reporter::new(reporter.identity.clone());
+        assert_eq!(quick.due(&starting, start, Timestamp::UNIX_EPOCH).reports.len(), 0);
+        let running = [subject(&key, &held, &[(WorkerState::Running, "")], 0)];
+        let soon = start + Duration::from_millis(100);
+        assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         replica: store.replica()?,
         counts: Counts::restore(store.counts()?),
         farewells: store.farewells()?,
-        models: Models::new(&config.data_dir, sender.clone())?,
+        models: Models::new(&config.data_dir, &store, sender.clone())?,
         executor: Executor { docker, site: Arc::new(site), events: sender },
         reporter: Reporter::new(identity),
         upstream: Upstream { link, speaker },

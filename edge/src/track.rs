@@ -127,8 +127,16 @@ impl Track {
                 self.next_try = None;
                 self.next_pull = None;
                 self.pull_failures = 0;
-                if self.failures == 0 {
+                // Whether it stays up is not known yet, so that a history of ending stands.
+                let keeps_ending = |problem: &Problem| {
+                    matches!(
+                        problem.reason,
+                        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory
+                    )
+                };
+                if !self.problem.as_ref().is_some_and(keeps_ending) {
                     self.problem = None;
+                    self.failures = 0;
                 }
             }
             Outcome::Removed => self.next_try = None,
@@ -213,5 +221,73 @@ impl Track {
             _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
         };
         Problem { reason, message: format!("{what}; {again}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> ContentHash {
+        ContentHash::of(&name)
+    }
+
+    fn failed(reason: WorkerReason) -> Outcome {
+        Outcome::Failed(Problem { reason, message: "why".into() })
+    }
+
+    #[test]
+    fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
+        let (mut track, now) = (Track::default(), Instant::now());
+        for reason in [
+            WorkerReason::ScriptMissing,
+            WorkerReason::ModelUnavailable,
+            WorkerReason::DockerUnavailable,
+        ] {
+            for _ in 0..50 {
+                track.done(failed(reason), None, 1, now, u64::MAX);
+                assert_eq!(track.next_try, Some(now + LOOK_AGAIN));
+                assert_eq!(track.failures, 0);
+            }
+        }
+        for _ in 0..50 {
+            track.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
+        }
+        assert!(track.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
+        let (mut track, now) = (Track::default(), Instant::now());
+        track.aim(&spec("a"));
+        track.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
+        let started = || Outcome::Started { id: "1".into() };
+        track.done(started(), Some(("a".into(), 0)), 2, now, 0);
+        assert_eq!((track.failures, &track.problem), (0, &None));
+
+        track.observe(&[], now, 0);
+        assert_eq!(track.failures, 1, "it is gone, and nobody here removed it");
+        assert!(
+            track
+                .problem
+                .as_ref()
+                .is_some_and(|problem| problem.message.contains("removed from outside"))
+        );
+        track.observe(&[], now, 0);
+        assert_eq!(track.failures, 1, "that is known already");
+        track.done(started(), Some(("a".into(), 1)), 3, now, 0);
+        assert_eq!(track.failures, 1);
+        track.aim(&spec("a"));
+        assert_eq!(track.failures, 1);
+        track.aim(&spec("b"));
+        assert_eq!((track.failures, track.next_try), (0, None));
+    }
+
+    #[test]
+    fn restarts_are_counted_for_each_spec() {
+        let mut track = Track { started: Some((spec("a").to_string(), 4)), ..Track::default() };
+        assert_eq!((track.restarts_of(&spec("a")), track.restarts_of(&spec("b"))), (5, 0));
+        track.started = Some((spec("a").to_string(), u32::MAX));
+        assert_eq!(track.restarts_of(&spec("a")), u32::MAX);
     }
 }

@@ -6,8 +6,10 @@ mod bed;
 
 use std::fs;
 
-use bed::{Agent, Broker, Cloud, IDLE, Image, Voice, docker, service, unique, until};
-use neptune_wire::{Phase, Topic};
+use bed::{Agent, Broker, Cloud, Files, IDLE, Image, Voice, docker, service, unique, until};
+use neptune_wire::{
+    Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
+};
 use serde_json::{Value, json};
 
 const SERVICE: &str = "default/jointinferenceservices/s";
@@ -140,4 +142,312 @@ async fn a_worker_is_started_counted_kept_over_restarts_of_everything_and_remove
     until("removed", || agent.containers().is_empty()).await;
     assert_eq!(inspect(&bystander)["State"]["Running"], true);
     docker(&["rm", "-f", &bystander]);
+}
+
+/// The reason of the only worker.
+fn says(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
+    move |report| report.workers[0].reason == Some(reason)
+}
+
+fn runs(report: &StatusReport) -> bool {
+    report.phase == Phase::Running
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_another() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+
+    // Three services, each with another trouble.
+    let dir = agent.dir.path().join("scripts");
+    let mut scripted = service(&unique("w"), &image.0, IDLE);
+    scripted["workers"][0]["scripts"] = json!({"dir": dir, "bootFile": "main.sh"});
+    scripted["workers"][0]["args"] = json!([format!("sh {}/main.sh", dir.display())]);
+    cloud.insert("default/jointinferenceservices/scripted", &scripted);
+    let absent = format!("127.0.0.1:9/{}:1", unique("absent"));
+    cloud.insert("default/jointinferenceservices/imageless", &service(&unique("w"), &absent, IDLE));
+    let ending = service(&unique("w"), &image.0, "echo the trouble is this; exit 3");
+    cloud.insert("default/jointinferenceservices/ending", &ending);
+    let mut modelless = service(&unique("w"), &image.0, IDLE);
+    modelless["workers"][0]["model"] = json!("elsewhere");
+    cloud.insert("default/jointinferenceservices/modelless", &modelless);
+
+    let report = cloud
+        .status(
+            "default/jointinferenceservices/scripted",
+            "without script",
+            says(WorkerReason::ScriptMissing),
+        )
+        .await;
+    let message = &report.workers[0].message;
+    assert!(message.contains(&format!("{}/main.sh", dir.display())), "{message}");
+    assert_eq!(report.phase, Phase::Failed);
+    let report = cloud
+        .status(
+            "default/jointinferenceservices/imageless",
+            "without image",
+            says(WorkerReason::ImageMissing),
+        )
+        .await;
+    let message = &report.workers[0].message;
+    assert!(message.contains(&absent) && message.contains("docker load"), "{message}");
+    let report = cloud
+        .status("default/jointinferenceservices/ending", "looping", |report| {
+            says(WorkerReason::CrashLoopBackOff)(report) && report.phase == Phase::Failed
+        })
+        .await;
+    let worker = &report.workers[0];
+    assert!(
+        worker.message.contains("exit code 3") && worker.message.contains("the trouble is this"),
+        "{}",
+        worker.message
+    );
+    assert!(worker.restarts >= 2);
+    cloud
+        .status(
+            "default/jointinferenceservices/modelless",
+            "without model",
+            says(WorkerReason::ModelNotReceived),
+        )
+        .await;
+
+    // Somebody brings what was missing.
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("main.sh"), IDLE).unwrap();
+    docker(&["tag", &image.0, &absent]);
+    cloud.insert("default/models/elsewhere", &json!({"spec": {"modelUrl": format!("file://{}", agent.dir.path().join("late.bin").display())}}));
+    cloud
+        .status(
+            "default/jointinferenceservices/modelless",
+            "without file",
+            says(WorkerReason::ModelUnavailable),
+        )
+        .await;
+    fs::write(agent.dir.path().join("late.bin"), "late").unwrap();
+    for name in ["scripted", "imageless", "modelless"] {
+        cloud.status(&format!("default/jointinferenceservices/{name}"), "healed", runs).await;
+    }
+    docker(&["rmi", "--force", &absent]);
+    // A corrected object does not wait for the back-off of the broken one.
+    let worker = ending["workers"][0]["name"].as_str().unwrap();
+    cloud.insert("default/jointinferenceservices/ending", &service(worker, &image.0, IDLE));
+    cloud.status("default/jointinferenceservices/ending", "corrected", runs).await;
+    assert_eq!(agent.containers().len(), 4);
+}
+
+#[tokio::test]
+async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_changes() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let files = Files::serve(b"hello").await;
+    // printf hello | sha256sum; printf 'hello, world' | sha256sum
+    let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let next = "09ca7e4eaa6e8ae9c7d261167129184883644d07dfba7cbfbc4c8a2e08360d5b";
+    let model = |sha256: &str| json!({"spec": {"modelUrl": files.url, "sha256sum": sha256}});
+
+    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+    cloud.insert(MODEL, &model(next));
+    let report = cloud.status(SERVICE, "mismatched", says(WorkerReason::ModelDigestMismatch)).await;
+    let message = &report.workers[0].message;
+    assert!(message.contains(digest) && message.contains(next), "{message}");
+    assert!(agent.containers().is_empty());
+
+    cloud.insert(MODEL, &model(digest));
+    cloud.status(SERVICE, "corrected", runs).await;
+    let first = agent.containers();
+    let content = |id: &str| docker(&["exec", id, "cat", "/models/small/big.bin"]);
+    assert_eq!(content(&first[0]), "hello");
+
+    // Known after a restart, without the server; the server now has something else.
+    files.change(b"hello, world");
+    agent.kill();
+    agent.start();
+    cloud.status(SERVICE, "running", |report| report.epoch == 2 && runs(report)).await;
+    assert_eq!(agent.containers(), first);
+
+    // The next version does not match at first: the worker goes on with what it has.
+    cloud.insert(MODEL, &model(&"0".repeat(64)));
+    let report = cloud
+        .status(SERVICE, "told", |report| report.workers[0].message.contains("previous version: "))
+        .await;
+    assert_eq!(report.phase, Phase::Running);
+    assert_eq!(agent.containers(), first);
+    cloud.insert(MODEL, &model(next));
+    cloud
+        .status(SERVICE, "replaced", |report| runs(report) && report.workers[0].message.is_empty())
+        .await;
+    until("replaced", || agent.containers().len() == 1 && agent.containers() != first).await;
+    assert_eq!(content(&agent.containers()[0]), "hello, world");
+    let versions = agent.data_dir().join("models/default/small");
+    until("tidied", || fs::read_dir(&versions).is_ok_and(|entries| entries.count() == 1)).await;
+}
+
+#[tokio::test]
+async fn a_node_that_boots_without_any_network_brings_its_workers_back() {
+    let (mut broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    let worker = unique("w");
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    let voice = Voice::of(&agent, &worker);
+    voice.say("run-1", 7, 1).await;
+    cloud.status(SERVICE, "counted", |report| report.output.task_info.is_some()).await;
+
+    agent.kill();
+    broker.kill();
+    docker(&["rm", "-f", &agent.containers()[0]]);
+    agent.start();
+    until("back", || agent.containers().iter().any(|id| inspect(id)["State"]["Running"] == true))
+        .await;
+    voice.say("run-2", 5, 1).await;
+    broker.start_again();
+    let report = cloud.status(SERVICE, "told", |report| report.epoch == 2 && runs(report)).await;
+    assert!(report.output.task_info.is_some_and(|task| task.inference_number >= 7));
+    cloud
+        .status(SERVICE, "told all", |report| {
+            report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 12)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_other() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agents = [Agent::started(&broker.url()), Agent::started(&broker.url())];
+    let clouds = [Cloud::of(&agents[0]), Cloud::of(&agents[1])];
+    for (agent, cloud) in agents.iter().zip(&clouds) {
+        cloud.insert(MODEL, &local_model(agent));
+        cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+        cloud.status(SERVICE, "running", runs).await;
+    }
+    let theirs = agents[1].containers();
+    clouds[0].delete(SERVICE);
+    until("removed", || agents[0].containers().is_empty()).await;
+    assert_eq!(agents[1].containers(), theirs);
+
+    // A name that somebody else has taken is theirs, until they give it up.
+    let taken = unique("w");
+    let name = format!("neptune-{taken}");
+    docker(&["run", "-d", "--name", &name, &image.0, "/bin/sh", "-c", IDLE]);
+    let foreign = inspect(&name)["Id"].clone();
+    clouds[0].insert(SERVICE, &service(&taken, &image.0, IDLE));
+    let report = clouds[0].status(SERVICE, "refused", says(WorkerReason::ContainerRefused)).await;
+    assert!(
+        report.workers[0].message.contains(&format!("docker rm {name}")),
+        "{}",
+        report.workers[0].message
+    );
+    assert_eq!(inspect(&name)["Id"], foreign);
+    docker(&["rm", "-f", &name]);
+    clouds[0].status(SERVICE, "healed", runs).await;
+
+    // A data directory that was lost: the node is another instance, and takes its workers over.
+    let before = agents[1].containers();
+    agents[1].kill();
+    fs::remove_dir_all(agents[1].data_dir()).unwrap();
+    agents[1].start();
+    clouds[1].status(SERVICE, "taken over", |report| report.epoch == 1 && runs(report)).await;
+    assert_eq!(agents[1].containers(), before);
+
+    // One agent a directory, one broker a port.
+    let output = agents[1].command().output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("in use by another neptune-edge") && error.contains("--data-dir"),
+        "{error}"
+    );
+    let mut third = Agent::new(&broker.url());
+    third.local_port = agents[1].local_port;
+    let output = third.command().output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("--local-listen") && output.status.code() == Some(1), "{error}");
+    // What cannot work says so with a status of its own.
+    third.extra = vec!["--docker-host".into(), "tcp://127.0.0.1:2375".into()];
+    let output = third.command().output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("--docker-host") && output.status.code() == Some(2), "{error}");
+}
+
+#[tokio::test]
+async fn without_docker_the_node_says_so_and_goes_on_when_it_comes() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::new(&broker.url());
+    let socket = agent.dir.path().join("docker.sock");
+    agent.extra = vec!["--docker-host".into(), format!("unix://{}", socket.display())];
+    agent.start();
+    let cloud = Cloud::of(&agent);
+    let node = cloud.node("online", |node| node.online).await;
+    assert_eq!(node.capacity.unwrap().container_runtime, None);
+    let model = agent.data_dir().with_file_name("models-of-mine");
+    fs::create_dir(&model).unwrap();
+    fs::write(model.join("small.bin"), "a model").unwrap();
+    cloud.insert(MODEL, &json!({"spec": {"modelUrl": model.join("small.bin")}}));
+    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+    let report = cloud.status(SERVICE, "waiting", says(WorkerReason::DockerUnavailable)).await;
+    assert!(
+        report.workers[0].message.contains(&socket.display().to_string()),
+        "{}",
+        report.workers[0].message
+    );
+    std::os::unix::fs::symlink("/var/run/docker.sock", &socket).unwrap();
+    cloud.status(SERVICE, "running", runs).await;
+    cloud
+        .node("with its runtime", |node| {
+            node.capacity.as_ref().is_some_and(|capacity| capacity.container_runtime.is_some())
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_is_missing_is_asked_for_and_an_older_index_answered() {
+    let broker = Broker::start();
+    let mut agent = Agent::new(&broker.url());
+    let cloud = Cloud::of(&agent);
+    cloud.listens().await;
+    agent.start();
+    let topic = Topic::Sync(agent.node.clone());
+    let sync = |payload: &[u8]| decode::<Sync>(payload).ok();
+    let first = cloud.hear(&topic, "asked on connecting", sync).await;
+    assert!(first.objects.is_empty());
+    let model = cloud.insert(MODEL, &json!({"spec": {"modelUrl": "/nowhere"}}));
+    cloud.index(&[(MODEL, &model), (SERVICE, &model)]);
+    let missing = cloud
+        .hear(&topic, "asked for more", |payload| {
+            sync(payload).filter(|sync| sync.objects.len() == 1)
+        })
+        .await;
+    assert_eq!(missing.highest, missing.index_revision);
+    cloud.index(&[(MODEL, &model)]);
+    let older = Index { revision: Revision(1), ..Index::default() };
+    cloud.publish(&Topic::Index(agent.node.clone()), encode(&older), false);
+    cloud
+        .hear(&topic, "contradicted", |payload| {
+            sync(payload).filter(|sync| sync.index_revision > missing.index_revision)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn one_file_is_fetched_from_the_command_line() {
+    let files = Files::serve(b"hello").await;
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("model");
+    let fetch = |sha256: String| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
+        command.args(["fetch", "--url", &files.url, "--sha256", &sha256, "--output"]).arg(&output);
+        command.output()
+    };
+    let wrong = fetch("0".repeat(64)).await.unwrap();
+    let error = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(wrong.status.code() == Some(1) && error.contains("expected 0000"), "{error}");
+    assert!(!output.exists());
+    let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    assert!(fetch(digest.to_owned()).await.unwrap().status.success());
+    assert_eq!(fs::read(&output).unwrap(), b"hello");
+    assert_eq!(fetch("12".to_owned()).await.unwrap().status.code(), Some(2));
 }

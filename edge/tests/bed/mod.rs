@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A worker that does nothing, and ends at once when it is asked to.
 pub const IDLE: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 1 & wait $!; done";
 
+/// No topic: stands for the first connection.
+const UP: &str = "";
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A name that no other test has.
@@ -272,14 +275,21 @@ impl Cloud {
         let (sender, heard) = watch::channel(BTreeMap::new());
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                if let Event::Message(message) = event {
-                    sender.send_modify(|heard| {
-                        drop(heard.insert(message.topic, message.payload.to_vec()))
-                    });
-                }
+                let (topic, payload) = match event {
+                    Event::Message(message) => (message.topic, message.payload.to_vec()),
+                    Event::Up => (UP.to_owned(), Vec::new()),
+                    Event::Down { .. } => continue,
+                };
+                sender.send_modify(|heard| drop(heard.insert(topic, payload)));
             }
         });
         Self { node: agent.node.clone(), link, heard, revision: AtomicU64::new(1) }
+    }
+
+    /// Waits until nothing that is said can be missed.
+    pub async fn listens(&self) {
+        let mut heard = self.heard.clone();
+        timeout(PATIENCE, heard.wait_for(|heard| heard.contains_key(UP))).await.unwrap().unwrap();
     }
 
     pub fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
@@ -408,4 +418,36 @@ pub fn service(worker: &str, image: &str, script: &str) -> Value {
         "command": ["/bin/sh", "-c"], "args": [script], "env": {"HEM_NAME": "IBT"},
         "resources": {"memoryBytes": 67_108_864, "cpuMillis": 500},
     }]})
+}
+
+/// Serves one file over http, which can be changed.
+pub struct Files {
+    pub url: String,
+    content: watch::Sender<Vec<u8>>,
+}
+
+impl Files {
+    pub async fn serve(content: &[u8]) -> Self {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/big.bin", listener.local_addr().unwrap());
+        let (sender, content) = watch::channel(content.to_vec());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let body = content.borrow().clone();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(&body).await;
+            }
+        });
+        Self { url, content: sender }
+    }
+
+    pub fn change(&self, content: &[u8]) {
+        self.content.send_replace(content.to_vec());
+    }
 }
