@@ -1,0 +1,92 @@
+//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
+//!
+//! Only changes make a notice, so that they are few however often a service is looked at.
+
+use neptune_api::{ConditionType, JointInferenceServiceStatus};
+
+use crate::reason::Reason;
+
+/// An Event to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether somebody may have to do something.
+    pub warning: bool,
+    /// One word for programs.
+    pub reason: String,
+    /// For people.
+    pub note: String,
+}
+
+impl Notice {
+    /// Something went well.
+    pub fn normal(reason: &str, note: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.to_owned(), note: note.into() }
+    }
+
+    /// Something did not.
+    pub fn warning(reason: &str, note: impl Into<String>) -> Self {
+        Self { warning: true, reason: reason.to_owned(), note: note.into() }
+    }
+}
+
+/// What is to be said when `previous` becomes `next`.
+pub fn notices(
+    previous: &JointInferenceServiceStatus,
+    next: &JointInferenceServiceStatus,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let (before, after) = (current(previous), current(next));
+    let Some((type_, reason, message)) = after else { return notices };
+    let was = before.map(|(type_, reason, _)| (type_, reason));
+    let is_new_spec = previous.observed_generation != next.observed_generation;
+    let was_obstacle = was.is_some_and(|(_, reason)| is_obstacle(reason));
+    if !is_obstacle(reason) && (is_new_spec || was_obstacle) {
+        notices.push(Notice::normal(
+            "EdgeTaskPublished",
+            "the edge worker's node is told what to run",
+        ));
+    }
+    if was.is_some_and(|(_, reason)| reason == "NodeOffline") && reason != "NodeOffline" {
+        notices.push(Notice::normal("NodeOnline", "the node is connected again"));
+    }
+    for replaced in replaced(previous, next) {
+        notices.push(Notice::warning(
+            "NodeReplaced",
+            format!("node {replaced} counts anew: its agent's data directory is another one; what it had counted stays in the metrics"),
+        ));
+    }
+    if was != Some((type_, reason)) {
+        notices.push(if type_ == ConditionType::Running {
+            Notice::normal("Running", message)
+        } else if reason.parse().is_ok_and(Reason::is_progress) && type_ == ConditionType::Pending {
+            Notice::normal(reason, message)
+        } else {
+            Notice::warning(reason, message)
+        });
+    }
+    notices
+}
+
+fn current(status: &JointInferenceServiceStatus) -> Option<(ConditionType, &str, &str)> {
+    let condition = status.conditions.last()?;
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    Some((condition.type_, reason, condition.message.as_deref().unwrap_or_default()))
+}
+
+fn is_obstacle(reason: &str) -> bool {
+    reason.parse().is_ok_and(Reason::is_obstacle)
+}
+
+/// The nodes that had counted for the service before, and now count under another data directory.
+fn replaced<'a>(
+    previous: &'a JointInferenceServiceStatus,
+    next: &'a JointInferenceServiceStatus,
+) -> impl Iterator<Item = &'a str> {
+    let knew = |node: &str| previous.reports.iter().any(|report| report.node == node);
+    let new = next.reports.iter().filter(move |report| {
+        let mut before = previous.reports.iter();
+        knew(&report.node)
+            && !before.any(|old| old.node == report.node && old.instance == report.instance)
+    });
+    new.map(|report| report.node.as_str())
+}

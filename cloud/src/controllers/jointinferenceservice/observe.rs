@@ -1,0 +1,128 @@
+//! Collects what a service depends on: from the copies of the API's objects and from the fleet.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node, Pod},
+    jiff::Timestamp,
+};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{NodeName, ObjectKey, Role};
+
+use super::{
+    kubernetes::SERVICE_ANNOTATION,
+    ports,
+    reconcile::Context,
+    validate::{self, is_agent_node},
+    workers::{self, AgentFacts, View},
+};
+use crate::{
+    frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
+    stores::Stores,
+    worker_name::worker_name,
+};
+
+/// What the cluster has of what the service names.
+pub fn facts(service: &JointInferenceService, context: &Context) -> validate::Facts {
+    let stores = context.stores();
+    let spec = &service.spec;
+    let namespace = service.namespace().unwrap_or_default();
+    let model = |name: &str| -> Option<Arc<Model>> {
+        stores.models.get(&ObjectRef::new(name).within(&namespace))
+    };
+    let node = |name: &str| -> Option<Arc<Node>> { stores.nodes.get(&ObjectRef::new(name)) };
+    let cloud_node = node(&spec.cloud_worker.node_name);
+    let by_agent = cloud_node.as_deref().is_some_and(is_agent_node);
+    let cloud_name = spec.cloud_worker.node_name.parse::<NodeName>().ok();
+    validate::Facts {
+        edge_model: model(&spec.edge_worker.model.name),
+        cloud_model: model(&spec.cloud_worker.model.name),
+        edge_node: node(&spec.edge_worker.node_name),
+        cloud_node,
+        frameworks: frameworks(stores),
+        agent_address: cloud_name
+            .and_then(|name| context.fleet().address(&name).map(str::to_owned)),
+        agent_port: if by_agent { port(service, stores) } else { 0 },
+    }
+}
+
+fn port(service: &JointInferenceService, stores: &Stores) -> u16 {
+    let node = &service.spec.cloud_worker.node_name;
+    let on_node = stores
+        .joint_inference_services
+        .state_filter(|other| other.spec.cloud_worker.node_name == *node);
+    let on_node: Vec<_> = on_node.iter().map(Arc::as_ref).collect();
+    ports::port(service, &on_node)
+}
+
+fn frameworks(stores: &Stores) -> Result<Arc<Frameworks>, String> {
+    let Some(config_map) = stores.frameworks.state().into_iter().next() else {
+        return Ok(Arc::new(Frameworks::default()));
+    };
+    let ConfigMap { data, .. } = &*config_map;
+    let yaml = data.as_ref().and_then(|data| data.get(TABLE_KEY)).map_or("", String::as_str);
+    Frameworks::with(yaml).map(Arc::new).map_err(|error| {
+        format!(
+            "ConfigMap {CONFIG_MAP} in namespace {}: {TABLE_KEY}: {error}",
+            config_map.namespace().unwrap_or_default()
+        )
+    })
+}
+
+/// How the two workers fare.
+pub fn workers(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    context: &Context,
+    now: Timestamp,
+) -> [View; 2] {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let stores = context.stores();
+    let cloud_node = stores.nodes.get(&ObjectRef::<Node>::new(&cloud.node_name));
+    let edge = by_agent(service, key, context, now, Role::Edge, &edge.name, &edge.node_name);
+    let cloud = if cloud_node.as_deref().is_some_and(is_agent_node) {
+        by_agent(service, key, context, now, Role::Cloud, &cloud.name, &cloud.node_name)
+    } else {
+        by_kubelet(service, stores)
+    };
+    [edge, cloud]
+}
+
+fn by_agent(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    context: &Context,
+    now: Timestamp,
+    role: Role,
+    worker: &str,
+    node: &str,
+) -> View {
+    // A node that cannot be named is a finding, and has no worker to look at.
+    let Ok(node) = node.parse::<NodeName>() else { return View::Unknown };
+    let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let fleet = context.fleet();
+    workers::of_agent(AgentFacts {
+        role,
+        worker: &worker,
+        node: &node,
+        presence: fleet.presence(&node),
+        report: fleet.report(&node, key, uid),
+        settled: now >= fleet.settled_at(),
+        connected: context.downstream().is_connected(),
+    })
+}
+
+fn by_kubelet(service: &JointInferenceService, stores: &Stores) -> View {
+    let (namespace, name) = (service.namespace(), service.name_any());
+    let owned =
+        stores.deployments.find(|deployment| super::apply::is_owned(&deployment.metadata, service));
+    let pods = stores.pods.state_filter(|pod| {
+        pod.namespace() == namespace
+            && pod.annotations().get(SERVICE_ANNOTATION) == Some(&name)
+            && pod.metadata.deletion_timestamp.is_none()
+    });
+    let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
+    workers::of_deployment(owned.as_deref(), &pods)
+}

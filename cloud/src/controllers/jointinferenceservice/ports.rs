@@ -1,0 +1,92 @@
+//! The port of a cloud worker that an agent runs on its node's own network. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use neptune_api::JointInferenceService;
+use sha2::{Digest as _, Sha256};
+
+/// The ports that are handed out: above what services use, below what Linux gives to outgoing connections.
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 10_000;
+
+/// The port of `service` among all services whose cloud worker is on the same node.
+///
+/// A hash of its name, moved up past the ports of the services before it. The oldest choose first,
+/// so that a new service never moves another's port.
+pub fn port(service: &JointInferenceService, on_node: &[&JointInferenceService]) -> u16 {
+    let mut older: Vec<_> =
+        on_node.iter().copied().filter(|other| age(other) < age(service)).collect();
+    older.sort_by_key(|other| age(other));
+    let mut taken = BTreeSet::new();
+    for other in older {
+        let port = choose(other, &taken);
+        taken.insert(port);
+    }
+    choose(service, &taken)
+}
+
+fn age(service: &JointInferenceService) -> (Option<Timestamp>, Option<&str>) {
+    let metadata = &service.metadata;
+    (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.uid.as_deref())
+}
+
+fn choose(service: &JointInferenceService, taken: &BTreeSet<u16>) -> u16 {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{namespace}/{name}"));
+    let hash = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    let wished = u16::try_from(hash % u64::from(COUNT)).expect("COUNT fits");
+    (0..COUNT)
+        .map(|step| FIRST + (wished + step) % COUNT)
+        .find(|port| !taken.contains(port))
+        .unwrap_or(FIRST + wished)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::JointInferenceServiceSpec;
+
+    use super::*;
+
+    fn service(name: &str, created: i64) -> JointInferenceService {
+        let mut service = JointInferenceService::new(name, JointInferenceServiceSpec::default());
+        service.metadata.uid = Some(format!("uid-{name}"));
+        let created = Timestamp::from_second(created).unwrap();
+        service.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+        service
+    }
+
+    #[test]
+    fn a_port_is_the_same_with_and_without_younger_services() {
+        let all: Vec<_> = (0..200).map(|n| service(&n.to_string(), n)).collect();
+        let all: Vec<_> = all.iter().collect();
+        for (n, one) in all.iter().enumerate() {
+            assert_eq!(port(one, &all), port(one, &all[..=n]));
+        }
+    }
+
+    #[test]
+    fn no_two_services_of_a_node_share_a_port() {
+        // More than a hundred of 2,000 names meet by chance in 10,000 ports.
+        let mut taken = BTreeSet::new();
+        let mut moved = 0;
+        for n in 0..2_000 {
+            let one = service(&n.to_string(), n);
+            let wished = choose(&one, &BTreeSet::new());
+            let chosen = choose(&one, &taken);
+            assert!((FIRST..FIRST + COUNT).contains(&chosen));
+            moved += u32::from(chosen != wished);
+            assert!(taken.insert(chosen));
+        }
+        assert!(moved > 100, "{moved}");
+    }
+
+    #[test]
+    fn services_of_one_second_are_ordered_by_uid() {
+        let (a, b) = (service("a", 1), service("b", 1));
+        assert!(age(&a) < age(&b));
+    }
+}

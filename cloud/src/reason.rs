@@ -1,0 +1,200 @@
+//! Every reason that a condition or an Event of ours gives: one closed vocabulary. Pure.
+
+use std::{fmt, str::FromStr};
+
+use neptune_api::ConditionType;
+use neptune_wire::WorkerReason;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident => $type:ident),* $(,)?) => {
+        /// Why a service is in the state that it is in.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason { $($(#[$doc])* $name),* }
+
+        impl Reason {
+            /// Every reason, in the order of their declaration.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The state that a service is in for this reason: `Pending` for what heals when
+            /// something appears, `Failed` for what somebody has to change.
+            pub fn condition(self) -> ConditionType {
+                match self { $(Self::$name => ConditionType::$type),* }
+            }
+        }
+
+        impl fmt::Display for Reason {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$name => stringify!($name)),* })
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Both workers run.
+    WorkersRunning => Running,
+
+    // What `validate` finds: up to `CloudAddressUnknown` a change elsewhere heals it.
+    /// A model that the spec names does not exist.
+    ModelNotFound => Pending,
+    /// A node that the spec names does not exist.
+    NodeNotFound => Pending,
+    /// The edge worker's node is not marked as one.
+    NodeNotEdge => Pending,
+    /// The ConfigMap with the frameworks cannot be read.
+    FrameworksInvalid => Pending,
+    /// The edge cannot be told where the cloud worker is.
+    CloudAddressUnknown => Pending,
+    /// The Model's URL cannot be used.
+    ModelUrlInvalid => Failed,
+    /// The Model's sha256sum is none.
+    ModelDigestInvalid => Failed,
+    /// No such framework in the table.
+    FrameworkUnknown => Failed,
+    /// The framework has no image, and the worker names none.
+    ImageRequired => Failed,
+    /// The directory of the scripts cannot be mounted.
+    ScriptDirInvalid => Failed,
+    /// The script's name cannot be one.
+    ScriptBootFileInvalid => Failed,
+    /// A hard-example algorithm's name is missing or misspelt.
+    HardExampleAlgorithmInvalid => Failed,
+    /// Two parameters have one name.
+    ParameterDuplicate => Failed,
+    /// A parameter has no key.
+    ParameterInvalid => Failed,
+    /// An environment variable cannot be set.
+    EnvInvalid => Failed,
+    /// A worker or node is named as nothing can be named.
+    NameInvalid => Failed,
+    /// A limit is no quantity.
+    ResourceInvalid => Failed,
+
+    // What `apply` and the downstream find.
+    /// An object with the cloud worker's name exists and is somebody else's.
+    NameTaken => Failed,
+    /// The API server refuses the cloud worker's Deployment or Service.
+    CloudWorkerRefused => Failed,
+    /// The task is larger than a message may be.
+    TaskTooLarge => Failed,
+
+    // What the workers' hosts say.
+    /// No agent of that node has ever spoken.
+    AgentNotSeen => Pending,
+    /// The agent has not said yet how the worker fares.
+    AwaitingAgent => Pending,
+    /// The node's agent is not connected.
+    NodeOffline => Pending,
+    /// The cloud worker's Pod is on its way.
+    CloudWorkerStarting => Pending,
+    /// The cloud worker's Pod does not come up.
+    CloudWorkerFailed => Failed,
+    /// The container was made and has not been seen running yet.
+    Starting => Pending,
+    /// The node was not told of the model yet.
+    ModelNotReceived => Pending,
+    /// The model is on its way to the node.
+    ModelDownloading => Pending,
+    /// The model cannot be had.
+    ModelUnavailable => Failed,
+    /// What came is not what the digest says.
+    ModelDigestMismatch => Failed,
+    /// The node has no such image and cannot pull it.
+    ImageMissing => Failed,
+    /// The script is not on the node.
+    ScriptMissing => Failed,
+    /// Docker does not answer.
+    DockerUnavailable => Failed,
+    /// Docker refuses to make or start the container.
+    ContainerRefused => Failed,
+    /// The worker ended and will be started again.
+    CrashLoopBackOff => Failed,
+    /// The kernel ended the worker for its memory.
+    OutOfMemory => Failed,
+    /// A newer agent gives a reason that this controller does not know.
+    WorkerNotRunning => Pending,
+}
+
+impl Reason {
+    /// Whether this is a step on the way and nothing to warn of.
+    pub fn is_progress(self) -> bool {
+        matches!(
+            self,
+            Self::WorkersRunning
+                | Self::AwaitingAgent
+                | Self::CloudWorkerStarting
+                | Self::Starting
+                | Self::ModelNotReceived
+                | Self::ModelDownloading
+        )
+    }
+
+    /// Whether it stands between the spec and the workers: nothing was handed out for this spec.
+    pub fn is_obstacle(self) -> bool {
+        self > Self::WorkersRunning && self < Self::AgentNotSeen
+    }
+}
+
+impl FromStr for Reason {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.iter().copied().find(|reason| reason.to_string() == text).ok_or(())
+    }
+}
+
+impl From<WorkerReason> for Reason {
+    fn from(reason: WorkerReason) -> Self {
+        match reason {
+            WorkerReason::Starting => Self::Starting,
+            WorkerReason::ModelNotReceived => Self::ModelNotReceived,
+            WorkerReason::ModelDownloading => Self::ModelDownloading,
+            WorkerReason::ModelUnavailable => Self::ModelUnavailable,
+            WorkerReason::ModelDigestMismatch => Self::ModelDigestMismatch,
+            WorkerReason::ImageMissing => Self::ImageMissing,
+            WorkerReason::ScriptMissing => Self::ScriptMissing,
+            WorkerReason::DockerUnavailable => Self::DockerUnavailable,
+            WorkerReason::ContainerRefused => Self::ContainerRefused,
+            WorkerReason::CrashLoopBackOff => Self::CrashLoopBackOff,
+            WorkerReason::OutOfMemory => Self::OutOfMemory,
+            WorkerReason::Unknown => Self::WorkerNotRunning,
+        }
+    }
+}
+
+/// What stands in the way of a service, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// For programs.
+    pub reason: Reason,
+    /// For people: the field and the remedy.
+    pub message: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_reads_back_as_it_was_written() {
+        for reason in Reason::ALL {
+            assert_eq!(reason.to_string().parse(), Ok(*reason));
+        }
+        assert_eq!("Nonsense".parse::<Reason>(), Err(()));
+    }
+
+    #[test]
+    fn obstacles_are_what_stands_before_the_workers() {
+        assert!(!Reason::WorkersRunning.is_obstacle());
+        assert!(Reason::ModelNotFound.is_obstacle());
+        assert!(Reason::TaskTooLarge.is_obstacle());
+        assert!(!Reason::AgentNotSeen.is_obstacle());
+        assert!(!Reason::CrashLoopBackOff.is_obstacle());
+    }
+}
