@@ -8,10 +8,10 @@ use std::{
 
 use kube::{
     Api,
-    api::{Patch, PatchParams},
     runtime::wait::{Condition, await_condition},
 };
 use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_link::{Event, Link, LinkOptions, Message};
 use neptune_wire::Counters;
 use tempfile::TempDir;
 
@@ -166,9 +166,57 @@ impl Fleet {
             .concat()
     }
 
-    /// Writes merge patches, as an operator's tool would.
-    pub async fn patch(&self, name: &str, patch: serde_json::Value) {
-        self.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    /// Waits until the nodes run nothing and have nothing left over.
+    pub async fn no_containers(&self) {
+        let waiting = async {
+            loop {
+                let lines = self.containers();
+                // Each of the two lists has a line of headings.
+                if lines.lines().count() == 2 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let gone = tokio::time::timeout(PATIENCE, waiting).await;
+        assert!(gone.is_ok(), "containers are left:\n{}", self.containers());
+    }
+
+    /// Waits until a new listener hears of the nodes and nothing of this object.
+    pub async fn nothing_retained(&self, name: &str) {
+        let waiting = async {
+            loop {
+                let heard = self.retained().await;
+                if !heard.iter().any(|topic| topic.contains(&format!("/{name}/"))) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let gone = tokio::time::timeout(PATIENCE, waiting).await;
+        assert!(gone.is_ok(), "still retained: {:?}", self.retained().await);
+    }
+
+    /// The topics of all retained messages: a broker sends them before anything newer.
+    async fn retained(&self) -> Vec<String> {
+        let mut options = LinkOptions::new(self.broker.url().parse().unwrap(), unique("listener"));
+        options.subscriptions = vec!["neptune/#".to_owned()];
+        let (link, mut events) = Link::start(options).unwrap();
+        let mark = format!("neptune/{}/mark", self.namespace);
+        let mut topics = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Event::Up => {
+                    let message =
+                        Message { topic: mark.clone(), payload: "x".into(), retain: false };
+                    link.publish(message).unwrap();
+                }
+                Event::Message(message) if message.topic == mark => break,
+                Event::Message(message) if message.retain => topics.push(message.topic),
+                _ => {}
+            }
+        }
+        topics
     }
 }
 

@@ -9,9 +9,15 @@ use std::{
 use neptune_link::{Event, Link, LinkOptions};
 use neptune_wire::{Counters, Prefix, Topic, WorkerInfo};
 
+#[derive(Default)]
+struct Run {
+    highest: Counters,
+    is_completed: bool,
+}
+
 /// An independent listener on a local broker.
 pub struct Truth {
-    runs: Arc<Mutex<BTreeMap<(String, String), Counters>>>,
+    runs: Arc<Mutex<BTreeMap<(String, String), Run>>>,
     _link: Link,
 }
 
@@ -21,7 +27,7 @@ impl Truth {
         let mut options = LinkOptions::new(broker.parse().unwrap(), crate::unique("truth"));
         options.subscriptions = vec![Prefix::default().workers()];
         let (link, mut events) = Link::start(options).unwrap();
-        let runs: Arc<Mutex<BTreeMap<_, Counters>>> = Arc::default();
+        let runs: Arc<Mutex<BTreeMap<_, Run>>> = Arc::default();
         let heard = runs.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
@@ -36,7 +42,8 @@ impl Truth {
                     let said = task.counters().unwrap();
                     let mut runs = heard.lock().unwrap();
                     let run = runs.entry((name.to_string(), task.start_time)).or_default();
-                    *run = run.max(said);
+                    run.highest = run.highest.max(said);
+                    run.is_completed |= info.status == "completed";
                 }
             }
         });
@@ -45,7 +52,16 @@ impl Truth {
 
     /// The sum, over all runs of all workers heard, of the highest numbers each said.
     pub fn total(&self) -> Counters {
-        self.runs.lock().unwrap().values().fold(Counters::default(), |sum, run| sum.plus(*run))
+        self.runs
+            .lock()
+            .unwrap()
+            .values()
+            .fold(Counters::default(), |sum, run| sum.plus(run.highest))
+    }
+
+    /// How many runs said that they are through.
+    pub fn completed(&self) -> usize {
+        self.runs.lock().unwrap().values().filter(|run| run.is_completed).count()
     }
 
     /// How many runs were heard.

@@ -1,0 +1,44 @@
+//! The totals survive whatever loses its power.
+
+use neptune_api::{ConditionType, JointInferenceServiceStatus};
+use neptune_e2e::{Fleet, KillTarget, Truth, totals};
+use neptune_wire::Counters;
+
+use crate::digits::{NAME, models, models_manifest, service_manifest};
+
+fn is_running(status: &JointInferenceServiceStatus) -> bool {
+    status.conditions.last().is_some_and(|last| last.type_ == ConditionType::Running)
+}
+
+#[tokio::test]
+async fn totals_never_go_backward_and_end_exact_whatever_is_killed() {
+    let models = models().await;
+    let mut fleet = Fleet::start().await;
+    let truth = Truth::listen(&fleet.broker.url(), "edge");
+    fleet.apply(&models_manifest(&fleet, &models));
+    fleet.apply(&service_manifest(&fleet, 100, 3));
+
+    let mut before = Counters::default();
+    for target in
+        [KillTarget::Agent, KillTarget::Controller, KillTarget::Broker, KillTarget::Worker]
+    {
+        let what = format!("counting before the {target:?} is killed");
+        let counts =
+            |status: &JointInferenceServiceStatus| totals(status).inference > before.inference;
+        let now = totals(&fleet.until(NAME, &what, counts).await);
+        assert!(now.hard >= before.hard, "{target:?}: {now:?} after {before:?}");
+        before = now;
+        fleet.kill(target).await;
+    }
+
+    // The second run, after the worker was killed, goes to its end and has no more to say.
+    let exact = |status: &JointInferenceServiceStatus| {
+        is_running(status) && truth.completed() == 1 && totals(status) == truth.total()
+    };
+    let end = totals(&fleet.until(NAME, "exactly what the workers said", exact).await);
+    assert_eq!(truth.runs(), 2);
+    assert!(
+        end.inference > 1800,
+        "3 passes over 600 samples, and what the first run counted: {end:?}"
+    );
+}
