@@ -10,7 +10,8 @@ fn the_manifest_holds_the_sums_of_the_model_files() {
         ("small", include_str!("../models/small.json")),
         ("big", include_str!("../models/big.json")),
     ] {
-        let sum = Sha256::digest(file).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
+        let sum =
+            Sha256::digest(file).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
         let line = format!("{name}.json\"\n  format: json\n  sha256sum: {sum}\n");
         assert!(manifest.contains(&line), "models.yaml must have this for {name}.json: {sum}");
     }

@@ -11,18 +11,10 @@ pub enum Error {
     UnknownRule { name: String, known: String },
     /// The rule has no such parameter.
     #[error("{rule} has no parameter {key:?}; it knows {known}")]
-    UnknownParameter {
-        rule: &'static str,
-        key: String,
-        known: String,
-    },
+    UnknownParameter { rule: &'static str, key: String, known: String },
     /// The value is no number in 0..=1.
     #[error("parameter {key:?} of {rule} must be a number from 0 to 1, not {value}")]
-    BadValue {
-        rule: &'static str,
-        key: String,
-        value: String,
-    },
+    BadValue { rule: &'static str, key: String, value: String },
     /// `HEM_PARAMETERS` is not a JSON list of key and value.
     #[error(
         "parameters must be a JSON list like [{{\"key\": \"threshold\", \"value\": \"0.5\"}}]: {0}"
@@ -55,11 +47,7 @@ pub(crate) fn read<const N: usize>(
         values[position] = match number(&value) {
             Some(number) if (0.0..=1.0).contains(&number) => number,
             _ => {
-                return Err(Error::BadValue {
-                    rule,
-                    key,
-                    value: value.to_string(),
-                });
+                return Err(Error::BadValue { rule, key, value: value.to_string() });
             }
         };
     }
@@ -67,11 +55,7 @@ pub(crate) fn read<const N: usize>(
 }
 
 pub(crate) fn list(names: &[&str]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// An unset variable arrives as an empty text, an absent list as `null`: both mean "all defaults".
@@ -114,15 +98,12 @@ mod tests {
 
     #[test]
     fn a_value_that_is_no_number_from_0_to_1_is_refused_by_name() {
-        for value in [
-            "\"many\"", "\"\"", "\"NaN\"", "\"inf\"", "1.01", "-0.1", "null", "true", "[0.5]",
-        ] {
-            let error = read(
-                "IBT",
-                &format!(r#"[{{"key":"threshold_img","value":{value}}}]"#),
-                KNOWN,
-            )
-            .unwrap_err();
+        for value in
+            ["\"many\"", "\"\"", "\"NaN\"", "\"inf\"", "1.01", "-0.1", "null", "true", "[0.5]"]
+        {
+            let error =
+                read("IBT", &format!(r#"[{{"key":"threshold_img","value":{value}}}]"#), KNOWN)
+                    .unwrap_err();
             assert!(
                 error
                     .to_string()
@@ -140,26 +121,15 @@ mod tests {
             "IBT has no parameter \"threshold\"; it knows threshold_img, threshold_box"
         );
         let error = read("EdgeOnly", r#"[{"key":"x","value":"0.5"}]"#, []).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "EdgeOnly has no parameter \"x\"; it knows none"
-        );
+        assert_eq!(error.to_string(), "EdgeOnly has no parameter \"x\"; it knows none");
     }
 
     #[test]
     fn anything_but_a_list_of_key_and_value_is_malformed() {
-        for json in [
-            "{",
-            "{}",
-            "3",
-            "[3]",
-            r#"[{"key":"threshold_img"}]"#,
-            r#"[{"key":1,"value":"0.5"}]"#,
-        ] {
-            assert!(
-                matches!(read("IBT", json, KNOWN), Err(Error::Malformed(_))),
-                "{json}"
-            );
+        for json in
+            ["{", "{}", "3", "[3]", r#"[{"key":"threshold_img"}]"#, r#"[{"key":1,"value":"0.5"}]"#]
+        {
+            assert!(matches!(read("IBT", json, KNOWN), Err(Error::Malformed(_))), "{json}");
         }
     }
 }

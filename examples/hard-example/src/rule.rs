@@ -19,34 +19,18 @@ pub struct Rule(Kind);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    Ibt {
-        threshold_img: f64,
-        threshold_box: f64,
-    },
-    Threshold {
-        threshold: f64,
-    },
-    CrossEntropy {
-        threshold: f64,
-    },
-    Random {
-        ratio: f64,
-        generator: Generator,
-    },
+    Ibt { threshold_img: f64, threshold_box: f64 },
+    Threshold { threshold: f64 },
+    CrossEntropy { threshold: f64 },
+    Random { ratio: f64, generator: Generator },
     CloudOnly,
     EdgeOnly,
 }
 
 impl Rule {
     /// The names that [`Rule::new`] takes.
-    pub const NAMES: [&str; 6] = [
-        "IBT",
-        "Threshold",
-        "CrossEntropy",
-        "Random",
-        "CloudOnly",
-        "EdgeOnly",
-    ];
+    pub const NAMES: [&str; 6] =
+        ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
 
     /// The rule called `name` (the value of `HEM_NAME`), with `parameters` (the value of `HEM_PARAMETERS`): a JSON list of
     /// `{"key", "value"}` whose values are numbers from 0 to 1, or texts that hold one. Empty means all defaults.
@@ -56,34 +40,22 @@ impl Rule {
     pub fn new(name: &str, parameters: &str) -> Result<Self, Error> {
         let kind = match name {
             "IBT" => {
-                let [threshold_img, threshold_box] = read(
-                    "IBT",
-                    parameters,
-                    [("threshold_img", 0.5), ("threshold_box", 0.5)],
-                )?;
-                Kind::Ibt {
-                    threshold_img,
-                    threshold_box,
-                }
+                let [threshold_img, threshold_box] =
+                    read("IBT", parameters, [("threshold_img", 0.5), ("threshold_box", 0.5)])?;
+                Kind::Ibt { threshold_img, threshold_box }
             }
             "Threshold" => {
                 let [threshold] = read("Threshold", parameters, [("threshold", 0.5)])?;
                 Kind::Threshold { threshold }
             }
             "CrossEntropy" => {
-                let [threshold] = read(
-                    "CrossEntropy",
-                    parameters,
-                    [("threshold_cross_entropy", 0.5)],
-                )?;
+                let [threshold] =
+                    read("CrossEntropy", parameters, [("threshold_cross_entropy", 0.5)])?;
                 Kind::CrossEntropy { threshold }
             }
             "Random" => {
                 let [ratio] = read("Random", parameters, [("random_ratio", 0.3)])?;
-                Kind::Random {
-                    ratio,
-                    generator: Generator::from_system(),
-                }
+                Kind::Random { ratio, generator: Generator::from_system() }
             }
             "CloudOnly" => read("CloudOnly", parameters, []).map(|[]| Kind::CloudOnly)?,
             "EdgeOnly" => read("EdgeOnly", parameters, []).map(|[]| Kind::EdgeOnly)?,
@@ -109,10 +81,7 @@ impl Rule {
     /// Whether the big model should be asked about this sample. Never fails: what cannot be judged is not hard.
     pub fn is_hard(&mut self, prediction: &Prediction<'_>) -> bool {
         match &mut self.0 {
-            Kind::Ibt {
-                threshold_img,
-                threshold_box,
-            } => scores(prediction.boxes)
+            Kind::Ibt { threshold_img, threshold_box } => scores(prediction.boxes)
                 .is_some_and(|scores| low_share(&scores, *threshold_box) >= 1.0 - *threshold_img),
             Kind::Threshold { threshold } => {
                 scores(prediction.boxes).is_some_and(|scores| mean(&scores) < *threshold)
@@ -133,11 +102,7 @@ fn scores(boxes: &[Vec<f64>]) -> Option<Vec<f64>> {
     }
     boxes
         .iter()
-        .map(|row| {
-            row.get(4)
-                .copied()
-                .filter(|score| (0.0..=1.0).contains(score))
-        })
+        .map(|row| row.get(4).copied().filter(|score| (0.0..=1.0).contains(score)))
         .collect()
 }
 
@@ -154,18 +119,11 @@ fn confidence(probabilities: &[f64]) -> Option<f64> {
     if probabilities.len() < 2 || probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
         return None;
     }
-    let sum: f64 = probabilities
-        .iter()
-        .filter(|p| **p > 0.0)
-        .map(|p| p * p.ln())
-        .sum();
+    let sum: f64 = probabilities.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum();
     Some(1.0 + sum / count(probabilities.iter()).ln())
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "no answer has 2^52 boxes or classes"
-)]
+#[expect(clippy::cast_precision_loss, reason = "no answer has 2^52 boxes or classes")]
 fn count(items: impl Iterator) -> f64 {
     items.count() as f64
 }
@@ -185,24 +143,15 @@ mod tests {
     }
 
     fn boxes(scores: &[f64]) -> Vec<Vec<f64>> {
-        scores
-            .iter()
-            .map(|score| vec![0.0, 0.0, 8.0, 8.0, *score, 1.0])
-            .collect()
+        scores.iter().map(|score| vec![0.0, 0.0, 8.0, 8.0, *score, 1.0]).collect()
     }
 
     fn hard_boxes(mut rule: Rule, rows: &[Vec<f64>]) -> bool {
-        rule.is_hard(&Prediction {
-            boxes: rows,
-            probabilities: &[],
-        })
+        rule.is_hard(&Prediction { boxes: rows, probabilities: &[] })
     }
 
     fn hard_classes(mut rule: Rule, probabilities: &[f64]) -> bool {
-        rule.is_hard(&Prediction {
-            boxes: &[],
-            probabilities,
-        })
+        rule.is_hard(&Prediction { boxes: &[], probabilities })
     }
 
     #[test]
@@ -221,11 +170,7 @@ mod tests {
             ("0.5", "1", &[1.0], true),
         ] {
             let rule = rule("IBT", &[("threshold_img", img), ("threshold_box", bx)]);
-            assert_eq!(
-                hard_boxes(rule, &boxes(scores)),
-                hard,
-                "{img} {bx} {scores:?}"
-            );
+            assert_eq!(hard_boxes(rule, &boxes(scores)), hard, "{img} {bx} {scores:?}");
         }
     }
 
@@ -240,10 +185,7 @@ mod tests {
             ("1", &[0.999], true),
         ] {
             assert_eq!(
-                hard_boxes(
-                    rule("Threshold", &[("threshold", threshold)]),
-                    &boxes(scores)
-                ),
+                hard_boxes(rule("Threshold", &[("threshold", threshold)]), &boxes(scores)),
                 hard,
                 "{threshold} {scores:?}"
             );
@@ -262,11 +204,7 @@ mod tests {
             ("0", &[0.25, 0.25, 0.25, 0.25], false),
         ] {
             let rule = rule("CrossEntropy", &[("threshold_cross_entropy", threshold)]);
-            assert_eq!(
-                hard_classes(rule, probabilities),
-                hard,
-                "{threshold} {probabilities:?}"
-            );
+            assert_eq!(hard_classes(rule, probabilities), hard, "{threshold} {probabilities:?}");
         }
     }
 
@@ -314,10 +252,7 @@ mod tests {
 
     #[test]
     fn a_box_without_label_is_a_box() {
-        assert!(hard_boxes(
-            rule("Threshold", &[]),
-            &[vec![0.0, 0.0, 1.0, 1.0, 0.4]]
-        ));
+        assert!(hard_boxes(rule("Threshold", &[]), &[vec![0.0, 0.0, 1.0, 1.0, 0.4]]));
     }
 
     #[test]
@@ -334,15 +269,11 @@ mod tests {
             (Some("1"), 10_000, 10_000),
             (Some("0.05"), 400, 600),
         ] {
-            let parameters: Vec<_> = ratio
-                .map(|ratio| ("random_ratio", ratio))
-                .into_iter()
-                .collect();
+            let parameters: Vec<_> =
+                ratio.map(|ratio| ("random_ratio", ratio)).into_iter().collect();
             let draw = || {
                 let mut rule = rule("Random", &parameters).with_seed(7);
-                (0..10_000)
-                    .map(|_| rule.is_hard(&Prediction::default()))
-                    .collect::<Vec<_>>()
+                (0..10_000).map(|_| rule.is_hard(&Prediction::default())).collect::<Vec<_>>()
             };
             let drawn = draw();
             let hard = drawn.iter().filter(|hard| **hard).count();
@@ -355,9 +286,7 @@ mod tests {
     fn two_random_rules_draw_differently() {
         let draw = || {
             let mut rule = rule("Random", &[("random_ratio", "0.5")]);
-            (0..128)
-                .map(|_| rule.is_hard(&Prediction::default()))
-                .collect::<Vec<_>>()
+            (0..128).map(|_| rule.is_hard(&Prediction::default())).collect::<Vec<_>>()
         };
         assert_ne!(draw(), draw());
     }
