@@ -34,15 +34,19 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    const WORKER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+    const WORKER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 
     #[test]
     fn waits_double_up_to_the_longest_and_never_wrap() {
         let steps: Vec<u64> = (0..12).map(|n| WORKER.step(n).as_secs()).collect();
         assert_eq!(steps, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         for failures in [32, 33, 63, 64, 65, u32::MAX] {
-            assert_eq!(WORKER.step(failures), Duration::from_mins(5), "after {failures} failures");
-            assert!(WORKER.after(failures, u64::MAX) <= Duration::from_mins(5));
+            assert_eq!(
+                WORKER.step(failures),
+                Duration::from_secs(5 * 60),
+                "after {failures} failures"
+            );
+            assert!(WORKER.after(failures, u64::MAX) <= Duration::from_secs(5 * 60));
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Cli {
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "NEPTUNE_LOG_FORMAT")]
     pub log_format: LogFormat,
-    /// What is logged, as in RUST_LOG (which is read when this is not given): `debug`, or `info,neptune_edge=debug`.
+    /// What is logged, as in `RUST_LOG` (which is read when this is not given): `debug`, or `info,neptune_edge=debug`.
     #[arg(long, global = true, env = "NEPTUNE_LOG_FILTER", value_name = "FILTER")]
     pub log_filter: Option<String>,
 }

@@ -33,6 +33,7 @@ pub struct Config {
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
 pub fn config(args: RunArgs) -> Result<Config, Error> {
+    #[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
     fn refused(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
         Error::Config { flag, problem: problem.to_string(), remedy }
     }

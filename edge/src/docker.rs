@@ -12,6 +12,7 @@ use neptune_wire::{NodeName, WorkerReason};
 
 use crate::{
     container::{ContainerSpec, container_name},
+    create::request,
     observed::{Container, ContainerState, Ending, Identity, MANAGED, NODE},
     track::{Outcome, Problem},
 };
@@ -19,12 +20,9 @@ use crate::{
 /// For any single answer of the engine, in seconds. Creating a container on a slow disk takes long.
 const ANSWER_WITHIN: u64 = 120;
 /// A pull that shows no progress for so long is given up, to be tried again.
-const PULL_STALLED: Duration = Duration::from_mins(10);
+const PULL_STALLED: Duration = Duration::from_secs(10 * 60);
 /// Between the request to stop and the kill, in seconds.
 const STOP_GRACE: i32 = 10;
-/// Of processes and threads in a worker: enough for a numeric library on a big machine, too few to
-/// starve the node.
-const PIDS: i64 = 1024;
 /// The last lines of a container that ended, and their longest form.
 const LAST_LINES: &str = "5";
 const LAST_WORDS: usize = 600;
@@ -195,7 +193,7 @@ impl Docker {
         self.clear(remove).await?;
         let name = container_name(&identity.worker);
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
-        let created = match client.create_container(Some(options), body(identity, spec)).await {
+        let created = match client.create_container(Some(options), request(identity, spec)).await {
             Ok(created) => created,
             Err(error) if status(&error) == Some(409) => {
                 return Ok(Outcome::Failed(name_taken(&name)));
@@ -307,58 +305,5 @@ fn name_taken(name: &str) -> Problem {
         message: format!(
             "a container named {name} exists that this node's agent did not make, and it is left alone; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
         ),
-    }
-}
-
-fn body(identity: &Identity, spec: &ContainerSpec) -> models::ContainerCreateBody {
-    let some_unless_empty = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
-    models::ContainerCreateBody {
-        image: Some(spec.image.clone()),
-        entrypoint: some_unless_empty(&spec.command),
-        cmd: some_unless_empty(&spec.args),
-        env: Some(spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
-        labels: Some(identity.labels()),
-        host_config: Some(host_config(spec)),
-        ..Default::default()
-    }
-}
-
-fn host_config(spec: &ContainerSpec) -> models::HostConfig {
-    let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let memory = spec.memory_bytes.map(limit);
-    let read_only = |source: &Path, target: String| models::Mount {
-        typ: Some(models::MountType::BIND),
-        source: Some(source.to_string_lossy().into_owned()),
-        target: Some(target),
-        read_only: Some(true),
-        ..Default::default()
-    };
-    let scripts = spec
-        .scripts
-        .iter()
-        .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
-    let model = read_only(&spec.model.source, spec.model.target.clone());
-    let log_limits = [("max-size", "10m"), ("max-file", "2")];
-    models::HostConfig {
-        network_mode: Some("host".to_owned()),
-        mounts: Some(scripts.chain([model]).collect()),
-        memory,
-        // The same again: no swap, so that the limit is one.
-        memory_swap: memory,
-        nano_cpus: spec.cpu_millis.map(|millis| limit(millis.saturating_mul(1_000_000))),
-        pids_limit: Some(PIDS),
-        cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(vec!["no-new-privileges".to_owned()]),
-        restart_policy: Some(models::RestartPolicy {
-            name: Some(models::RestartPolicyNameEnum::NO),
-            maximum_retry_count: None,
-        }),
-        log_config: Some(models::HostConfigLogConfig {
-            typ: Some("json-file".to_owned()),
-            config: Some(
-                log_limits.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            ),
-        }),
-        ..Default::default()
     }
 }

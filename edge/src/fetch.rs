@@ -2,6 +2,7 @@
 //! whole and right. One attempt; when to try again is the caller's.
 
 use std::{
+    fmt::Write as _,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -218,7 +219,11 @@ fn reasons(error: &reqwest::Error) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a String takes all");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -7,15 +7,18 @@ mod cli;
 mod config;
 mod container;
 mod counts;
+mod create;
 mod desired;
 mod dice;
 mod docker;
 mod downstream;
+mod engine;
 mod error;
 mod execute;
 mod fetch;
 mod model;
 mod observed;
+mod obtain;
 mod plan;
 mod rejected;
 mod report;
@@ -47,7 +50,7 @@ use crate::{
 const BAD_CONFIGURATION: u8 = 2;
 /// The embedded broker reports every client that hangs up as an error.
 const DEFAULT_LOG: &str = "info,rumqttd=off";
-const FETCH_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+const FETCH_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -111,11 +114,11 @@ async fn fetch_one(args: &FetchArgs) -> anyhow::Result<()> {
     let mut failures = 0;
     loop {
         match fetcher.fetch(&args.url, args.sha256.as_deref(), &part, &args.output, |_| ()).await {
-            Ok(fetched) => {
-                tracing::info!(output = %args.output.display(), size = fetched.size, sha256 = fetched.sha256, "fetched");
+            Ok(file) => {
+                tracing::info!(output = %args.output.display(), size = file.size, sha256 = file.sha256, "fetched");
                 return Ok(());
             }
-            Err(error @ Error::Unreachable { .. } | error @ Error::Refused { .. })
+            Err(error @ (Error::Unreachable { .. } | Error::Refused { .. }))
                 if error.class() == Class::Transient =>
             {
                 failures += 1;
@@ -145,7 +148,7 @@ fn log(cli: &Cli) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => {
-            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init()
+            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
         }
         LogFormat::Json => log.json().init(),
     }

@@ -74,7 +74,7 @@ pub struct Plan {
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// Remove these containers, then make and start one.
-    Start { identity: Identity, spec: ContainerSpec, remove: Vec<String>, may_pull: bool },
+    Start { identity: Identity, spec: Box<ContainerSpec>, remove: Vec<String>, may_pull: bool },
     /// Stop and remove these containers.
     Remove { worker: WorkerName, ids: Vec<String> },
 }
@@ -206,7 +206,12 @@ impl Plan {
             restarts: track.restarts_of(&hash),
             spec_hash: hash.to_string(),
         };
-        self.steps.push(Step::Start { identity, spec, remove, may_pull: track.may_pull(now) });
+        self.steps.push(Step::Start {
+            identity,
+            spec: Box::new(spec),
+            remove,
+            may_pull: track.may_pull(now),
+        });
         in_flight(track)
     }
 

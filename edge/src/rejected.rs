@@ -17,13 +17,13 @@ pub struct Rejected {
 
 impl Rejected {
     /// A message of the cloud's side was dropped.
-    pub fn from_cloud(&mut self, topic: &str, why: &impl Display) {
+    pub fn add_from_cloud(&mut self, topic: &str, why: &impl Display) {
         self.from_cloud += 1;
         self.log(topic, why);
     }
 
     /// A worker's message was dropped.
-    pub fn from_worker(&mut self, topic: &str, why: &impl Display) {
+    pub fn add_from_worker(&mut self, topic: &str, why: &impl Display) {
         self.from_workers += 1;
         self.log(topic, why);
     }

@@ -6,9 +6,9 @@ use crate::backoff::Backoff;
 
 /// After something was found missing: messages that are on their way get this long.
 const PATIENCE: Duration = Duration::from_secs(1);
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// When nothing seems missing. A whole fleet asks at this pace, spread by up to a quarter.
-const REGULAR: Duration = Duration::from_mins(5);
+const REGULAR: Duration = Duration::from_secs(5 * 60);
 
 /// When the next sync is due.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Resync {
 
 fn regular(now: Instant, random: u64) -> Instant {
     let quarter = u64::try_from(REGULAR.as_millis() / 4).unwrap_or(u64::MAX);
-    now + REGULAR - Duration::from_millis(random % quarter.max(1))
+    now + REGULAR * 3 / 4 + Duration::from_millis(random % quarter.max(1))
 }
 
 #[cfg(test)]
@@ -79,7 +79,8 @@ mod tests {
         resync.sent_on_connecting(start, 0);
         assert!(!resync.is_due(false, start, 0), "it may be on its way");
         let mut sent = Vec::new();
-        while let Some(at) = resync.wake_at().filter(|at| *at < start + Duration::from_mins(4)) {
+        while let Some(at) = resync.wake_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
+        {
             if resync.is_due(false, at, u64::MAX) {
                 sent.push(at.duration_since(start).as_secs());
             }
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(sent.first(), Some(&1));
         assert!(sent.windows(2).all(|pair| pair[1] - pair[0] <= 60), "{sent:?}");
         assert!((6..=12).contains(&sent.len()), "{sent:?}");
-        assert!(!resync.is_due(true, start + Duration::from_mins(4), 0), "complete");
+        assert!(!resync.is_due(true, start + Duration::from_secs(4 * 60), 0), "complete");
     }
 
     #[test]

@@ -6,7 +6,9 @@ mod bed;
 
 use std::fs;
 
-use bed::{Agent, Broker, Cloud, Files, IDLE, Image, Voice, docker, service, unique, until};
+use bed::{
+    Agent, Broker, Cloud, Files, Foreign, IDLE, Image, Voice, docker, service, unique, until,
+};
 use neptune_wire::{
     Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
 };
@@ -25,10 +27,19 @@ fn inspect(id: &str) -> Value {
     serde_json::from_str::<Value>(&docker(&["inspect", id])).unwrap()[0].take()
 }
 
+fn counted(inference: u64, hard: u64) -> impl Fn(&StatusReport) -> bool {
+    move |report| {
+        let task = report.output.task_info.as_ref();
+        task.is_some_and(|task| {
+            (task.inference_number, task.hard_example_number) == (inference, hard)
+        })
+    }
+}
+
 #[tokio::test]
-async fn a_worker_is_started_counted_kept_over_restarts_of_everything_and_removed() {
-    let (mut broker, image) = (Broker::start(), Image::import());
-    let mut agent = Agent::started(&broker.url());
+async fn a_worker_gets_its_environment_its_model_and_no_rights() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
     let cloud = Cloud::of(&agent);
     let birth = cloud.node("online", |node| node.online).await;
     assert_eq!((birth.epoch, birth.address.as_deref()), (1, Some("127.0.0.1")));
@@ -37,17 +48,15 @@ async fn a_worker_is_started_counted_kept_over_restarts_of_everything_and_remove
     let model = cloud.insert(MODEL, &local_model(&agent));
     let listed = cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
     cloud.index(&[(MODEL, &model), (SERVICE, &listed)]);
-    let report = cloud.status(SERVICE, "running", |report| report.phase == Phase::Running).await;
-    assert_eq!(
-        (report.uid.as_str(), report.revision, report.workers[0].restarts),
-        ("uid-of-s", listed.revision, 0)
-    );
+    let report = cloud.status(SERVICE, "running", runs).await;
+    assert_eq!((report.uid.as_str(), report.revision), ("uid-of-s", listed.revision));
+    assert_eq!(report.workers[0].restarts, 0);
 
     let id = agent.containers()[0].clone();
     let shown = inspect(&id);
     assert_eq!(shown["Name"], format!("/neptune-{worker}"));
-    let env: Vec<&str> =
-        shown["Config"]["Env"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let env = shown["Config"]["Env"].as_array().unwrap();
+    let env: Vec<&str> = env.iter().filter_map(Value::as_str).collect();
     for expected in [
         "HEM_NAME=IBT".to_owned(),
         "MODEL_URL=/models/small/small.bin".to_owned(),
@@ -66,30 +75,32 @@ async fn a_worker_is_started_counted_kept_over_restarts_of_everything_and_remove
     assert_eq!(host["SecurityOpt"], json!(["no-new-privileges"]));
     assert_eq!((&host["Memory"], &host["NanoCpus"]), (&json!(67_108_864), &json!(500_000_000)));
     assert_eq!(docker(&["exec", &id, "cat", "/models/small/small.bin"]), "a model");
+    assert!(shown["Mounts"].as_array().unwrap().iter().all(|mount| mount["RW"] == false));
+}
+
+#[tokio::test]
+async fn nothing_counted_is_lost_when_agent_or_broker_die() {
+    let (mut broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let worker = unique("w");
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    let first = cloud.status(SERVICE, "running", runs).await;
+    let before = agent.containers();
 
     // Counting, with noise in between.
     let voice = Voice::of(&agent, &worker);
     voice.say("run-1", 10, 2).await;
     voice.say_bytes(b"{\"taskInfo\":".to_vec()).await;
     Voice::of(&agent, &unique("stranger")).say("run-1", 99, 9).await;
-    cloud.publish(
-        &Topic::Insert(agent.node.clone(), SERVICE.parse().unwrap()),
-        b"nonsense".to_vec(),
-        false,
-    );
+    let topic = Topic::Insert(agent.node.clone(), SERVICE.parse().unwrap());
+    cloud.publish(&topic, b"nonsense".to_vec(), false);
     voice.say("run-1", 12, 3).await;
-    let counted = |inference: u64, hard: u64| {
-        move |report: &neptune_wire::StatusReport| {
-            report.output.task_info.as_ref().is_some_and(|task| {
-                (task.inference_number, task.hard_example_number) == (inference, hard)
-            })
-        }
-    };
     let report = cloud.status(SERVICE, "12 counted", counted(12, 3)).await;
     assert_eq!(report.status, "running");
     assert!((report.output.task_info.unwrap().upload_cloud_ratio - 0.25).abs() < 1e-9);
 
-    // Neither the agent's death nor the broker's touches the worker or its counters.
     agent.kill();
     cloud.node("offline by its will", |node| !node.online).await;
     agent.start();
@@ -99,49 +110,47 @@ async fn a_worker_is_started_counted_kept_over_restarts_of_everything_and_remove
             report.epoch == 2 && counted(12, 3)(report)
         })
         .await;
-    assert_eq!((report.instance, report.phase), (birth.instance, Phase::Running));
+    assert_eq!((report.instance, report.phase), (first.instance, Phase::Running));
+
     broker.kill();
     let voice = Voice::of(&agent, &worker);
     voice.say("run-2", 8, 1).await;
     broker.start_again();
     cloud.status(SERVICE, "20 counted", counted(20, 4)).await;
-    assert_eq!(agent.containers(), [id.clone()], "the same container all the time");
+    assert_eq!(agent.containers(), before, "the same container all the time");
+}
 
-    // Drift heals.
-    docker(&["rm", "-f", &id]);
-    let report = cloud
-        .status(SERVICE, "healed", |report| {
-            report.phase == Phase::Running && report.workers[0].restarts == 1
-        })
-        .await;
-    assert_eq!(report.output.task_info.unwrap().inference_number, 20);
-    let healed = agent.containers();
-    docker(&["stop", "-t", "1", &healed[0]]);
-    cloud
-        .status(SERVICE, "healed", |report| {
-            report.phase == Phase::Running && report.workers[0].restarts == 2
-        })
-        .await;
+#[tokio::test]
+async fn drift_heals_a_goodbye_leaves_the_worker_and_a_delete_removes_it_alone() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let worker = unique("w");
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
 
-    // A goodbye leaves the worker, a delete does not.
+    let restarted = |restarts| {
+        move |report: &StatusReport| runs(report) && report.workers[0].restarts == restarts
+    };
+    docker(&["rm", "-f", &agent.containers()[0]]);
+    cloud.status(SERVICE, "healed", restarted(1)).await;
+    docker(&["stop", "-t", "1", &agent.containers()[0]]);
+    cloud.status(SERVICE, "healed", restarted(2)).await;
+
     let before = agent.containers();
     assert_eq!(agent.terminate(), Some(0));
-    let node = cloud.node("offline by its own word", |node| !node.online && node.epoch == 2).await;
-    assert!(!node.online);
+    cloud.node("offline by its own word", |node| !node.online && node.epoch == 1).await;
     agent.start();
-    cloud.node("online again", |node| node.online && node.epoch == 3).await;
-    cloud
-        .status(SERVICE, "running", |report| report.epoch == 3 && report.phase == Phase::Running)
-        .await;
+    cloud.status(SERVICE, "running", |report| report.epoch == 2 && restarted(2)(report)).await;
     assert_eq!(agent.containers(), before);
-    let bystander = format!("neptune-{worker}-too");
-    docker(&["run", "-d", "--name", &bystander, &image.0, "/bin/sh", "-c", IDLE]);
+
+    let bystander = Foreign::run(&format!("neptune-{worker}-too"), &image);
     cloud.delete(SERVICE);
     let status = Topic::Status(agent.node.clone(), SERVICE.parse().unwrap());
     cloud.hear(&status, "taken back", |payload| payload.is_empty().then_some(())).await;
     until("removed", || agent.containers().is_empty()).await;
-    assert_eq!(inspect(&bystander)["State"]["Running"], true);
-    docker(&["rm", "-f", &bystander]);
+    assert_eq!(inspect(&bystander.0)["State"]["Running"], true);
 }
 
 /// The reason of the only worker.
@@ -333,8 +342,8 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
     // A name that somebody else has taken is theirs, until they give it up.
     let taken = unique("w");
     let name = format!("neptune-{taken}");
-    docker(&["run", "-d", "--name", &name, &image.0, "/bin/sh", "-c", IDLE]);
-    let foreign = inspect(&name)["Id"].clone();
+    let foreign = Foreign::run(&name, &image);
+    let id = inspect(&name)["Id"].clone();
     clouds[0].insert(SERVICE, &service(&taken, &image.0, IDLE));
     let report = clouds[0].status(SERVICE, "refused", says(WorkerReason::ContainerRefused)).await;
     assert!(
@@ -342,8 +351,8 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
         "{}",
         report.workers[0].message
     );
-    assert_eq!(inspect(&name)["Id"], foreign);
-    docker(&["rm", "-f", &name]);
+    assert_eq!(inspect(&name)["Id"], id);
+    drop(foreign);
     clouds[0].status(SERVICE, "healed", runs).await;
 
     // A data directory that was lost: the node is another instance, and takes its workers over.

@@ -152,6 +152,22 @@ impl Drop for Image {
     }
 }
 
+/// A container that no agent made.
+pub struct Foreign(pub String);
+
+impl Foreign {
+    pub fn run(name: &str, image: &Image) -> Self {
+        docker(&["run", "-d", "--name", name, &image.0, "/bin/sh", "-c", IDLE]);
+        Self(name.to_owned())
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = Command::new("docker").args(["rm", "-f", &self.0]).output();
+    }
+}
+
 /// The built agent with a data directory of its own.
 pub struct Agent {
     pub node: NodeName,
@@ -338,16 +354,17 @@ impl Cloud {
             heard
                 .wait_for(|heard| heard.get(&topic).is_some_and(|payload| fits(payload).is_some())),
         );
-        match waited.await.map(|heard| heard.ok().and_then(|heard| fits(&heard[&topic]))) {
-            Ok(Some(value)) => value,
-            _ => {
-                let last = self
-                    .heard
-                    .borrow()
-                    .get(&topic)
-                    .map(|payload| String::from_utf8_lossy(payload).into_owned());
-                panic!("{topic}: never {what}; the last was {last:?}")
-            }
+        if let Ok(Some(value)) =
+            waited.await.map(|heard| heard.ok().and_then(|heard| fits(&heard[&topic])))
+        {
+            value
+        } else {
+            let last = self
+                .heard
+                .borrow()
+                .get(&topic)
+                .map(|payload| String::from_utf8_lossy(payload).into_owned());
+            panic!("{topic}: never {what}; the last was {last:?}")
         }
     }
 

@@ -1,0 +1,136 @@
+//! The agent's eyes on the node: Docker, the models, the workers' words.
+
+use std::{sync::Arc, time::Instant};
+
+use neptune_link::Message;
+use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
+use tracing::{error, warn};
+
+use super::Agent;
+use crate::{
+    container::container,
+    dice::dice,
+    execute::Executor,
+    model::Found,
+    observed::Container,
+    track::{Outcome, Problem},
+    watch, worker,
+};
+
+impl Agent {
+    pub(super) fn worker_said(&mut self, message: &Message) {
+        let containers = self.state.engine.containers();
+        match worker::read(message, &self.config.prefix, &self.state.desired, containers) {
+            Ok(said) => {
+                let counts = said.counts.as_ref().map(|(run, counters)| (run.as_str(), *counters));
+                self.counts.observe(
+                    &said.wanted.owner,
+                    &said.wanted.uid,
+                    &said.worker,
+                    &said.info,
+                    counts,
+                );
+            }
+            Err(why) => self.state.rejected.add_from_worker(&message.topic, &why),
+        }
+    }
+
+    pub(super) fn model_found(&mut self, key: &ObjectKey, content_key: &str, found: Found) {
+        if let Err(error) = self.models.found(key, content_key, found, &mut self.store) {
+            // It is there all the same, and is fetched again after the next start.
+            error!(%error, model = %key, "model cannot be recorded");
+        }
+    }
+
+    pub(super) fn engine_said(&mut self, answer: Result<String, Problem>, now: Instant) {
+        let engine = &mut self.state.engine;
+        if let Err(problem) = &answer
+            && engine.version().is_some()
+        {
+            warn!(problem = problem.message, "Docker is not there any more");
+        }
+        if engine.answered(answer.ok(), now) {
+            // The node's report names the engine.
+            self.state.heartbeat_at = self.state.heartbeat_at.map(|_| now);
+        }
+    }
+
+    pub(super) fn look_at_docker(&mut self, now: Instant) {
+        if let Some(seq) = self.state.engine.look(now) {
+            let Executor { docker, events, .. } = &self.executor;
+            watch::observe(Arc::clone(docker), self.config.node.clone(), seq, events.clone());
+        }
+    }
+
+    pub(super) fn observed(
+        &mut self,
+        seq: u64,
+        result: Result<Vec<Container>, Problem>,
+        now: Instant,
+    ) {
+        let is_shown = result.is_ok();
+        self.state.engine.looked(seq, result, now, dice());
+        if !is_shown {
+            return;
+        }
+        let containers = self.state.engine.containers();
+        for (name, track) in &mut self.state.tracks {
+            if !track.busy && seq >= track.fresh_from {
+                let own = containers.iter().filter(|container| container.identity.worker == *name);
+                track.observe(&own.collect::<Vec<_>>(), now, dice());
+            }
+        }
+        self.tidy(seq);
+    }
+
+    /// Forgets what nothing refers to any more, when nothing is being done.
+    pub(super) fn tidy(&mut self, seq: u64) {
+        let containers = self.state.engine.containers();
+        let desired = &self.state.desired;
+        self.state.tracks.retain(|name, track| {
+            track.busy
+                || desired.workers.contains_key(name)
+                || containers.iter().any(|container| container.identity.worker == *name)
+        });
+        if self.state.tracks.values().any(|track| track.busy || track.fresh_from > seq) {
+            return;
+        }
+        let sources = containers
+            .iter()
+            .flat_map(|container| &container.sources)
+            .map(String::as_str)
+            .collect();
+        if let Err(error) = self.models.collect(&sources, &mut self.store) {
+            warn!(%error, "unused models stay");
+        }
+    }
+
+    pub(super) fn done(
+        &mut self,
+        worker: &WorkerName,
+        outcome: Outcome,
+        spec: Option<(String, u32)>,
+        now: Instant,
+    ) {
+        let seq = self.state.engine.changed(now);
+        let lost_model = matches!(&outcome, Outcome::Failed(problem) if problem.reason == WorkerReason::ModelUnavailable);
+        self.state.tracks.entry(worker.clone()).or_default().done(outcome, spec, seq, now, dice());
+        if let Some(wanted) = self.state.desired.workers.get(worker).filter(|_| lost_model)
+            && let Err(error) = self.models.look_again(&wanted.model, &mut self.store)
+        {
+            warn!(%error, model = %wanted.model, "model cannot be looked up");
+        }
+    }
+
+    /// Tells each track what its worker should be, so that a changed worker is tried at once.
+    pub(super) fn aim(&mut self) {
+        for (name, wanted) in &self.state.desired.workers {
+            let track = self.state.tracks.entry(name.clone()).or_default();
+            if let Some(path) =
+                self.models.views().get(&wanted.model).and_then(|view| view.usable.as_ref())
+            {
+                track.aim(&container(wanted, path, &self.executor.site).hash());
+            }
+        }
+    }
+}
