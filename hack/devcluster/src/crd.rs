@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition means: the resources it serves, its conditions, and its own defaults. Pure.
+//! What a `CustomResourceDefinition` means: the resources it serves, its conditions, and its own defaults. Pure.
 
 use serde_json::{Value, json};
 

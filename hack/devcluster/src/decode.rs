@@ -6,6 +6,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::field::{index, join};
+use crate::protobuf;
 use crate::status::ApiError;
 
 pub const YAML: &str = "application/yaml";
@@ -28,6 +29,7 @@ pub fn object(media: &str, bytes: &[u8]) -> Result<Body, ApiError> {
             ))
         }),
         YAML => yaml(bytes),
+        protobuf::MEDIA => Ok(Body { value: protobuf::decode(bytes)?, findings: Vec::new() }),
         _ => Err(ApiError::unsupported_media(&[JSON, YAML])),
     }
 }

@@ -87,7 +87,7 @@ fn document(cluster: &Cluster, method: &Method, path: &str, options: &Options) -
         ),
         ["healthz" | "livez" | "readyz", ..] => Some(plain(StatusCode::OK, "ok")),
         ["version"] => ok(discovery::version()),
-        ["api"] | ["apis"] => Some(cluster.read(|state| groups(state, parts[0] == "api", options))),
+        ["api" | "apis"] => Some(cluster.read(|state| groups(state, parts[0] == "api", options))),
         ["openapi", "v2"] => Some(cluster.read(|state| openapi_v2(state, options))),
         ["openapi", "v3"] => ok(cluster.read(|state| openapi::v3::index(&state.registry))),
         ["openapi", "v3", rest @ ..] => {
@@ -133,7 +133,7 @@ fn groups(state: &ClusterState, core: bool, options: &Options) -> Response {
 }
 
 fn openapi_v2(state: &ClusterState, options: &Options) -> Response {
-    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     if options.accept.contains("proto-openapi.spec.v2") {
         return ([(header::CONTENT_TYPE, PROTOBUF)], Bytes::new()).into_response();
     }
@@ -216,11 +216,11 @@ fn written(resource: &Resource, reply: Reply, options: &Options) -> Response {
     response
 }
 
-fn delete_options(bytes: &Bytes) -> Result<Value, ApiError> {
+fn delete_options(media: &str, bytes: &Bytes) -> Result<Value, ApiError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    decode::yaml(bytes).map(|body| body.value)
+    decode::object(media, bytes).map(|body| body.value)
 }
 
 fn main_verb(
@@ -243,7 +243,7 @@ fn main_verb(
         }
         ("PATCH", false) => cluster.write(|state| patch::patch(state, call, media, bytes)),
         ("DELETE", named) => {
-            let options = delete_options(bytes)?;
+            let options = delete_options(media, bytes)?;
             cluster.write(|state| {
                 if named {
                     delete::delete_collection(state, call, &options)

@@ -19,6 +19,7 @@ mod names;
 mod object;
 mod openapi;
 mod patch;
+mod protobuf;
 mod registry;
 mod render;
 mod request;

@@ -97,7 +97,7 @@ pub fn check_metadata(object: &Value, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match metadata["name"].as_str().unwrap_or_default() {
         "" => {
-            errors.push(FieldError::required("metadata.name", "name or generateName is required"))
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"));
         }
         name => {
             if let Some(fault) = name_fault(resource.name_rule, name) {

@@ -1,4 +1,4 @@
-//! Which kinds are served: the built-in ones and those of the established CustomResourceDefinitions. Pure.
+//! Which kinds are served: the built-in ones and those of the established `CustomResourceDefinitions`. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

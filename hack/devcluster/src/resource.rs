@@ -43,9 +43,9 @@ pub struct Resource {
     /// Whether `metadata.generation` counts the changes of what is wanted.
     pub counts_generation: bool,
     pub name_rule: NameRule,
-    /// An OpenAPI schema of the whole object.
+    /// An `OpenAPI` schema of the whole object.
     pub schema: Value,
-    /// True for kinds that a CustomResourceDefinition made.
+    /// True for kinds that a `CustomResourceDefinition` made.
     pub custom: bool,
     pub columns: Vec<Column>,
     /// Where the objects are kept; versions of one kind share it.

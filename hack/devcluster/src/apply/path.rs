@@ -1,10 +1,10 @@
-//! Sets of field paths in the form of FieldsV1, and their algebra. Pure.
+//! Sets of field paths in the form of `FieldsV1`, and their algebra. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// One step of a path, in its FieldsV1 spelling: `f:spec`, `k:{"name":"a"}`, `v:"x"`, `i:0`.
+/// One step of a path, in its `FieldsV1` spelling: `f:spec`, `k:{"name":"a"}`, `v:"x"`, `i:0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element(String);
 
@@ -211,7 +211,7 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// None when the value is no FieldsV1.
+    /// None when the value is no `FieldsV1`.
     pub fn from_fields_v1(value: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (key, node) in value.as_object()? {

@@ -220,7 +220,8 @@ pub fn fold_string_data(value: &mut Value) {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Standard base64 with padding.
+pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {

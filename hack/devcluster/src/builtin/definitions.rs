@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
-/// All definitions by their OpenAPI name.
+/// All definitions by their `OpenAPI` name.
 pub fn definitions() -> &'static Map<String, Value> {
     static DEFINITIONS: OnceLock<Map<String, Value>> = OnceLock::new();
     DEFINITIONS.get_or_init(build)

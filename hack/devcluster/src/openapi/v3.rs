@@ -1,4 +1,4 @@
-//! OpenAPI v3: one document a group and version. Pure.
+//! `OpenAPI` v3: one document a group and version. Pure.
 
 use std::collections::BTreeSet;
 
@@ -124,7 +124,7 @@ fn references(node: &Value) -> Vec<String> {
     }
 }
 
-/// References in the way of OpenAPI: `allOf` keeps the description beside them.
+/// References in the way of `OpenAPI`: `allOf` keeps the description beside them.
 fn rewrite(node: &mut Value) {
     match node {
         Value::Object(map) => {

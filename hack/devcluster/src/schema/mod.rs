@@ -1,4 +1,4 @@
-//! A read-only view of an OpenAPI schema, the same for custom resources and for built-in kinds. Resolves references; decides nothing else.
+//! A read-only view of an `OpenAPI` schema, the same for custom resources and for built-in kinds. Resolves references; decides nothing else.
 
 pub mod default;
 pub mod format;

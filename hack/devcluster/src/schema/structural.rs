@@ -1,4 +1,4 @@
-//! Whether the CustomResourceDefinition that a user wrote is a valid one: its names, versions, and structural schemas. Pure.
+//! Whether the `CustomResourceDefinition` that a user wrote is a valid one: its names, versions, and structural schemas. Pure.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub fn check_definition(definition: &Value) -> Vec<FieldError> {
         "" => errors.push(FieldError::required("spec.scope", "")),
         "Namespaced" | "Cluster" => {}
         other => {
-            errors.push(FieldError::unsupported("spec.scope", other, &["Cluster", "Namespaced"]))
+            errors.push(FieldError::unsupported("spec.scope", other, &["Cluster", "Namespaced"]));
         }
     }
     check_names(&spec["names"], &mut errors);
@@ -109,7 +109,7 @@ fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
         let schema_path = join(&path, "schema.openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
             Value::Object(_) => {
-                check_structure(&version["schema"]["openAPIV3Schema"], &schema_path, errors)
+                check_structure(&version["schema"]["openAPIV3Schema"], &schema_path, errors);
             }
             _ => errors.push(FieldError::required(&schema_path, "schemas are required")),
         }

@@ -139,7 +139,7 @@ fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<
             (number > limit, "less than or equal to")
         };
         if refused {
-            refuse(format!("{} should be {words} {}", place(path), schema.list_number("maximum")));
+            refuse(format!("{} should be {words} {}", place(path), schema.shown_number("maximum")));
         }
     }
     if let Some(limit) = schema.number("minimum") {
@@ -149,7 +149,7 @@ fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<
             (number < limit, "greater than or equal to")
         };
         if refused {
-            refuse(format!("{} should be {words} {}", place(path), schema.list_number("minimum")));
+            refuse(format!("{} should be {words} {}", place(path), schema.shown_number("minimum")));
         }
     }
     if let Some(factor) = schema.number("multipleOf").filter(|factor| *factor > 0.0) {
@@ -158,7 +158,7 @@ fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<
             refuse(format!(
                 "{} should be a multiple of {}",
                 place(path),
-                schema.list_number("multipleOf")
+                schema.shown_number("multipleOf")
             ));
         }
     }
@@ -305,9 +305,9 @@ fn check_junctors(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Ve
 }
 
 impl Schema<'_> {
-    /// A number of the schema as written there.
-    fn list_number(self, keyword: &str) -> String {
-        self.get(keyword).map(Value::to_string).unwrap_or_default()
+    /// A number of the schema in its shortest form: clients write 1 as 1.0 too.
+    fn shown_number(self, keyword: &str) -> String {
+        self.number(keyword).map(|number| number.to_string()).unwrap_or_default()
     }
 }
 

@@ -97,7 +97,7 @@ pub fn columns(plural: &str) -> Vec<Column> {
         "validatingwebhookconfigurations" => {
             columns.push(column("Webhooks", "integer", 0, |object, _| {
                 items(object, "webhooks").len().into()
-            }))
+            }));
         }
         "customresourcedefinitions" | "roles" | "clusterroles" => {
             columns.push(created_at());

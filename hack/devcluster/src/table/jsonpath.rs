@@ -1,4 +1,4 @@
-//! The JSONPath of printer columns: fields, indices from either end, slices, wildcards and equality filters. Pure.
+//! The `JSONPath` of printer columns: fields, indices from either end, slices, wildcards and equality filters. Pure.
 
 use serde_json::Value;
 

@@ -70,6 +70,15 @@ fn allocate_address(state: &mut State, value: &mut Value) {
         spec["clusterIP"] = format!("10.96.{high}.{low}").into();
     }
     spec["clusterIPs"] = json!([spec["clusterIP"]]);
+    if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+        for (position, port) in
+            spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
+        {
+            if port["nodePort"].is_null() {
+                port["nodePort"] = (30_000 + state.services as usize * 10 + position).into();
+            }
+        }
+    }
 }
 
 /// A namespace that exists from the start.

@@ -1,0 +1,393 @@
+//! Reads the Kubernetes protobuf that `kubectl create <kind>` of newer versions sends, into the JSON form of the same object. Pure.
+//! Only the messages that kubectl makes are known; a field outside of them is refused rather than lost.
+
+use serde_json::{Map, Value};
+
+use crate::builtin::defaults::base64;
+use crate::status::ApiError;
+
+pub const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+const MAGIC: &[u8] = b"k8s\0";
+
+/// How a field's bytes become JSON.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Text,
+    Integer,
+    Flag,
+    Texts,
+    /// map<string, string>
+    TextMap,
+    /// map<string, bytes>, base64 in JSON.
+    BytesMap,
+    Message(&'static str),
+    Messages(&'static str),
+    IntOrString,
+    /// Set by the server, whatever the client sends.
+    Ignored,
+}
+
+use Kind::{
+    BytesMap, Flag, Ignored, IntOrString, Integer, Message, Messages, Text, TextMap, Texts,
+};
+
+type Field = (u64, &'static str, Kind);
+
+/// From the `generated.proto` files of the Kubernetes API.
+const MESSAGES: &[(&str, &[Field])] = &[
+    (
+        "Namespace",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "spec", Message("NamespaceSpec")),
+            (3, "status", Ignored),
+        ],
+    ),
+    ("NamespaceSpec", &[(1, "finalizers", Texts)]),
+    (
+        "ConfigMap",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "data", TextMap),
+            (3, "binaryData", BytesMap),
+            (4, "immutable", Flag),
+        ],
+    ),
+    (
+        "Secret",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "data", BytesMap),
+            (3, "type", Text),
+            (4, "stringData", TextMap),
+            (5, "immutable", Flag),
+        ],
+    ),
+    ("ServiceAccount", &[(1, "metadata", Message("ObjectMeta"))]),
+    (
+        "Service",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "spec", Message("ServiceSpec")),
+            (3, "status", Ignored),
+        ],
+    ),
+    (
+        "ServiceSpec",
+        &[
+            (1, "ports", Messages("ServicePort")),
+            (2, "selector", TextMap),
+            (3, "clusterIP", Text),
+            (4, "type", Text),
+            (10, "externalName", Text),
+        ],
+    ),
+    (
+        "ServicePort",
+        &[
+            (1, "name", Text),
+            (2, "protocol", Text),
+            (3, "port", Integer),
+            (4, "targetPort", IntOrString),
+            (5, "nodePort", Integer),
+        ],
+    ),
+    (
+        "Deployment",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "spec", Message("DeploymentSpec")),
+            (3, "status", Ignored),
+        ],
+    ),
+    (
+        "DeploymentSpec",
+        &[
+            (1, "replicas", Integer),
+            (2, "selector", Message("LabelSelector")),
+            (3, "template", Message("PodTemplateSpec")),
+            (4, "strategy", Message("DeploymentStrategy")),
+        ],
+    ),
+    ("DeploymentStrategy", &[(1, "type", Text)]),
+    ("LabelSelector", &[(1, "matchLabels", TextMap)]),
+    ("PodTemplateSpec", &[(1, "metadata", Message("ObjectMeta")), (2, "spec", Message("PodSpec"))]),
+    ("PodSpec", &[(2, "containers", Messages("Container"))]),
+    (
+        "Container",
+        &[
+            (1, "name", Text),
+            (2, "image", Text),
+            (3, "command", Texts),
+            (4, "args", Texts),
+            (6, "ports", Messages("ContainerPort")),
+        ],
+    ),
+    (
+        "ContainerPort",
+        &[
+            (1, "name", Text),
+            (2, "hostPort", Integer),
+            (3, "containerPort", Integer),
+            (4, "protocol", Text),
+            (5, "hostIP", Text),
+        ],
+    ),
+    ("Role", &[(1, "metadata", Message("ObjectMeta")), (2, "rules", Messages("PolicyRule"))]),
+    (
+        "ClusterRole",
+        &[(1, "metadata", Message("ObjectMeta")), (2, "rules", Messages("PolicyRule"))],
+    ),
+    (
+        "PolicyRule",
+        &[
+            (1, "verbs", Texts),
+            (2, "apiGroups", Texts),
+            (3, "resources", Texts),
+            (4, "resourceNames", Texts),
+            (5, "nonResourceURLs", Texts),
+        ],
+    ),
+    (
+        "RoleBinding",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "subjects", Messages("Subject")),
+            (3, "roleRef", Message("RoleRef")),
+        ],
+    ),
+    (
+        "ClusterRoleBinding",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "subjects", Messages("Subject")),
+            (3, "roleRef", Message("RoleRef")),
+        ],
+    ),
+    (
+        "Subject",
+        &[(1, "kind", Text), (2, "apiGroup", Text), (3, "name", Text), (4, "namespace", Text)],
+    ),
+    ("RoleRef", &[(1, "apiGroup", Text), (2, "kind", Text), (3, "name", Text)]),
+    (
+        "ObjectMeta",
+        &[
+            (1, "name", Text),
+            (2, "generateName", Text),
+            (3, "namespace", Text),
+            (5, "uid", Text),
+            (6, "resourceVersion", Text),
+            (8, "creationTimestamp", Ignored),
+            (11, "labels", TextMap),
+            (12, "annotations", TextMap),
+            (14, "finalizers", Texts),
+        ],
+    ),
+    ("DeleteOptions", &[(4, "propagationPolicy", Text), (5, "dryRun", Texts)]),
+    ("Unknown", &[(1, "typeMeta", Message("TypeMeta"))]),
+    ("TypeMeta", &[(1, "apiVersion", Text), (2, "kind", Text)]),
+];
+
+/// The object of a protobuf body.
+pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
+    let refuse =
+        |why: String| ApiError::bad_request(format!("cannot read the protobuf body: {why}"));
+    let envelope = bytes
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| refuse("it does not begin with the Kubernetes prefix".to_owned()))?;
+    let mut raw: &[u8] = &[];
+    let mut head = Value::Null;
+    for (number, value) in fields(envelope).map_err(refuse)? {
+        match (number, value) {
+            (1, Wire::Bytes(bytes)) => head = message("TypeMeta", bytes).map_err(refuse)?,
+            (2, Wire::Bytes(bytes)) => raw = bytes,
+            _ => {}
+        }
+    }
+    let kind = head["kind"].as_str().unwrap_or_default().to_owned();
+    let mut object = message(&kind, raw).map_err(refuse)?;
+    object["apiVersion"] = head["apiVersion"].take();
+    object["kind"] = kind.into();
+    Ok(object)
+}
+
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message in their order.
+fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        let value = match tag & 7 {
+            0 => Wire::Number(varint(&mut bytes)?),
+            2 => {
+                let length =
+                    usize::try_from(varint(&mut bytes)?).map_err(|fault| fault.to_string())?;
+                let (value, rest) =
+                    bytes.split_at_checked(length).ok_or("it ends inside of a field")?;
+                bytes = rest;
+                Wire::Bytes(value)
+            }
+            other => return Err(format!("wire type {other} is not used by Kubernetes")),
+        };
+        found.push((tag >> 3, value));
+    }
+    Ok(found)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first().ok_or("it ends inside of a number")?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err("a number is too long".to_owned())
+}
+
+fn text(bytes: &[u8]) -> Result<String, String> {
+    String::from_utf8(bytes.to_vec()).map_err(|fault| fault.to_string())
+}
+
+fn message(name: &str, bytes: &[u8]) -> Result<Value, String> {
+    let known = MESSAGES.iter().find(|(known, _)| *known == name).map(|(_, fields)| *fields);
+    let known = known.ok_or_else(|| {
+        format!("{name:?} is not among the kinds that are read from protobuf here; send JSON")
+    })?;
+    let mut object = Map::new();
+    for (number, value) in fields(bytes)? {
+        let Some((_, field, kind)) = known.iter().find(|(wanted, ..)| *wanted == number) else {
+            // Go writes empty values of fields that are not set.
+            if is_empty(&value) {
+                continue;
+            }
+            return Err(format!(
+                "field {number} of {name} is not read from protobuf here; send JSON"
+            ));
+        };
+        add(&mut object, field, *kind, &value)?;
+    }
+    Ok(Value::Object(object))
+}
+
+/// Whether a value says nothing: zero, no bytes, or a message of such values.
+fn is_empty(value: &Wire<'_>) -> bool {
+    match value {
+        Wire::Number(number) => *number == 0,
+        Wire::Bytes(bytes) => {
+            bytes.is_empty()
+                || fields(bytes).is_ok_and(|fields| {
+                    fields.iter().all(|(number, value)| *number > 0 && is_empty(value))
+                })
+        }
+    }
+}
+
+fn add(
+    object: &mut Map<String, Value>,
+    field: &str,
+    kind: Kind,
+    value: &Wire<'_>,
+) -> Result<(), String> {
+    let mut push = |value: Value| {
+        let list = object.entry(field).or_insert_with(|| Value::Array(Vec::new()));
+        if let Some(list) = list.as_array_mut() {
+            list.push(value);
+        }
+    };
+    match (kind, value) {
+        (Ignored, _) => {}
+        (Text, Wire::Bytes([])) => {}
+        (Text, Wire::Bytes(bytes)) => {
+            object.insert(field.to_owned(), text(bytes)?.into());
+        }
+        // Numbers of Kubernetes are signed; zero is what a field has that is not set, except for replicas.
+        (Integer, Wire::Number(number)) => {
+            if *number != 0 || field == "replicas" {
+                object.insert(field.to_owned(), number.cast_signed().into());
+            }
+        }
+        (Flag, Wire::Number(number)) => {
+            object.insert(field.to_owned(), (*number != 0).into());
+        }
+        (Texts, Wire::Bytes(bytes)) => push(text(bytes)?.into()),
+        (Messages(name), Wire::Bytes(bytes)) => push(message(name, bytes)?),
+        (Message(name), Wire::Bytes(bytes)) => {
+            object.insert(field.to_owned(), message(name, bytes)?);
+        }
+        (TextMap | BytesMap, Wire::Bytes(bytes)) => {
+            let (mut key, mut entry) = (String::new(), Value::from(""));
+            for (number, part) in fields(bytes)? {
+                match (number, part, kind) {
+                    (1, Wire::Bytes(bytes), _) => key = text(bytes)?,
+                    (2, Wire::Bytes(bytes), BytesMap) => entry = base64(bytes).into(),
+                    (2, Wire::Bytes(bytes), _) => entry = text(bytes)?.into(),
+                    _ => {}
+                }
+            }
+            let map = object.entry(field).or_insert_with(|| Value::Object(Map::new()));
+            map[key] = entry;
+        }
+        (IntOrString, Wire::Bytes(bytes)) => {
+            let (mut is_text, mut number, mut words) = (false, 0, String::new());
+            for (field, part) in fields(bytes)? {
+                match (field, part) {
+                    (1, Wire::Number(kind)) => is_text = kind == 1,
+                    (2, Wire::Number(value)) => number = value.cast_signed(),
+                    (3, Wire::Bytes(bytes)) => words = text(bytes)?,
+                    _ => {}
+                }
+            }
+            if is_text || number != 0 {
+                object.insert(field.to_owned(), if is_text { words.into() } else { number.into() });
+            }
+        }
+        _ => return Err(format!("field {field:?} has another type")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], bytes].concat()
+    }
+
+    fn body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let head = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [MAGIC, &field(1, &head), &field(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_config_map_is_read() {
+        let entry = [field(1, b"k"), field(2, b"v")].concat();
+        let raw =
+            [field(1, &[field(1, b"m"), field(2, b""), field(8, b"")].concat()), field(2, &entry)]
+                .concat();
+        assert_eq!(
+            decode(&body("ConfigMap", &raw)).unwrap(),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "v"}})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        assert_eq!(decode(b"{}").unwrap_err().code, 400);
+        assert_eq!(decode(&body("Job", b"")).unwrap_err().code, 400);
+        assert_eq!(decode(&body("ConfigMap", &field(15, b"x"))).unwrap_err().code, 400);
+        let mut cut = body("ConfigMap", &field(1, b""));
+        cut.pop();
+        assert_eq!(decode(&cut).unwrap_err().code, 400);
+    }
+}

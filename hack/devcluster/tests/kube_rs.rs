@@ -1,0 +1,590 @@
+//! What kube-rs does to a cluster, done to a devcluster: the real client, in one process with the server.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bed;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bed::{Bed, WIDGET_CRD};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    WatchEvent, WatchParams,
+};
+use kube::core::GroupVersionKind;
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn widget_resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("devcluster.example", "v1", "Widget"))
+}
+
+fn widgets(client: &Client) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), "default", &widget_resource())
+}
+
+fn widget(name: &str, spec: Value) -> DynamicObject {
+    DynamicObject::new(name, &widget_resource()).within("default").data(json!({"spec": spec}))
+}
+
+/// A cluster that serves widgets.
+async fn widget_cluster() -> (Bed, Client) {
+    let bed = Bed::start().await;
+    let client = bed.client();
+    let definition: CustomResourceDefinition = serde_saphyr::from_str(WIDGET_CRD).unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let established = await_condition(
+        definitions,
+        "widgets.devcluster.example",
+        conditions::is_crd_established(),
+    );
+    timeout(PATIENCE, established).await.unwrap().unwrap();
+    (bed, client)
+}
+
+/// Code, reason and message of the refusal.
+fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String, String) {
+    match result {
+        Err(kube::Error::Api(status)) => {
+            (status.code, status.reason.clone(), status.message.clone())
+        }
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+/// Waits until the object with this uid is gone.
+async fn gone<K>(api: Api<K>, name: &str, uid: &str)
+where
+    K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + Resource + 'static,
+{
+    let gone = await_condition(api, name, conditions::is_deleted(uid));
+    timeout(PATIENCE, gone).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn objects_are_created_read_replaced_and_deleted() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let made = api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
+    assert_eq!(made.data["spec"], json!({"size": 1, "mode": "slow"}), "defaults are filled in");
+    assert_eq!(made.metadata.generation, Some(1));
+    assert!(
+        made.uid().is_some()
+            && made.resource_version().is_some()
+            && made.creation_timestamp().is_some()
+    );
+
+    let mut newer = made.clone();
+    newer.data["spec"]["size"] = 2.into();
+    let stored = api.replace("a", &PostParams::default(), &newer).await.unwrap();
+    assert_eq!(stored.metadata.generation, Some(2));
+    let (code, reason, message) = refusal(api.replace("a", &PostParams::default(), &newer).await);
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(
+        message,
+        "Operation cannot be fulfilled on widgets.devcluster.example \"a\": the object has been modified; please apply your changes to the latest version and try again"
+    );
+    let same = api.replace("a", &PostParams::default(), &stored).await.unwrap();
+    assert_eq!(
+        same.resource_version(),
+        stored.resource_version(),
+        "nothing changed, nothing was stored"
+    );
+
+    let mut blind = stored.clone();
+    blind.metadata.resource_version = None;
+    let (code, _, message) = refusal(api.replace("a", &PostParams::default(), &blind).await);
+    assert_eq!(code, 422);
+    assert!(
+        message.contains(
+            "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+        ),
+        "{message}"
+    );
+
+    let (code, reason, _) =
+        refusal(api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await);
+    assert_eq!((code, reason.as_str()), (409, "AlreadyExists"));
+    assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_right(), "gone at once");
+    let (code, _, message) = refusal(api.get("a").await);
+    assert_eq!((code, message.as_str()), (404, "widgets.devcluster.example \"a\" not found"));
+}
+
+#[tokio::test]
+async fn what_the_schema_forbids_is_refused_in_the_api_servers_words() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let table = [
+        (json!({}), "Widget.devcluster.example \"a\" is invalid: spec.size: Required value"),
+        (
+            json!({"size": "x"}),
+            "Widget.devcluster.example \"a\" is invalid: spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"size": 0}),
+            "Widget.devcluster.example \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"size": 1, "mode": "x"}),
+            "Widget.devcluster.example \"a\" is invalid: spec.mode: Unsupported value: \"x\": supported values: \"fast\", \"slow\"",
+        ),
+        (
+            json!({"size": 1, "ports": [{"port": 1}, {"port": 1}]}),
+            "Widget.devcluster.example \"a\" is invalid: spec.ports[1]: Duplicate value: {\"port\":1}",
+        ),
+    ];
+    for (spec, expected) in table {
+        let (code, reason, message) =
+            refusal(api.create(&PostParams::default(), &widget("a", spec)).await);
+        assert_eq!((code, reason.as_str(), message.as_str()), (422, "Invalid", expected));
+    }
+    let (code, _, message) =
+        refusal(api.create(&PostParams::default(), &widget("Bad_Name", json!({"size": 1}))).await);
+    assert_eq!(code, 422);
+    assert!(
+        message
+            .contains("metadata.name: Invalid value: \"Bad_Name\": a lowercase RFC 1123 subdomain"),
+        "{message}"
+    );
+    let strict = PostParams { field_manager: None, ..PostParams::default() };
+    let stored = api.create(&strict, &widget("a", json!({"size": 1, "typo": true}))).await.unwrap();
+    assert_eq!(stored.data["spec"].get("typo"), None, "unknown fields are pruned");
+    let elsewhere: Api<DynamicObject> = Api::namespaced_with(client, "nowhere", &widget_resource());
+    let (code, _, message) = refusal(
+        elsewhere
+            .create(
+                &PostParams::default(),
+                &DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}})),
+            )
+            .await,
+    );
+    assert_eq!((code, message.as_str()), (404, "namespaces \"nowhere\" not found"));
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_through_their_own_doors() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let mut wanted = widget("a", json!({"size": 1}));
+    wanted.data["status"] = json!({"replicas": 9});
+    let made = api.create(&PostParams::default(), &wanted).await.unwrap();
+    assert_eq!(made.data.get("status"), None, "a create does not set the status");
+
+    let both =
+        json!({"spec": {"size": 7}, "metadata": {"labels": {"x": "y"}}, "status": {"replicas": 2}});
+    let after = api.patch_status("a", &PatchParams::default(), &Patch::Merge(&both)).await.unwrap();
+    assert_eq!(
+        (&after.data["spec"]["size"], &after.data["status"]["replicas"]),
+        (&json!(1), &json!(2))
+    );
+    assert_eq!((after.metadata.generation, after.labels().len()), (Some(1), 0));
+
+    let after = api.patch("a", &PatchParams::default(), &Patch::Merge(&both)).await.unwrap();
+    assert_eq!(
+        (&after.data["spec"]["size"], &after.data["status"]["replicas"]),
+        (&json!(7), &json!(2))
+    );
+    assert_eq!((after.metadata.generation, after.labels().len()), (Some(2), 1));
+
+    let scale = api.get_scale("a").await.unwrap();
+    assert_eq!(scale.status.unwrap().replicas, 2);
+    let scale = api
+        .patch_scale("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})))
+        .await
+        .unwrap();
+    assert_eq!(scale.spec.unwrap().replicas, Some(5));
+    assert_eq!(api.get("a").await.unwrap().data["spec"]["replicas"], 5);
+}
+
+#[tokio::test]
+async fn server_side_apply_merges_conflicts_and_removes() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let apply = |manager: &str, spec: Value| {
+        let (api, params) = (api.clone(), PatchParams::apply(manager));
+        let config = json!({"apiVersion": "devcluster.example/v1", "kind": "Widget", "spec": spec});
+        async move { api.patch("a", &params, &Patch::Apply(&config)).await }
+    };
+    apply("one", json!({"size": 1, "note": "n", "ports": [{"port": 1}, {"port": 2}]}))
+        .await
+        .unwrap();
+    let (code, reason, message) = refusal(apply("two", json!({"size": 2})).await);
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .spec.size");
+    let merged = apply("two", json!({"size": 1, "ports": [{"port": 3}]})).await.unwrap();
+    assert_eq!(merged.data["spec"]["ports"], json!([{"port": 1}, {"port": 2}, {"port": 3}]));
+    let less = apply("one", json!({"size": 1, "ports": [{"port": 2}]})).await.unwrap();
+    assert_eq!(
+        less.data["spec"],
+        json!({"size": 1, "mode": "slow", "ports": [{"port": 2}, {"port": 3}]})
+    );
+    let again = apply("one", json!({"size": 1, "ports": [{"port": 2}]})).await.unwrap();
+    assert_eq!(
+        again.resource_version(),
+        less.resource_version(),
+        "the same apply again stores nothing"
+    );
+
+    let status =
+        json!({"apiVersion": "devcluster.example/v1", "kind": "Widget", "status": {"replicas": 3}});
+    let after = api
+        .patch_status("a", &PatchParams::apply("one").force(), &Patch::Apply(&status))
+        .await
+        .unwrap();
+    assert_eq!(after.data["status"]["replicas"], 3);
+    let managers: Vec<(String, Option<String>)> = after
+        .managed_fields()
+        .iter()
+        .map(|entry| (entry.manager.clone().unwrap(), entry.subresource.clone()))
+        .collect();
+    assert!(
+        managers.contains(&("one".into(), None))
+            && managers.contains(&("one".into(), Some("status".into()))),
+        "{managers:?}"
+    );
+
+    let (code, _, message) = refusal(apply("one", json!({"size": 1, "typo": 1})).await);
+    assert_eq!(code, 500);
+    assert!(message.ends_with(".spec.typo: field not declared in schema"), "{message}");
+    let nameless = PatchParams::default();
+    let result = api.patch("a", &nameless, &Patch::Merge(json!({"kind": "Gadget"}))).await;
+    assert_eq!(refusal(result).0, 400);
+}
+
+#[tokio::test]
+async fn a_deployment_is_applied_with_its_defaults_and_merged_by_container() {
+    let bed = Bed::start().await;
+    let api: Api<Deployment> = Api::namespaced(bed.client(), "default");
+    let config = |image: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {
+            "selector": {"matchLabels": {"app": "w"}},
+            "template": {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [
+                {"name": "c", "image": image, "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]}}}})
+    };
+    let params = PatchParams::apply("neptune");
+    let made = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
+    assert_eq!(made.spec.as_ref().unwrap().replicas, Some(1));
+    let again = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
+    assert_eq!(again.resource_version(), made.resource_version());
+    let extra =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "y"}]}}}});
+    api.patch("w", &PatchParams::default(), &Patch::Strategic(extra)).await.unwrap();
+    let newer = api.patch("w", &params, &Patch::Apply(config("x:2"))).await.unwrap();
+    let containers = newer.spec.unwrap().template.spec.unwrap().containers;
+    let images: Vec<_> = containers
+        .iter()
+        .map(|container| (container.name.as_str(), container.image.as_deref().unwrap()))
+        .collect();
+    assert_eq!(images, [("c", "x:2"), ("side", "y")]);
+    assert_eq!(newer.metadata.generation, Some(3));
+
+    let mut wrong = config("x:2");
+    wrong["spec"]["selector"]["matchLabels"]["app"] = "other".into();
+    let (code, _, message) = refusal(api.patch("w", &params, &Patch::Apply(wrong)).await);
+    assert_eq!(code, 422);
+    assert!(message.contains("`selector` does not match template `labels`"), "{message}");
+}
+
+#[tokio::test]
+async fn a_watch_shows_every_change_and_leaves_with_the_selection() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let params = WatchParams::default().labels("team=a");
+    let mut events = api.watch(&params, &start).await.unwrap().boxed();
+    let mut wanted = widget("a", json!({"size": 1}));
+    wanted.metadata.labels = Some(BTreeMap::from([("team".to_owned(), "a".to_owned())]));
+    api.create(&PostParams::default(), &widget("other", json!({"size": 1}))).await.unwrap();
+    api.create(&PostParams::default(), &wanted).await.unwrap();
+    api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 2}})))
+        .await
+        .unwrap();
+    api.patch(
+        "a",
+        &PatchParams::default(),
+        &Patch::Merge(json!({"metadata": {"labels": {"team": "b"}}})),
+    )
+    .await
+    .unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap() {
+            WatchEvent::Added(object) => seen.push(format!("added {}", object.name_any())),
+            WatchEvent::Modified(object) => {
+                seen.push(format!("modified {}", object.data["spec"]["size"]));
+            }
+            WatchEvent::Deleted(object) => seen.push(format!("deleted {}", object.name_any())),
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(status) => panic!("{status:?}"),
+        }
+    }
+    assert_eq!(seen, ["added a", "modified 2", "deleted a"]);
+}
+
+#[tokio::test]
+async fn a_watch_from_before_the_history_is_told_to_list_again() {
+    let bed = Bed::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(bed.client(), "default");
+    let name = |position: usize| format!("m{position}");
+    let filler = |value: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(value % 3)}, "data": {"v": value.to_string()}});
+    for position in 0..4200 {
+        let map = filler(position);
+        let params = PatchParams::apply("filler");
+        api.patch(&name(position % 3), &params, &Patch::Apply(map)).await.unwrap();
+    }
+    let mut events = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    match timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap() {
+        WatchEvent::Error(status) => {
+            assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn pages_cover_a_list() {
+    let bed = Bed::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(bed.client(), "default");
+    for name in ["a", "b", "c"] {
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        api.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let first = api.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!(first.metadata.remaining_item_count, Some(1));
+    let token = first.metadata.continue_.clone().unwrap();
+    let rest = api.list(&ListParams::default().limit(2).continue_token(&token)).await.unwrap();
+    let names: Vec<String> = first.iter().chain(rest.iter()).map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(rest.metadata.continue_.as_deref().unwrap_or_default(), "");
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_back() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let mut held = widget("a", json!({"size": 1}));
+    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &held).await.unwrap();
+    let pending = api.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert!(pending.metadata.deletion_timestamp.is_some());
+    let more =
+        json!({"metadata": {"finalizers": ["devcluster.example/hold", "devcluster.example/more"]}});
+    let (code, _, message) =
+        refusal(api.patch("a", &PatchParams::default(), &Patch::Merge(&more)).await);
+    assert_eq!(code, 422);
+    assert!(message.contains("metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"), "{message}");
+    api.patch(
+        "a",
+        &PatchParams::default(),
+        &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+    )
+    .await
+    .unwrap();
+    assert_eq!(refusal(api.get("a").await).0, 404);
+}
+
+#[tokio::test]
+async fn owned_objects_go_with_their_owner() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    for (policy, stays) in [
+        (DeleteParams::background(), false),
+        (DeleteParams::foreground(), false),
+        (DeleteParams::orphan(), true),
+    ] {
+        let owner =
+            api.create(&PostParams::default(), &widget("owner", json!({"size": 1}))).await.unwrap();
+        let mut owned = ConfigMap::default();
+        owned.metadata.name = Some("owned".to_owned());
+        owned.metadata.owner_references =
+            Some(vec![owner.controller_owner_ref(&widget_resource()).unwrap()]);
+        let owned = maps.create(&PostParams::default(), &owned).await.unwrap();
+        api.delete("owner", &policy).await.unwrap();
+        gone(api.clone(), "owner", &owner.uid().unwrap()).await;
+        if stays {
+            assert_eq!(maps.get("owned").await.unwrap().metadata.owner_references, None);
+        } else {
+            gone(maps.clone(), "owned", &owned.uid().unwrap()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_takes_its_content_along() {
+    let (_bed, client) = widget_cluster().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let space: Namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+    let space = namespaces.create(&PostParams::default(), &space).await.unwrap();
+    let api: Api<DynamicObject> = Api::namespaced_with(client, "n", &widget_resource());
+    let mut held = DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}}));
+    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &held).await.unwrap();
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    let late = DynamicObject::new("b", &widget_resource()).data(json!({"spec": {"size": 1}}));
+    let (code, reason, message) = refusal(api.create(&PostParams::default(), &late).await);
+    assert_eq!((code, reason.as_str()), (403, "Forbidden"));
+    assert!(message.contains("because it is being terminated"), "{message}");
+    api.patch(
+        "a",
+        &PatchParams::default(),
+        &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+    )
+    .await
+    .unwrap();
+    gone(namespaces, "n", &space.uid().unwrap()).await;
+    assert_eq!(refusal(api.get("a").await).0, 404);
+}
+
+#[tokio::test]
+async fn a_deleted_definition_takes_its_objects_along() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
+    let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = api.watch(&WatchParams::default(), &start).await.unwrap().boxed();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    definitions.delete("widgets.devcluster.example", &DeleteParams::default()).await.unwrap();
+    let event = timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(event, WatchEvent::Deleted(_)), "{event:?}");
+    assert!(
+        timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().is_none(),
+        "the watch ends"
+    );
+    assert_eq!(refusal(api.get("a").await).0, 404);
+}
+
+#[tokio::test]
+async fn a_controller_reconciles_owners_when_owned_objects_change() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let (sender, mut reconciled) = mpsc::unbounded_channel();
+    let context = Arc::new((client.clone(), sender));
+    let controller = Controller::new_with(api.clone(), watcher::Config::default(), widget_resource())
+        .owns(maps.clone(), watcher::Config::default())
+        .run(
+            |widget: Arc<DynamicObject>, context: Arc<(Client, mpsc::UnboundedSender<()>)>| async move {
+                let maps: Api<ConfigMap> = Api::namespaced(context.0.clone(), "default");
+                let owner = widget.controller_owner_ref(&widget_resource()).unwrap();
+                let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": widget.name_any(), "ownerReferences": [owner]}, "data": {"size": widget.data["spec"]["size"].to_string()}});
+                maps.patch(&widget.name_any(), &PatchParams::apply("controller").force(), &Patch::Apply(map)).await?;
+                context.1.send(()).ok();
+                Ok::<_, kube::Error>(Action::await_change())
+            },
+            |_, _, _| Action::requeue(Duration::from_millis(50)),
+            context,
+        )
+        .for_each(|_| futures::future::ready(()));
+    let running = tokio::spawn(controller);
+    api.create(&PostParams::default(), &widget("a", json!({"size": 4}))).await.unwrap();
+    let holds = |wanted: &'static str| {
+        await_condition(maps.clone(), "a", move |map: Option<&ConfigMap>| {
+            map.and_then(|map| map.data.as_ref()?.get("size").cloned()).as_deref() == Some(wanted)
+        })
+    };
+    timeout(PATIENCE, holds("4")).await.unwrap().unwrap();
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    timeout(PATIENCE, reconciled.recv()).await.unwrap().unwrap();
+    timeout(PATIENCE, holds("4")).await.unwrap().unwrap();
+    api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 5}})))
+        .await
+        .unwrap();
+    timeout(PATIENCE, holds("5")).await.unwrap().unwrap();
+    running.abort();
+}
+
+#[tokio::test]
+async fn both_ways_of_listing_start_a_watcher() {
+    let bed = Bed::start().await;
+    let api: Api<Node> = Api::all(bed.client());
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "edge0"}})).unwrap();
+    api.create(&PostParams::default(), &node).await.unwrap();
+    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+        let mut names = watcher(api.clone(), config)
+            .default_backoff()
+            .applied_objects()
+            .map_ok(|node| node.name_any())
+            .boxed();
+        assert_eq!(timeout(PATIENCE, names.try_next()).await.unwrap().unwrap().unwrap(), "edge0");
+    }
+}
+
+#[tokio::test]
+async fn recorded_events_are_one_store_seen_from_both_groups() {
+    let (_bed, client) = widget_cluster().await;
+    let owner = widgets(&client)
+        .create(&PostParams::default(), &widget("a", json!({"size": 1})))
+        .await
+        .unwrap();
+    let recorder = Recorder::new(client.clone(), "tester".into());
+    let event = Event {
+        type_: EventType::Normal,
+        reason: "Made".into(),
+        note: Some("it is there".into()),
+        action: "Making".into(),
+        secondary: None,
+    };
+    let reference = owner.object_ref(&widget_resource());
+    recorder.publish(&event, &reference).await.unwrap();
+    recorder.publish(&event, &reference).await.unwrap();
+    let core: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(client.clone(), "default");
+    let seen = core.list(&ListParams::default().fields("involvedObject.name=a")).await.unwrap();
+    assert_eq!(seen.items.len(), 1);
+    let seen = &seen.items[0];
+    assert_eq!(
+        (seen.message.as_deref(), seen.reporting_component.as_deref()),
+        (Some("it is there"), Some("tester"))
+    );
+    assert_eq!(seen.series.as_ref().unwrap().count, Some(2));
+    let grouped: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(client, "default");
+    let same = grouped.get(&seen.name_any()).await.unwrap();
+    assert_eq!(same.note.as_deref(), Some("it is there"));
+    assert_eq!(same.uid(), seen.uid());
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_and_stores_nothing() {
+    let (_bed, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let answer = api.create(&dry, &widget("a", json!({"size": 1}))).await.unwrap();
+    assert_eq!(answer.data["spec"]["mode"], "slow");
+    assert_eq!(refusal(api.get("a").await).0, 404);
+    assert_eq!(refusal(api.create(&dry, &widget("a", json!({}))).await).0, 422);
+}
+
+#[tokio::test]
+async fn node_status_is_patched_by_condition_type() {
+    let bed = Bed::start().await;
+    let api: Api<Node> = Api::all(bed.client());
+    let node = json!({"metadata": {"name": "edge0"}, "status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}});
+    api.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let node =
+        api.patch_status("edge0", &PatchParams::default(), &Patch::Strategic(ready)).await.unwrap();
+    let kinds: Vec<String> = node
+        .status
+        .unwrap()
+        .conditions
+        .unwrap()
+        .into_iter()
+        .map(|condition| condition.type_)
+        .collect();
+    assert_eq!(kinds, ["DiskPressure", "Ready"]);
+}
