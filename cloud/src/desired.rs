@@ -124,7 +124,7 @@ impl Desired {
                 // Its first words are the sync: the answer says all that a first index would.
                 let desired = self.desired(node);
                 let source = self.sources.entry(node.clone()).or_default();
-                let _ = source.set(desired, wall_ms);
+                let _ = source.set(desired, BTreeSet::new(), wall_ms);
                 source
             }
         };
@@ -203,7 +203,7 @@ impl Desired {
     fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Says {
         let desired = self.desired(node);
         let source = self.sources.entry(node.clone()).or_default();
-        with_node(node, source.set(desired, wall_ms))
+        with_node(node, source.set(desired, BTreeSet::new(), wall_ms))
     }
 
     fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, Content> {

@@ -1,6 +1,6 @@
 //! What the cloud says to a node: objects, their end, and the index of all it should have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -128,6 +128,10 @@ pub struct Index {
     pub revision: Revision,
     /// The objects; whatever is not here and is not newer than this index is to go.
     pub objects: BTreeMap<ObjectKey, Listed>,
+    /// Objects of which the controller cannot say now what they mean for this node, because
+    /// something that they refer to is not known. A node that has one goes on with it as it is.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub keep: BTreeSet<ObjectKey>,
 }
 
 /// An object's entry in an index or a sync.

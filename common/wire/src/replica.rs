@@ -75,7 +75,7 @@ impl Replica {
     pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<Change> {
         let Insert { revision, hash, content } = insert;
         let late = match self.index.objects.get(key) {
-            None => revision <= self.index.revision,
+            None => revision <= self.index.revision && !self.index.keep.contains(key),
             Some(listed) => revision < listed.revision && hash != listed.hash,
         };
         if late || revision <= self.known(key) {
@@ -113,7 +113,9 @@ impl Replica {
         }
         let mut changes = Vec::new();
         self.objects.retain(|key, held| {
-            let keep = index.objects.contains_key(key) || held.revision > index.revision;
+            let keep = index.objects.contains_key(key)
+                || index.keep.contains(key)
+                || held.revision > index.revision;
             if !keep {
                 changes.push(Change::Removed(key.clone()));
             }
@@ -134,13 +136,15 @@ impl Replica {
         changes
     }
 
-    /// Whether the node has what the newest index lists, and nothing else. If not for longer than
+    /// Whether the node has what the newest index lists, and nothing else but what it keeps. If not for longer than
     /// messages take, a [`Sync`] is due; so it is when an index was older than the newest one.
     pub fn is_complete(&self) -> bool {
-        self.objects.len() == self.index.objects.len()
-            && self.objects.iter().all(|(key, held)| {
-                self.index.objects.get(key).is_some_and(|listed| listed.hash == held.hash)
-            })
+        let is_listed = |key: &ObjectKey, held: &Held| match self.index.objects.get(key) {
+            Some(listed) => listed.hash == held.hash,
+            None => self.index.keep.contains(key),
+        };
+        self.objects.iter().all(|(key, held)| is_listed(key, held))
+            && self.index.objects.keys().all(|key| self.objects.contains_key(key))
     }
 
     /// What to tell the controller.
@@ -195,7 +199,8 @@ mod tests {
             let Insert { revision, hash, .. } = insert(revision, value);
             (key(), Listed { revision, hash })
         };
-        Index { revision: Revision(revision), objects: listed.map(entry).into_iter().collect() }
+        let objects = listed.map(entry).into_iter().collect();
+        Index { revision: Revision(revision), objects, ..Index::default() }
     }
 
     #[test]
@@ -238,6 +243,16 @@ mod tests {
         assert_eq!(replica.index_received(index(6, None)), [Change::Removed(key()), Change::Index]);
         assert!(replica.is_complete());
         assert_eq!(replica.index_received(index(5, Some((5, 1)))), [], "an older index is ignored");
+    }
+
+    #[test]
+    fn what_the_controller_cannot_speak_of_now_goes_on_as_it_is() {
+        let mut replica = Replica::default();
+        let _ = replica.insert(&key(), insert(5, 1));
+        let keeping = Index { keep: [key()].into(), ..index(6, None) };
+        assert_eq!(replica.index_received(keeping), [Change::Index]);
+        assert!(replica.is_complete());
+        assert_eq!(replica.index_received(index(7, None)), [Change::Removed(key()), Change::Index]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The controller's side of one node: what the node should have, and what to say so that it has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Content, ContentHash, Delete, Index, Insert, Listed, ObjectKey, Revision, RevisionClock, Sync,
@@ -25,6 +25,7 @@ pub enum Say {
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     objects: BTreeMap<ObjectKey, Desired>,
+    keep: BTreeSet<ObjectKey>,
     index: Revision,
     clock: RevisionClock,
 }
@@ -39,10 +40,23 @@ struct Desired {
 impl Source {
     /// Makes `desired` all that the node should have, and says what changed, the index last.
     /// Says nothing when nothing changed and the node was told before.
-    pub fn set(&mut self, desired: BTreeMap<ObjectKey, Content>, wall_ms: u64) -> Vec<Say> {
+    ///
+    /// Objects in `keep` and not in `desired` stay as they are: as they were last said here, or as
+    /// the node has them. They are for what cannot be planned now, so that a missing reference or a
+    /// controller that has just started takes nothing from a node.
+    pub fn set(
+        &mut self,
+        desired: BTreeMap<ObjectKey, Content>,
+        mut keep: BTreeSet<ObjectKey>,
+        wall_ms: u64,
+    ) -> Vec<Say> {
         let mut says = Vec::new();
-        let gone: Vec<_> =
-            self.objects.keys().filter(|key| !desired.contains_key(key)).cloned().collect();
+        let gone: Vec<_> = self
+            .objects
+            .keys()
+            .filter(|key| !desired.contains_key(key) && !keep.contains(key))
+            .cloned()
+            .collect();
         for key in gone {
             self.objects.remove(&key);
             says.push(Say::Delete(key, Delete { revision: self.clock.next(wall_ms) }));
@@ -56,7 +70,9 @@ impl Source {
             self.objects.insert(key.clone(), Desired { revision, hash, content });
             says.push(self.insert(&key));
         }
-        if !says.is_empty() || self.index == Revision::default() {
+        keep.retain(|key| !self.objects.contains_key(key));
+        if !says.is_empty() || self.keep != keep || self.index == Revision::default() {
+            self.keep = keep;
             says.push(self.new_index(wall_ms));
         }
         says
@@ -72,7 +88,9 @@ impl Source {
     pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<Say> {
         self.clock.observe(sync.highest);
         let mut says = Vec::new();
-        for key in sync.objects.keys().filter(|key| !self.objects.contains_key(key)) {
+        let is_unwanted =
+            |key: &&ObjectKey| !self.objects.contains_key(key) && !self.keep.contains(key);
+        for key in sync.objects.keys().filter(is_unwanted) {
             says.push(Say::Delete(key.clone(), Delete { revision: self.clock.next(wall_ms) }));
         }
         let missing: Vec<_> = self
@@ -126,6 +144,7 @@ impl Source {
         Index {
             revision: self.index,
             objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
+            keep: self.keep.clone(),
         }
     }
 }
@@ -151,17 +170,33 @@ mod tests {
     fn what_did_not_change_is_not_said_again() {
         let mut source = Source::default();
         let desired: BTreeMap<_, _> = [content("a", 1), content("b", 1)].into();
-        assert_eq!(source.set(desired.clone(), 5).len(), 3, "two inserts and the index");
-        assert_eq!(source.set(desired, 6), []);
-        let says = source.set([content("a", 2)].into(), 7);
+        assert_eq!(
+            source.set(desired.clone(), BTreeSet::new(), 5).len(),
+            3,
+            "two inserts and the index"
+        );
+        assert_eq!(source.set(desired, BTreeSet::new(), 6), []);
+        let says = source.set([content("a", 2)].into(), BTreeSet::new(), 7);
         assert!(matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
             if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1));
     }
 
     #[test]
+    fn what_cannot_be_planned_now_stays_as_it_was_last_said() {
+        let mut source = Source::default();
+        let (key, said) = content("a", 1);
+        source.set([(key.clone(), said)].into(), BTreeSet::new(), 5);
+        assert_eq!(source.set(BTreeMap::new(), [key.clone()].into(), 6), []);
+        assert_eq!(source.len(), 1);
+        let mut fresh = Source::default();
+        let says = fresh.set(BTreeMap::new(), [key.clone()].into(), 7);
+        assert!(matches!(&says[..], [Say::Index(index)] if index.keep.contains(&key)));
+    }
+
+    #[test]
     fn a_node_that_should_have_nothing_is_told_so_once() {
         let mut source = Source::default();
-        assert!(matches!(&source.set(BTreeMap::new(), 5)[..], [Say::Index(_)]));
-        assert_eq!(source.set(BTreeMap::new(), 5), []);
+        assert!(matches!(&source.set(BTreeMap::new(), BTreeSet::new(), 5)[..], [Say::Index(_)]));
+        assert_eq!(source.set(BTreeMap::new(), BTreeSet::new(), 5), []);
     }
 }

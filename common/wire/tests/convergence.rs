@@ -18,6 +18,8 @@ use serde_json::json;
 enum Step {
     /// A user changes what the node should have: object -> version, or gone.
     Desire { object: u8, version: Option<u8> },
+    /// The controller can no longer say what an object means, or never could.
+    Keep { object: u8 },
     /// A message arrives, in any order.
     Deliver(Pick),
     /// A message is lost.
@@ -41,6 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0u8..4, prop::option::weighted(0.7, 0u8..3))
             .prop_map(|(object, version)| Step::Desire { object, version }),
+        1 => (0u8..4).prop_map(|object| Step::Keep { object }),
         8 => any::<Pick>().prop_map(Step::Deliver),
         3 => any::<Pick>().prop_map(Step::Lose),
         2 => any::<Pick>().prop_map(Step::Double),
@@ -81,10 +84,11 @@ impl Controller {
         now.saturating_add_signed(self.clock_ms)
     }
 
-    fn set(&mut self, desired: &BTreeMap<u8, u8>, now: u64) -> Vec<Say> {
-        let desired = desired.iter().map(|(o, v)| (key(*o), content(*o, *v))).collect();
+    fn set(&mut self, desired: &BTreeMap<u8, Option<u8>>, now: u64) -> Vec<Say> {
+        let keep = desired.iter().filter(|(_, v)| v.is_none()).map(|(o, _)| key(*o)).collect();
+        let planned = desired.iter().filter_map(|(o, v)| Some((key(*o), content(*o, (*v)?))));
         let wall = self.wall(now);
-        self.source.set(desired, wall)
+        self.source.set(planned.collect(), keep, wall)
     }
 
     fn answer(&mut self, sync: &Sync, now: u64) -> Vec<Say> {
@@ -133,7 +137,8 @@ impl Disk {
 
 struct World {
     now: u64,
-    desired: BTreeMap<u8, u8>,
+    /// Object -> its version, or nothing where the controller cannot say.
+    desired: BTreeMap<u8, Option<u8>>,
     controller: Controller,
     deposed: Option<Controller>,
     replica: Replica,
@@ -205,9 +210,14 @@ impl World {
         match step {
             Step::Desire { object, version } => {
                 match version {
-                    Some(version) => self.desired.insert(object, version),
+                    Some(version) => self.desired.insert(object, Some(version)),
                     None => self.desired.remove(&object),
                 };
+                let says = self.controller.set(&self.desired, self.now);
+                self.say(says);
+            }
+            Step::Keep { object } => {
+                self.desired.insert(object, None);
                 let says = self.controller.set(&self.desired, self.now);
                 self.say(says);
             }
@@ -253,16 +263,16 @@ impl World {
         }
     }
 
+    /// What the agent has, less what nobody can speak of now.
     fn has(&self) -> BTreeMap<ObjectKey, Content> {
-        self.replica
-            .objects()
-            .iter()
-            .map(|(key, held)| (key.clone(), held.content.clone()))
-            .collect()
+        let kept =
+            |name: &ObjectKey| self.desired.iter().any(|(o, v)| v.is_none() && key(*o) == *name);
+        let held = self.replica.objects().iter().filter(|(key, _)| !kept(key));
+        held.map(|(key, held)| (key.clone(), held.content.clone())).collect()
     }
 
     fn wants(&self) -> BTreeMap<ObjectKey, Content> {
-        self.desired.iter().map(|(o, v)| (key(*o), content(*o, *v))).collect()
+        self.desired.iter().filter_map(|(o, v)| Some((key(*o), content(*o, (*v)?)))).collect()
     }
 }
 
@@ -333,14 +343,20 @@ proptest! {
     #[test]
     fn a_controller_that_starts_anew_changes_nothing_where_nothing_changed(
         desired in prop::collection::btree_map(0u8..6, 0u8..3, 0..6),
+        unknown in prop::collection::btree_set(0u8..6, 0..6),
         clock_ms in -100_000i64..100_000,
     ) {
         let mut world = World::new();
-        world.desired = desired;
+        world.desired = desired.into_iter().map(|(object, version)| (object, Some(version))).collect();
         for say in world.controller.set(&world.desired, world.now) {
             world.arrive(Message::Down(say), usize::MAX);
         }
         world.controller = Controller { source: Source::default(), clock_ms };
+        let before = world.replica.objects().clone();
+        // It does not know yet all that the old one knew.
+        for (_, version) in world.desired.iter_mut().filter(|(object, _)| unknown.contains(object)) {
+            *version = None;
+        }
         let mut changes = Vec::new();
         let says = world.controller.set(&world.desired, world.now + 5);
         let sync = world.sync();
@@ -355,6 +371,10 @@ proptest! {
             changes.iter().all(|change| matches!(change, Change::Renewed(_) | Change::Index)),
             "{changes:?}"
         );
-        prop_assert_eq!(world.has(), world.wants());
+        let contents = |objects: &BTreeMap<ObjectKey, Held>| -> Vec<_> {
+            objects.iter().map(|(key, held)| (key.clone(), held.content.clone())).collect()
+        };
+        prop_assert_eq!(contents(world.replica.objects()), contents(&before));
+        prop_assert!(world.replica.is_complete());
     }
 }
