@@ -10,7 +10,7 @@ use kube::{
     Api,
     runtime::wait::{Condition, await_condition},
 };
-use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{ConditionType, JointInferenceService, JointInferenceServiceStatus};
 use neptune_link::{Event, Link, LinkOptions, Message};
 use neptune_wire::Counters;
 use tempfile::TempDir;
@@ -241,6 +241,11 @@ impl Drop for Fleet {
                 .output();
         }
     }
+}
+
+/// Whether the last condition says that both workers run.
+pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
+    status.conditions.last().is_some_and(|last| last.type_ == ConditionType::Running)
 }
 
 /// The totals that a status tells.

@@ -15,7 +15,7 @@ mod truth;
 
 pub use broker::Broker;
 pub use cluster::Cluster;
-pub use fleet::{Fleet, KillTarget, totals};
+pub use fleet::{Fleet, KillTarget, is_running, totals};
 pub use model_server::ModelServer;
 pub use process::Process;
 pub use truth::Truth;

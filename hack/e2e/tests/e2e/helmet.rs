@@ -2,7 +2,44 @@
 
 use std::process::Command;
 
-use neptune_api::{ConditionType, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, need_image, root, run, totals};
+use neptune_api::JointInferenceServiceStatus;
+use neptune_e2e::{Fleet, is_running, need_image, root, run, totals};
 
 const NAME: &str = "helmet-detection-demo";
+
+#[tokio::test]
+async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub() {
+    need_image("neptune/python:dev", "hack/build-python-image.sh");
+    let fleet = Fleet::start().await;
+    let code = root().join("examples/helmet-detection");
+    for (file, more) in [("models.yaml", None), ("service.yaml", Some("solar-corona-cloud"))] {
+        let namespace = format!("namespace: {}", fleet.namespace);
+        let mut replace =
+            vec![("\"/code", format!("\"{}", code.display())), ("namespace: default", namespace)];
+        replace.extend(more.map(|node| (node, fleet.cloud.clone())));
+        let replace: Vec<_> = replace.iter().map(|(from, to)| (*from, to.as_str())).collect();
+        fleet.apply(&fleet.manifest(&format!("examples/helmet-detection/{file}"), &replace));
+    }
+
+    let counts = |status: &JointInferenceServiceStatus| {
+        is_running(status) && totals(status).inference >= 20 && totals(status).hard > 0
+    };
+    let first = fleet.until(NAME, "Running and counting hard frames", counts).await;
+    assert_eq!((first.active, first.failed), (Some(2), Some(0)));
+    let rises =
+        |status: &JointInferenceServiceStatus| totals(status).inference > totals(&first).inference;
+    fleet.until(NAME, "counting on", rises).await;
+
+    let table = fleet.kubectl(&["get", "jis"]);
+    let mut lines = table.lines();
+    let headings: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(headings[..4], ["NAME", "STATUS", "ACTIVE", "FAILED"], "{table}");
+    let row: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(row[..4], [NAME, "Running", "2", "0"], "{table}");
+
+    let topic = format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge);
+    let port = fleet.broker.port().to_string();
+    let heard = run(Command::new("mosquitto_sub")
+        .args(["-p", &port, "-t", &topic, "-v", "-C", "2", "-W", "20"]));
+    assert!(heard.lines().count() == 2 && heard.contains("\"inferenceNumber\":"), "{heard}");
+}

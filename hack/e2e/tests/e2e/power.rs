@@ -1,14 +1,10 @@
 //! The totals survive whatever loses its power.
 
-use neptune_api::{ConditionType, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, KillTarget, Truth, totals};
+use neptune_api::JointInferenceServiceStatus;
+use neptune_e2e::{Fleet, KillTarget, Truth, is_running, totals};
 use neptune_wire::Counters;
 
 use crate::digits::{NAME, models, models_manifest, service_manifest};
-
-fn is_running(status: &JointInferenceServiceStatus) -> bool {
-    status.conditions.last().is_some_and(|last| last.type_ == ConditionType::Running)
-}
 
 #[tokio::test]
 async fn totals_never_go_backward_and_end_exact_whatever_is_killed() {

@@ -1,7 +1,7 @@
 //! What is missing, wrong, changed or deleted: said where the user looks, and healed.
 
 use neptune_api::{ConditionType, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, totals};
+use neptune_e2e::{Fleet, is_running, totals};
 
 use crate::digits::{NAME, models, models_manifest, service_manifest};
 
@@ -10,10 +10,6 @@ fn says(status: &JointInferenceServiceStatus, state: ConditionType, reason: &str
         .conditions
         .last()
         .is_some_and(|last| last.type_ == state && last.reason.as_deref() == Some(reason))
-}
-
-fn is_running(status: &JointInferenceServiceStatus) -> bool {
-    status.conditions.last().is_some_and(|last| last.type_ == ConditionType::Running)
 }
 
 fn message(status: &JointInferenceServiceStatus) -> &str {
