@@ -16,13 +16,13 @@ const NAMESPACES: &str = "/namespaces";
 
 /// Follows the cluster until it closes.
 pub async fn run(cluster: Arc<Cluster>) {
-    let mut changes = cluster.changes();
+    let mut versions = cluster.changes();
     let mut closing = cluster.closing();
     loop {
-        changes.borrow_and_update();
+        versions.borrow_and_update();
         cluster.write(|state| settle(state, Timestamp::now()));
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
+            moved = versions.changed() => if moved.is_err() { return },
             _ = closing.wait_for(|closing| *closing) => return,
         }
     }

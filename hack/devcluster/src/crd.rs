@@ -102,9 +102,12 @@ fn whole_schema(declared: &Value) -> Value {
 
 /// Defaults of a definition itself: singular, listKind, conversion.
 pub fn default_definition(definition: &mut Value) {
+    if !definition["spec"]["names"].is_object() {
+        return;
+    }
     let names = &mut definition["spec"]["names"];
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
-    if names.is_object() && !kind.is_empty() {
+    if !kind.is_empty() {
         if names["singular"].as_str().unwrap_or_default().is_empty() {
             names["singular"] = kind.to_lowercase().into();
         }
@@ -112,7 +115,7 @@ pub fn default_definition(definition: &mut Value) {
             names["listKind"] = format!("{kind}List").into();
         }
     }
-    if definition["spec"].is_object() && definition["spec"]["conversion"].is_null() {
+    if definition["spec"]["conversion"].is_null() {
         definition["spec"]["conversion"] = json!({"strategy": "None"});
     }
 }

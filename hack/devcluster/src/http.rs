@@ -44,12 +44,11 @@ pub async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Re
     let Some(path) = ResourcePath::parse(&path) else {
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
-    let bytes = match to_bytes(body, BODY_LIMIT).await {
-        Ok(bytes) => bytes,
-        Err(_) => return failure(&ApiError::request_too_large(BODY_LIMIT)),
+    let Ok(bytes) = to_bytes(body, BODY_LIMIT).await else {
+        return failure(&ApiError::request_too_large(BODY_LIMIT));
     };
     let media = media_type(&parts.headers);
-    answer(&cluster, &parts.method, &parts.uri, path, options, &media, &bytes)
+    answer(&cluster, &parts.method, &parts.uri, path, &options, &media, &bytes)
         .unwrap_or_else(|error| failure(&error))
 }
 
@@ -132,14 +131,14 @@ fn groups(state: &ClusterState, core: bool, options: &Options) -> Response {
     json_response(200, "application/json", &body)
 }
 
+/// Only the protobuf form exists: no client asks for another.
 fn openapi_v2(state: &ClusterState, options: &Options) -> Response {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-    if options.accept.contains("proto-openapi.spec.v2") {
-        return ([(header::CONTENT_TYPE, PROTOBUF)], Bytes::new()).into_response();
+    if !options.accept.contains("proto-openapi.spec.v2") {
+        return failure(&ApiError::not_acceptable(PROTOBUF));
     }
-    let _ = state;
-    let body = json!({"swagger": "2.0", "info": {"title": "devcluster", "version": "v1.32.0"}, "paths": {}, "definitions": {}});
-    json_response(200, "application/json", &body)
+    let document = openapi::v2::document(&state.registry);
+    ([(header::CONTENT_TYPE, PROTOBUF)], document).into_response()
 }
 
 fn answer(
@@ -147,7 +146,7 @@ fn answer(
     method: &Method,
     uri: &Uri,
     path: ResourcePath,
-    options: Options,
+    options: &Options,
     media: &str,
     bytes: &Bytes,
 ) -> Result<Response, ApiError> {
@@ -199,7 +198,7 @@ fn answer(
         }
         Some(_) => return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n")),
     }?;
-    Ok(written(&resource, reply, &options))
+    Ok(written(&resource, reply, options))
 }
 
 fn written(resource: &Resource, reply: Reply, options: &Options) -> Response {

@@ -9,6 +9,7 @@ mod builtin;
 mod cluster;
 mod controllers;
 mod crd;
+mod crd_check;
 mod decode;
 mod discovery;
 mod error;

@@ -302,8 +302,7 @@ fn add(
         }
     };
     match (kind, value) {
-        (Ignored, _) => {}
-        (Text, Wire::Bytes([])) => {}
+        (Ignored, _) | (Text, Wire::Bytes([])) => {}
         (Text, Wire::Bytes(bytes)) => {
             object.insert(field.to_owned(), text(bytes)?.into());
         }

@@ -26,6 +26,10 @@ pub struct Scale {
 }
 
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a property that kinds have or lack by themselves"
+)]
 pub struct Resource {
     pub group: String,
     pub version: String,
@@ -75,7 +79,7 @@ impl Resource {
     }
 
     /// An object of the store in this version.
-    pub fn from_storage(&self, object: &Value) -> Value {
+    pub fn in_version(&self, object: &Value) -> Value {
         let mut object = object.clone();
         self.convert(&mut object, &self.api_version());
         object
@@ -100,10 +104,12 @@ impl Resource {
 
     /// An empty list of this kind.
     pub fn list(&self, items: Vec<Value>, version: u64) -> Value {
-        json!({
+        let mut list = json!({
             "kind": self.list_kind, "apiVersion": self.api_version(),
-            "metadata": {"resourceVersion": version.to_string()}, "items": items,
-        })
+            "metadata": {"resourceVersion": version.to_string()},
+        });
+        list["items"] = items.into();
+        list
     }
 }
 

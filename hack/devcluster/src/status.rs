@@ -161,7 +161,7 @@ impl ApiError {
     /// Adds a cause, such as `NamespaceTerminating`.
     #[must_use]
     pub fn with_cause(mut self, cause: Value) -> Self {
-        self.details.insert("causes".into(), json!([cause]));
+        self.details.insert("causes".into(), Value::Array(vec![cause]));
         self
     }
 

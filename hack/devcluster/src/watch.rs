@@ -191,11 +191,11 @@ impl Watch {
             return;
         }
         let resource = self.call.resource.clone();
-        let object = resource.from_storage(&change.object);
+        let object = resource.in_version(&change.object);
         let before = change
             .previous
             .as_ref()
-            .is_some_and(|previous| self.concerns(&resource.from_storage(previous)));
+            .is_some_and(|previous| self.concerns(&resource.in_version(previous)));
         let after = change.kind != ChangeKind::Deleted && self.concerns(&object);
         // An object that leaves the selection is deleted for this client.
         match (before, after) {
@@ -209,7 +209,7 @@ impl Watch {
     fn send_current(&mut self, state: &State) {
         let resource = self.call.resource.clone();
         for stored in state.store.list(&resource.storage, None) {
-            let object = resource.from_storage(stored);
+            let object = resource.in_version(stored);
             if self.concerns(&object) {
                 self.send_object("ADDED", &object);
             }

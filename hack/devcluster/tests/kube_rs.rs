@@ -37,7 +37,8 @@ fn widgets(client: &Client) -> Api<DynamicObject> {
 }
 
 fn widget(name: &str, spec: Value) -> DynamicObject {
-    DynamicObject::new(name, &widget_resource()).within("default").data(json!({"spec": spec}))
+    let data = Value::from_iter([("spec", spec)]);
+    DynamicObject::new(name, &widget_resource()).within("default").data(data)
 }
 
 /// A cluster that serves widgets.
@@ -409,17 +410,17 @@ async fn owned_objects_go_with_their_owner() {
     ] {
         let owner =
             api.create(&PostParams::default(), &widget("owner", json!({"size": 1}))).await.unwrap();
-        let mut owned = ConfigMap::default();
-        owned.metadata.name = Some("owned".to_owned());
-        owned.metadata.owner_references =
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("owned".to_owned());
+        map.metadata.owner_references =
             Some(vec![owner.controller_owner_ref(&widget_resource()).unwrap()]);
-        let owned = maps.create(&PostParams::default(), &owned).await.unwrap();
+        let made = maps.create(&PostParams::default(), &map).await.unwrap();
         api.delete("owner", &policy).await.unwrap();
         gone(api.clone(), "owner", &owner.uid().unwrap()).await;
         if stays {
             assert_eq!(maps.get("owned").await.unwrap().metadata.owner_references, None);
         } else {
-            gone(maps.clone(), "owned", &owned.uid().unwrap()).await;
+            gone(maps.clone(), "owned", &made.uid().unwrap()).await;
         }
     }
 }

@@ -21,7 +21,9 @@ fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
 }
 
 fn config(spec: Value) -> Value {
-    json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "x"}, "spec": spec})
+    let mut config = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "x"}});
+    config["spec"] = spec;
+    config
 }
 
 fn applied(

@@ -8,14 +8,16 @@ use crate::object;
 pub fn apply(plural: &str, value: &mut Value) {
     match plural {
         "deployments" => deployment(value),
-        "pods" => pod_spec(&mut value["spec"]),
+        "pods" => {
+            if let Some(spec) = value.get_mut("spec") {
+                pod(spec);
+            }
+        }
         "services" => service(value),
         "secrets" => secret(value),
         "namespaces" => {
-            if value["spec"]["finalizers"].is_null() {
-                default(value, "spec", json!({}));
-                default(&mut value["spec"], "finalizers", json!(["kubernetes"]));
-            }
+            default(value, "spec", json!({}));
+            default(&mut value["spec"], "finalizers", json!(["kubernetes"]));
             let name = object::name(value).to_owned();
             if !name.is_empty() {
                 let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
@@ -23,7 +25,6 @@ pub fn apply(plural: &str, value: &mut Value) {
             }
         }
         "customresourcedefinitions" => crate::crd::default_definition(value),
-        "roles" | "clusterroles" => {}
         _ => {}
     }
 }
@@ -52,10 +53,9 @@ fn set(map: &mut Map<String, Value>, field: &str, value: Value) {
 }
 
 fn deployment(value: &mut Value) {
-    let spec = &mut value["spec"];
-    if !spec.is_object() {
+    let Some(spec) = value.get_mut("spec").filter(|spec| spec.is_object()) else {
         return;
-    }
+    };
     default(spec, "replicas", 1.into());
     default(spec, "revisionHistoryLimit", 10.into());
     default(spec, "progressDeadlineSeconds", 600.into());
@@ -66,7 +66,32 @@ fn deployment(value: &mut Value) {
         default(&mut spec["strategy"]["rollingUpdate"], "maxUnavailable", "25%".into());
         default(&mut spec["strategy"]["rollingUpdate"], "maxSurge", "25%".into());
     }
-    pod_spec(&mut spec["template"]["spec"]);
+    if let Some(template) = spec.pointer_mut("/template/spec") {
+        pod_spec(template);
+    }
+}
+
+/// What only pods get, and pod templates do not.
+fn pod(spec: &mut Value) {
+    pod_spec(spec);
+    default(spec, "enableServiceLinks", true.into());
+    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    for one in spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
+        let limits =
+            one["resources"].get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
+        if !limits.is_empty() {
+            default(&mut one["resources"], "requests", json!({}));
+        }
+        for (name, quantity) in limits {
+            default(&mut one["resources"]["requests"], &name, quantity);
+        }
+        for port in one.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            if host_network && port["containerPort"].is_number() {
+                let number = port["containerPort"].clone();
+                default(port, "hostPort", number);
+            }
+        }
+    }
 }
 
 fn pod_spec(spec: &mut Value) {
@@ -78,24 +103,17 @@ fn pod_spec(spec: &mut Value) {
     default(spec, "dnsPolicy", "ClusterFirst".into());
     default(spec, "securityContext", json!({}));
     default(spec, "schedulerName", "default-scheduler".into());
-    let host_network = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
-        for one in spec[list].as_array_mut().into_iter().flatten() {
-            container(one, host_network);
+        for one in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            container(one);
         }
     }
-    for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
         volume_defaults(volume);
-    }
-    if spec["initContainers"].is_null() {
-        object::fields(spec).remove("initContainers");
-    }
-    if spec["volumes"].is_null() {
-        object::fields(spec).remove("volumes");
     }
 }
 
-fn container(one: &mut Value, host_network: bool) {
+fn container(one: &mut Value) {
     default(one, "resources", json!({}));
     default(one, "terminationMessagePath", "/dev/termination-log".into());
     default(one, "terminationMessagePolicy", "File".into());
@@ -106,10 +124,6 @@ fn container(one: &mut Value, host_network: bool) {
     }
     for port in one.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         default(port, "protocol", "TCP".into());
-        if host_network && port["containerPort"].is_number() {
-            let number = port["containerPort"].clone();
-            default(port, "hostPort", number);
-        }
     }
     for variable in one.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(field) = variable.get_mut("valueFrom").and_then(|from| from.get_mut("fieldRef"))
@@ -164,17 +178,6 @@ fn quantities(resources: &mut Value) {
             if quantity.is_number() {
                 *quantity = number_as_quantity(quantity).into();
             }
-        }
-    }
-    // A container's requests default to its limits.
-    let limits = resources["limits"].as_object().cloned().unwrap_or_default();
-    if resources["limits"].is_null() {
-        object::fields(resources).remove("limits");
-    }
-    if !limits.is_empty() {
-        default(resources, "requests", json!({}));
-        for (name, quantity) in limits {
-            default(&mut resources["requests"], &name, quantity);
         }
     }
 }

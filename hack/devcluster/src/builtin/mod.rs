@@ -13,7 +13,7 @@ struct Kind {
     group: &'static str,
     version: &'static str,
     plural: &'static str,
-    kind: &'static str,
+    name: &'static str,
     short: &'static [&'static str],
     namespaced: bool,
     status: bool,
@@ -25,14 +25,14 @@ struct Kind {
 const fn kind(
     group: &'static str,
     plural: &'static str,
-    kind: &'static str,
+    name: &'static str,
     definition: &'static str,
 ) -> Kind {
     Kind {
         group,
         version: "v1",
         plural,
-        kind,
+        name,
         short: &[],
         namespaced: true,
         status: false,
@@ -137,9 +137,9 @@ fn resource(kind: &Kind) -> Resource {
         group: kind.group.to_owned(),
         version: kind.version.to_owned(),
         plural: kind.plural.to_owned(),
-        singular: kind.kind.to_lowercase(),
-        kind: kind.kind.to_owned(),
-        list_kind: format!("{}List", kind.kind),
+        singular: kind.name.to_lowercase(),
+        kind: kind.name.to_owned(),
+        list_kind: format!("{}List", kind.name),
         namespaced: kind.namespaced,
         short_names: kind.short.iter().map(|name| (*name).to_owned()).collect(),
         categories: match kind.plural {

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
+use crate::crd_check;
 use crate::field::{FieldError, index, join};
 use crate::names::{check_labels, name_fault};
 use crate::resource::NameRule;
-use crate::schema::{format::is_base64, structural};
+use crate::schema::format::is_base64;
 
 /// Findings on an object that is written; `old` is none for a create.
 pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -18,7 +19,7 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
         "secrets" => secret(value, old, &mut errors),
         "leases" => lease(value, &mut errors),
         "customresourcedefinitions" => {
-            errors.extend(structural::check_definition(value));
+            errors.extend(crd_check::check_definition(value));
             if let Some(old) = old {
                 immutable(
                     value,

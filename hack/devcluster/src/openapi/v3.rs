@@ -38,12 +38,7 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
     let mut schemas = Map::new();
     for resource in &served {
         let name = schema_name(resource);
-        let mut schema = match resource.schema.get("$ref").and_then(Value::as_str) {
-            Some(reference) => {
-                definitions()[reference.rsplit('/').next().unwrap_or(reference)].clone()
-            }
-            None => resource.schema.clone(),
-        };
+        let mut schema = whole_schema(resource);
         schema["x-kubernetes-group-version-kind"] = json!([gvk(resource)]);
         schemas.insert(name.clone(), schema);
         add_paths(&mut paths, resource, &name);
@@ -70,10 +65,19 @@ pub fn schema_name(resource: &Resource) -> String {
     format!("{}.{}.{}", reversed.join("."), resource.version, resource.kind)
 }
 
-fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) {
-    let base = format!("/{}", document_path(&resource.group, &resource.version));
+fn collection_path(resource: &Resource) -> String {
+    let base = document_path(&resource.group, &resource.version);
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-    let collection = format!("{base}{scope}/{}", resource.plural);
+    format!("/{base}{scope}/{}", resource.plural)
+}
+
+/// The path of one object.
+pub fn object_path(resource: &Resource) -> String {
+    format!("{}/{{name}}", collection_path(resource))
+}
+
+fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) {
+    let collection = collection_path(resource);
     let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     let operation = |action: &str, parameters: &[&str]| {
         json!({
@@ -91,11 +95,19 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) 
     let object = json!({
         "get": operation("get", &[]), "put": operation("put", write), "patch": operation("patch", patch), "delete": operation("delete", &["dryRun"]),
     });
-    paths.insert(format!("{collection}/{{name}}"), object);
+    paths.insert(object_path(resource), object);
+}
+
+/// The schema of a kind, with a built-in definition in place of the reference to it.
+pub fn whole_schema(resource: &Resource) -> Value {
+    match resource.schema.get("$ref").and_then(Value::as_str) {
+        Some(reference) => definitions()[reference.rsplit('/').next().unwrap_or(reference)].clone(),
+        None => resource.schema.clone(),
+    }
 }
 
 /// Adds all definitions that the schemas name, and those that these name.
-fn add_referenced(schemas: &mut Map<String, Value>) {
+pub fn add_referenced(schemas: &mut Map<String, Value>) {
     let mut open: BTreeSet<String> = schemas.values().flat_map(references).collect();
     while let Some(name) = open.pop_first() {
         if schemas.contains_key(&name) {

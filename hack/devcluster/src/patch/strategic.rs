@@ -141,7 +141,7 @@ fn merge_list(
 }
 
 /// Elements that the order names take its order; the others keep their places among them.
-fn sort_by_order(items: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
+fn sort_by_order(items: &mut [Value], order: &[Value], key: Option<&str>) {
     let rank = |item: &Value| {
         order.iter().position(|wanted| match key {
             Some(key) => wanted.get(key) == item.get(key),

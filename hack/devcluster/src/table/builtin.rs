@@ -289,7 +289,7 @@ fn event_time<'a>(object: &'a Value, fields: &[&str]) -> &'a str {
         .unwrap_or_default()
 }
 
-/// Events are shown in their core form; `resource::from_storage` runs after the table is made.
+/// Events are shown in their core form; `resource::in_version` runs after the table is made.
 fn event() -> Vec<Column> {
     const FIRST: &[&str] = &["firstTimestamp", "eventTime"];
     const LAST: &[&str] =

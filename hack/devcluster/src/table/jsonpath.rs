@@ -87,11 +87,11 @@ fn closing(text: &str) -> Option<usize> {
     for (position, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '[') => depth += 1,
             (None, ']') if depth == 0 => return Some(position),
             (None, ']') => depth -= 1,
+            // Any other character, and all of them inside of quotes.
             _ => {}
         }
     }

@@ -74,7 +74,9 @@ pub enum IncludeObject {
 pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
     let definitions: Vec<Value> =
         if headers { columns.iter().map(Column::definition).collect() } else { Vec::new() };
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": []})
+    let mut table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": definitions, "rows": []});
+    table["metadata"] = metadata;
+    table
 }
 
 pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {

@@ -73,7 +73,7 @@ pub fn delete_collection(state: &mut State, call: &Call, body: &Value) -> Result
     let found: Vec<Value> = state
         .store
         .list(&call.resource.storage, namespace)
-        .map(|object| call.resource.from_storage(object))
+        .map(|object| call.resource.in_version(object))
         .filter(|object| selector.matches(object))
         .collect();
     for object in &found {
@@ -143,5 +143,5 @@ fn delete_one(
         return Ok(Some(value));
     }
     let stored = state.put(&resource.storage, resource.to_storage(value));
-    Ok(Some(resource.from_storage(&stored)))
+    Ok(Some(resource.in_version(&stored)))
 }

@@ -61,7 +61,7 @@ impl Call {
     /// The named object in the version of the request.
     fn current(&self, state: &State) -> Result<Value, ApiError> {
         let found = state.store.get(&self.resource.storage, &self.key());
-        found.map(|object| self.resource.from_storage(&object)).ok_or_else(|| self.not_found())
+        found.map(|object| self.resource.in_version(&object)).ok_or_else(|| self.not_found())
     }
 
     fn not_found(&self) -> ApiError {
@@ -130,7 +130,7 @@ impl Call {
         if gone {
             state.remove(&self.resource.storage, &key);
         }
-        Ok(self.resource.from_storage(&stored))
+        Ok(self.resource.in_version(&stored))
     }
 }
 

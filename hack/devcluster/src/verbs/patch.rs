@@ -70,7 +70,7 @@ fn server_side_apply(state: &mut State, call: &Call, bytes: &[u8]) -> Result<Rep
     let live = state
         .store
         .get(&call.resource.storage, &call.key())
-        .map(|object| call.resource.from_storage(&object));
+        .map(|object| call.resource.in_version(&object));
     if live.is_none() && call.endpoint == Endpoint::Status {
         return Err(call.not_found());
     }

@@ -67,7 +67,7 @@ pub fn list(state: &State, call: &Call) -> Result<Reply, ApiError> {
         .store
         .list(&call.resource.storage, namespace)
         .filter(|object| after.as_ref().is_none_or(|after| ObjectKey::of(object) > *after))
-        .map(|object| call.resource.from_storage(object))
+        .map(|object| call.resource.in_version(object))
         .filter(|object| selector.matches(object));
     let items: Vec<Value> = match limit {
         Some(limit) => found.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)).collect(),

@@ -29,7 +29,7 @@ impl Bed {
     pub fn client(&self) -> kube::Client {
         let uri = format!("http://{}", self.address).parse().unwrap();
         let mut config = kube::Config::new(uri);
-        config.default_namespace = "default".to_owned();
+        "default".clone_into(&mut config.default_namespace);
         kube::Client::try_from(config).unwrap()
     }
 }

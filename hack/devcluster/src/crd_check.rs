@@ -1,0 +1,253 @@
+//! Whether the `CustomResourceDefinition` that a user wrote is a valid one: its names, versions, columns and subresources. Pure.
+
+use serde_json::Value;
+
+use crate::field::{FieldError, index, join};
+use crate::names::is_subdomain;
+use crate::object::strings;
+use crate::schema::structural;
+use crate::table::jsonpath::JsonPath;
+
+const LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+/// A DNS-1035 label; kinds may have capitals.
+fn is_label(name: &str, capitals: bool) -> bool {
+    let name = if capitals { name.to_lowercase() } else { name.to_owned() };
+    name.len() <= 63
+        && is_subdomain(&name)
+        && !name.contains('.')
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
+/// All findings on `spec` of a definition.
+pub fn check_definition(definition: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+    let name = text(&definition["metadata"]["name"]);
+    if name != format!("{plural}.{group}") {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            name.as_str(),
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if !is_subdomain(&group) {
+        errors.push(FieldError::invalid("spec.group", group.as_str(), "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"));
+    } else if group.split('.').count() < 2 {
+        errors.push(FieldError::invalid(
+            "spec.group",
+            group.as_str(),
+            "should be a domain with at least one dot",
+        ));
+    }
+    if (group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io"))
+        && definition["metadata"]["annotations"]["api-approved.kubernetes.io"].is_null()
+    {
+        errors.push(FieldError::required("metadata.annotations[api-approved.kubernetes.io]", "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111"));
+    }
+    match spec["scope"].as_str().unwrap_or_default() {
+        "" => errors.push(FieldError::required("spec.scope", "")),
+        "Namespaced" | "Cluster" => {}
+        other => {
+            errors.push(FieldError::unsupported("spec.scope", other, &["Cluster", "Namespaced"]));
+        }
+    }
+    check_names(&spec["names"], &mut errors);
+    check_versions(&spec["versions"], &mut errors);
+    errors
+}
+
+fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let name = names[field].as_str().unwrap_or_default();
+        let path = format!("spec.names.{field}");
+        if name.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+        } else if !is_label(name, matches!(field, "kind" | "listKind")) {
+            errors.push(FieldError::invalid(&path, name, LABEL));
+        }
+    }
+    if names["kind"].is_string() && names["kind"] == names["listKind"] {
+        errors.push(FieldError::invalid(
+            "spec.names.listKind",
+            names["listKind"].clone(),
+            "kind and listKind may not be the same",
+        ));
+    }
+    for (position, short) in strings(&names["shortNames"]).into_iter().enumerate() {
+        if !is_label(short, false) {
+            errors.push(FieldError::invalid(
+                &index("spec.names.shortNames", position),
+                short,
+                LABEL,
+            ));
+        }
+    }
+}
+
+fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
+    let list = versions.as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() {
+        errors.push(FieldError::required("spec.versions", ""));
+        return;
+    }
+    let storage = list.iter().filter(|version| version["storage"] == true).count();
+    if storage != 1 {
+        errors.push(FieldError::invalid(
+            "spec.versions",
+            versions.clone(),
+            "must have exactly one version marked as storage version",
+        ));
+    }
+    for (position, version) in list.iter().enumerate() {
+        let path = index("spec.versions", position);
+        let name = version["name"].as_str().unwrap_or_default();
+        if !is_label(name, false) {
+            errors.push(FieldError::invalid(&join(&path, "name"), name, LABEL));
+        }
+        if list[..position].iter().any(|other| other["name"] == version["name"]) {
+            errors.push(FieldError::invalid(
+                "spec.versions",
+                versions.clone(),
+                "must contain unique version names",
+            ));
+        }
+        let schema_path = join(&path, "schema.openAPIV3Schema");
+        match &version["schema"]["openAPIV3Schema"] {
+            Value::Object(_) => {
+                structural::check(&version["schema"]["openAPIV3Schema"], &schema_path, errors);
+            }
+            _ => errors.push(FieldError::required(&schema_path, "schemas are required")),
+        }
+        check_columns(
+            &version["additionalPrinterColumns"],
+            &join(&path, "additionalPrinterColumns"),
+            errors,
+        );
+        check_subresources(&version["subresources"], &join(&path, "subresources"), errors);
+    }
+}
+
+fn check_columns(columns: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (position, column) in columns.as_array().into_iter().flatten().enumerate() {
+        let path = index(path, position);
+        if column["name"].as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(&join(&path, "name"), ""));
+        }
+        match column["type"].as_str().unwrap_or_default() {
+            "" => errors.push(FieldError::required(
+                &join(&path, "type"),
+                "must be one of integer, number, string, boolean, date",
+            )),
+            "integer" | "number" | "string" | "boolean" | "date" => {}
+            other => errors.push(FieldError::invalid(
+                &join(&path, "type"),
+                other,
+                "must be one of boolean,date,integer,number,string",
+            )),
+        }
+        match column["jsonPath"].as_str().unwrap_or_default() {
+            "" => errors.push(FieldError::required(&join(&path, "jsonPath"), "")),
+            text => {
+                if let Err(fault) = JsonPath::parse(text) {
+                    errors.push(FieldError::invalid(&join(&path, "jsonPath"), text, fault));
+                }
+            }
+        }
+    }
+}
+
+fn check_subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let scale = &subresources["scale"];
+    if !scale.is_object() {
+        return;
+    }
+    for (field, prefix) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+        let path = join(path, &format!("scale.{field}"));
+        match scale[field].as_str().unwrap_or_default() {
+            "" => errors.push(FieldError::required(&path, "")),
+            text if !text.starts_with(prefix) => errors.push(FieldError::invalid(
+                &path,
+                text,
+                format!("should be a json path under {prefix}"),
+            )),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition(schema: &Value) -> Value {
+        json!({"metadata": {"name": "things.g.io"}, "spec": {"group": "g.io", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
+    }
+
+    fn faults(definition: &Value) -> Vec<String> {
+        check_definition(definition).iter().map(FieldError::message).collect()
+    }
+
+    #[test]
+    fn a_plain_definition_is_fine() {
+        assert_eq!(faults(&definition(&json!({"type": "object"}))), Vec::<String>::new());
+    }
+
+    #[test]
+    fn schemas_must_be_structural() {
+        let at = "spec.versions[0].schema.openAPIV3Schema";
+        let table = [
+            (
+                json!({"type": "object", "properties": {"a": {}}}),
+                format!(
+                    "{at}.properties[a].type: Required value: must not be empty for specified object fields"
+                ),
+            ),
+            (
+                json!({"properties": {}}),
+                format!("{at}.type: Required value: must not be empty at the root"),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "array"}}}),
+                format!("{at}.properties[a].items: Required value: must be specified"),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "text"}}}),
+                format!(
+                    r#"{at}.properties[a].type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string""#
+                ),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string", "$ref": "x"}}}),
+                format!("{at}.properties[a].$ref: Forbidden: $ref is not supported"),
+            ),
+        ];
+        for (schema, expected) in table {
+            let found = faults(&definition(&schema));
+            assert!(found.contains(&expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_formats_are_fine() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string", "format": "datatime"}}});
+        assert!(faults(&definition(&schema)).is_empty());
+    }
+
+    #[test]
+    fn names_must_fit_the_group() {
+        let mut wrong = definition(&json!({"type": "object"}));
+        wrong["metadata"]["name"] = "x".into();
+        assert_eq!(
+            faults(&wrong),
+            [r#"metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group"#]
+        );
+    }
+}
