@@ -7,7 +7,7 @@ use crate::builtin;
 use crate::field::Fault;
 use crate::names::check_metadata;
 use crate::object::{self, meta_str, set_meta};
-use crate::resource::{Resource, split_api_version};
+use crate::resource::Resource;
 use crate::schema::{default, prune, validate};
 use crate::status::{ApiError, MODIFIED};
 
@@ -44,17 +44,22 @@ pub fn stamp(now: Timestamp) -> String {
 /// The body must be of the kind and version that the path names.
 pub fn check_kind(resource: &Resource, value: &Value) -> Result<(), ApiError> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
-    if !value.is_object() || text("kind").is_empty() {
-        return Err(ApiError::bad_request("Object 'Kind' is missing in the request body"));
+    let (given, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() {
+        let body = serde_json::to_string(value).unwrap_or_default();
+        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{body}'")));
     }
-    let (group, version) = split_api_version(text("apiVersion"));
     let expected = resource.api_version();
-    if text("apiVersion") != expected || text("kind") != resource.kind {
-        let got = format!("{group}/{version}, Kind={}", text("kind"));
-        let wanted = format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind);
+    if given != expected {
         return Err(ApiError::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version ({expected}) ({got}, want {wanted})",
-            text("apiVersion"),
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )));
+    }
+    if kind != resource.kind {
+        let version = &resource.version;
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: no kind {kind:?} is registered for the resource {:?}",
+            resource.kind, resource.plural
         )));
     }
     Ok(())

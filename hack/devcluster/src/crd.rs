@@ -74,6 +74,7 @@ fn resource(definition: &Value, version: &Value, storage_version: &str) -> Resou
         }),
         counts_generation: true,
         name_rule: NameRule::Subdomain,
+        selectable: selectable(&version["selectableFields"]),
         schema: whole_schema(&version["schema"]["openAPIV3Schema"]),
         custom: true,
         columns: table::custom_columns(&version["additionalPrinterColumns"]),
@@ -82,6 +83,12 @@ fn resource(definition: &Value, version: &Value, storage_version: &str) -> Resou
         group,
         deprecated,
     }
+}
+
+fn selectable(declared: &Value) -> Vec<String> {
+    let paths =
+        declared.as_array().into_iter().flatten().filter_map(|field| field["jsonPath"].as_str());
+    paths.map(|path| path.trim_start_matches('.').to_owned()).collect()
 }
 
 /// The declared schema with the fields that every object has.

@@ -56,9 +56,23 @@ pub fn check_definition(definition: &Value) -> Vec<FieldError> {
             errors.push(FieldError::unsupported("spec.scope", other, &["Cluster", "Namespaced"]));
         }
     }
+    if spec["preserveUnknownFields"] == true {
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, "must be false"));
+    }
     check_names(&spec["names"], &mut errors);
     check_versions(&spec["versions"], &mut errors);
     errors
+}
+
+/// Versions in which objects were stored may not be taken away.
+pub fn check_stored_versions(definition: &Value) -> Vec<FieldError> {
+    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    strings(&definition["status"]["storedVersions"])
+        .into_iter()
+        .enumerate()
+        .filter(|(_, stored)| !versions.iter().any(|version| version["name"] == *stored))
+        .map(|(position, stored)| FieldError::invalid(&index("status.storedVersions", position), stored, "missing from spec.versions; use the storage version migrator to migrate stored resources"))
+        .collect()
 }
 
 fn check_names(names: &Value, errors: &mut Vec<FieldError>) {

@@ -47,6 +47,8 @@ pub struct Resource {
     /// Whether `metadata.generation` counts the changes of what is wanted.
     pub counts_generation: bool,
     pub name_rule: NameRule,
+    /// Dotted paths that field selectors may name, beside those of the metadata.
+    pub selectable: Vec<String>,
     /// An `OpenAPI` schema of the whole object.
     pub schema: Value,
     /// True for kinds that a `CustomResourceDefinition` made.
@@ -116,11 +118,6 @@ impl Resource {
 /// `group/version`, or the version alone in the core group.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// The group and the version of an `apiVersion`.
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// Core events and events of `events.k8s.io` are the same objects with other field names.

@@ -25,7 +25,7 @@ pub struct Selector {
 
 impl Selector {
     /// `selectable` are the paths that the kind's field selectors may name.
-    pub fn parse(labels: &str, fields: &str, selectable: &[&str]) -> Result<Self, ApiError> {
+    pub fn parse(labels: &str, fields: &str, selectable: &[String]) -> Result<Self, ApiError> {
         Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(fields, selectable)? })
     }
 
@@ -149,7 +149,10 @@ fn parse_label_term(term: &str) -> Result<Requirement, ApiError> {
     Ok(Requirement::Exists(key(term)?))
 }
 
-fn parse_fields(text: &str, selectable: &[&str]) -> Result<Vec<(String, bool, String)>, ApiError> {
+fn parse_fields(
+    text: &str,
+    selectable: &[String],
+) -> Result<Vec<(String, bool, String)>, ApiError> {
     let mut fields = Vec::new();
     for term in text.split(',').map(str::trim).filter(|term| !term.is_empty()) {
         let (path, equal, value) = if let Some((path, value)) = term.split_once("!=") {
@@ -161,7 +164,9 @@ fn parse_fields(text: &str, selectable: &[&str]) -> Result<Vec<(String, bool, St
                 "invalid selector: '{text}'; can't understand '{term}'"
             )));
         };
-        if !selectable.contains(&path) {
+        if !matches!(path, "metadata.name" | "metadata.namespace")
+            && !selectable.iter().any(|known| known == path)
+        {
             return Err(ApiError::bad_request(format!("field label not supported: {path}")));
         }
         fields.push((path.to_owned(), equal, value.to_owned()));
@@ -169,10 +174,9 @@ fn parse_fields(text: &str, selectable: &[&str]) -> Result<Vec<(String, bool, St
     Ok(fields)
 }
 
-/// The paths that field selectors of a kind may name.
-pub fn selectable_fields(plural: &str) -> Vec<&'static str> {
-    let mut fields = vec!["metadata.name", "metadata.namespace"];
-    fields.extend_from_slice(match plural {
+/// The paths that field selectors of a built-in kind may name, beside its name and namespace.
+pub fn fields_of(plural: &str) -> Vec<String> {
+    let fields: &[&str] = match plural {
         "pods" => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -206,8 +210,8 @@ pub fn selectable_fields(plural: &str) -> Vec<&'static str> {
         "namespaces" => &["status.phase"],
         "services" => &["spec.clusterIP", "spec.type"],
         _ => &[],
-    });
-    fields
+    };
+    fields.iter().map(|field| (*field).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +248,7 @@ mod tests {
 
     #[test]
     fn field_selectors_know_their_fields() {
-        let fields = selectable_fields("pods");
+        let fields = fields_of("pods");
         let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "edge0"}});
         assert!(
             Selector::parse("", "spec.nodeName=edge0,metadata.name!=q", &fields)

@@ -92,6 +92,16 @@ impl ApiError {
         )
     }
 
+    /// A well-formed request that cannot be carried out on this object.
+    pub fn unprocessable(why: &str) -> Self {
+        let error = Self::new(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        );
+        error.with_cause(json!({"reason": "UnexpectedServerResponse", "message": why}))
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }

@@ -158,6 +158,7 @@ fn resource(kind: &Kind) -> Resource {
         }),
         counts_generation: kind.generation,
         name_rule,
+        selectable: crate::selector::fields_of(kind.plural),
         schema: json!({"$ref": format!("#/$defs/io.k8s.{}", kind.definition)}),
         custom: false,
         columns: table::builtin::columns(kind.plural),

@@ -18,6 +18,7 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
         "configmaps" => data_keys(value, &["data", "binaryData"], &mut errors),
         "secrets" => secret(value, old, &mut errors),
         "leases" => lease(value, &mut errors),
+        "events" => event(value, old, &mut errors),
         "customresourcedefinitions" => {
             errors.extend(crd_check::check_definition(value));
             if let Some(old) = old {
@@ -27,6 +28,7 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
                     &["spec.group", "spec.names.plural", "spec.scope"],
                     &mut errors,
                 );
+                errors.extend(crd_check::check_stored_versions(value));
             }
         }
         "rolebindings" | "clusterrolebindings" => {
@@ -141,6 +143,13 @@ fn pod_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (position, container) in list("containers").iter().enumerate() {
         let path = index(&join(path, "containers"), position);
         check_name(&container["name"], &join(&path, "name"), NameRule::Label, errors);
+        check_choice(
+            container,
+            "imagePullPolicy",
+            &path,
+            &["Always", "IfNotPresent", "Never"],
+            errors,
+        );
         if list("containers")[..position].iter().any(|other| other["name"] == container["name"]) {
             errors.push(FieldError::duplicate(&join(&path, "name"), container["name"].clone()));
         }
@@ -168,6 +177,19 @@ fn pod_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 errors,
             );
         }
+    }
+}
+
+/// A text that must be one of a few.
+fn check_choice(
+    parent: &Value,
+    field: &str,
+    path: &str,
+    choices: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(given) = parent[field].as_str().filter(|given| !choices.contains(given)) {
+        errors.push(FieldError::unsupported(&join(path, field), given, choices));
     }
 }
 
@@ -209,6 +231,7 @@ fn service(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (position, port) in ports.iter().enumerate() {
         let path = index("spec.ports", position);
         check_port(&port["port"], &join(&path, "port"), errors);
+        check_choice(port, "protocol", &path, &["SCTP", "TCP", "UDP"], errors);
         if ports.len() > 1 && port["name"].as_str().unwrap_or_default().is_empty() {
             errors.push(FieldError::required(&join(&path, "name"), ""));
         }
@@ -258,6 +281,57 @@ fn secret(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
     if let Some(old) = old {
         immutable(value, old, &["type"], errors);
+    }
+}
+
+/// Events of the newer group have more rules than those of the core group.
+fn event(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let newer = value["apiVersion"] == "events.k8s.io/v1";
+    let subject = if newer { "regarding" } else { "involvedObject" };
+    let (own, of_subject) =
+        (text(&value["metadata"]["namespace"]), text(&value[subject]["namespace"]));
+    let fits = if of_subject.is_empty() {
+        matches!(own.as_str(), "default" | "kube-system")
+    } else {
+        own == of_subject
+    };
+    if !fits {
+        errors.push(FieldError::invalid(
+            "involvedObject.namespace",
+            of_subject,
+            "does not match event.namespace",
+        ));
+    }
+    if !newer || old.is_some() {
+        return;
+    }
+    if value["eventTime"].is_null() {
+        errors.push(FieldError::required("eventTime", ""));
+    }
+    for (field, limit) in [
+        ("reportingController", usize::MAX),
+        ("reportingInstance", 128),
+        ("action", 128),
+        ("reason", 128),
+    ] {
+        let given = text(&value[field]);
+        if given.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        } else if given.len() > limit {
+            errors.push(FieldError::invalid(
+                field,
+                "",
+                format!("can have at most {limit} characters"),
+            ));
+        }
+    }
+    if text(&value["note"]).len() > 1024 {
+        errors.push(FieldError::invalid("note", "", "can have at most 1024 characters"));
+    }
+    let kind = text(&value["type"]);
+    if !matches!(kind.as_str(), "Normal" | "Warning") {
+        errors.push(FieldError::invalid("type", "", format!("has invalid value: {kind}")));
     }
 }
 

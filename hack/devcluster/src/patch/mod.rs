@@ -52,10 +52,5 @@ impl Patch {
 
 /// A failed test operation and a missing path are 422 in the API server.
 fn json_patch_error(error: &json_patch::PatchError) -> ApiError {
-    ApiError {
-        code: 422,
-        reason: "Invalid",
-        message: format!("the server rejected our request due to an error in our request: {error}"),
-        details: serde_json::Map::new(),
-    }
+    ApiError::unprocessable(&error.to_string())
 }

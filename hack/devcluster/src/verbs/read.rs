@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Call, Reply};
 use crate::cluster::State;
 use crate::object::ObjectKey;
-use crate::selector::{Selector, selectable_fields};
+use crate::selector::Selector;
 use crate::status::ApiError;
 
 pub fn get(state: &State, call: &Call) -> Result<Reply, ApiError> {
@@ -17,13 +17,12 @@ pub fn get(state: &State, call: &Call) -> Result<Reply, ApiError> {
 
 /// The selectors of a request.
 pub fn selector(call: &Call) -> Result<Selector, ApiError> {
-    let fields = selectable_fields(if call.resource.custom { "" } else { &call.resource.plural });
     let mut selector = call.options.get("fieldSelector").to_owned();
     if !call.name.is_empty() {
         // A watch of one object by its path.
         selector = format!("metadata.name={}", call.name);
     }
-    Selector::parse(call.options.get("labelSelector"), &selector, &fields)
+    Selector::parse(call.options.get("labelSelector"), &selector, &call.resource.selectable)
 }
 
 fn check_version(state: &State, wanted: u64) -> Result<(), ApiError> {
