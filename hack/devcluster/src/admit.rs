@@ -233,7 +233,12 @@ pub fn prepare_update(
 /// The part of an object whose changes the generation counts.
 fn wanted(value: &Value, resource: &Resource) -> Value {
     let mut wanted = value.clone();
+    let annotations = wanted["metadata"]["annotations"].take();
     let fields = object::fields(&mut wanted);
+    if !resource.custom && resource.plural == "deployments" {
+        // Deployments count these too, because their controller hands them down.
+        fields.insert("annotations".into(), annotations);
+    }
     for field in ["metadata", "apiVersion", "kind"] {
         fields.remove(field);
     }

@@ -11,6 +11,7 @@ use crate::admit;
 use crate::cluster::{Cluster, State};
 use crate::crd;
 use crate::object::{self, ObjectKey, set_meta};
+use crate::store::{Change, ChangeKind};
 
 const NAMESPACES: &str = "/namespaces";
 
@@ -18,14 +19,29 @@ const NAMESPACES: &str = "/namespaces";
 pub async fn run(cluster: Arc<Cluster>) {
     let mut versions = cluster.changes();
     let mut closing = cluster.closing();
+    let mut seen = 0;
     loop {
         versions.borrow_and_update();
-        cluster.write(|state| settle(state, Timestamp::now()));
+        let stirred = cluster.read(|state| {
+            let since = std::mem::replace(&mut seen, state.store.version());
+            state.store.since(since).map_or(true, |mut changes| changes.any(concerns))
+        });
+        if stirred {
+            cluster.write(|state| settle(state, Timestamp::now()));
+        }
         tokio::select! {
             moved = versions.changed() => if moved.is_err() { return },
             _ = closing.wait_for(|closing| *closing) => return,
         }
     }
+}
+
+/// Whether a change can leave anything to do: most writes do not, and a look at everything costs time.
+fn concerns(change: &Change) -> bool {
+    change.kind == ChangeKind::Deleted
+        || *change.storage == *crd::STORAGE
+        || object::is_deleting(&change.object)
+        || !owners(&change.object).is_empty()
 }
 
 /// Works until nothing is left to do.
