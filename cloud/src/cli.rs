@@ -1,5 +1,8 @@
 //! The command line: every flag, its environment variable and its explanation.
 
+// The comments are the help that is printed.
+#![allow(clippy::doc_markdown)]
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

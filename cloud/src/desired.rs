@@ -15,6 +15,8 @@ pub struct Desired {
     nodes: BTreeMap<NodeName, BTreeMap<ObjectKey, Asked>>,
     /// What each service asks for.
     asks: BTreeMap<ObjectKey, BTreeSet<(NodeName, ObjectKey)>>,
+    /// What each node is to leave as it is, by the service that cannot be planned now.
+    kept: BTreeMap<NodeName, BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>,
     sources: BTreeMap<NodeName, Source>,
     gate: Gate,
     /// Nodes that spoke before the gate opened, with the sync that is to be answered.
@@ -63,7 +65,7 @@ impl Desired {
         asks: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
         wall_ms: u64,
     ) -> Says {
-        let mut touched = BTreeSet::new();
+        let mut touched = self.keep_on(service, &BTreeMap::new());
         let mut now = BTreeSet::new();
         for (node, contents) in asks {
             for (key, content) in contents {
@@ -78,26 +80,36 @@ impl Desired {
             self.drop_ask(service, node, key);
             touched.insert(node.clone());
         }
-        self.planned(service, touched, wall_ms)
+        self.planned(service, &touched, wall_ms)
     }
 
-    /// A service that cannot be planned: what it asked for before stays.
-    pub fn keep(&mut self, service: &ObjectKey, wall_ms: u64) -> Says {
-        self.planned(service, BTreeSet::new(), wall_ms)
+    /// A service that cannot be planned now. What it asked for before stays, and what the nodes that
+    /// it names have of it stays also when this controller has not known it yet.
+    pub fn keep(
+        &mut self,
+        service: &ObjectKey,
+        keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>,
+        wall_ms: u64,
+    ) -> Says {
+        let touched = self.keep_on(service, keeps);
+        self.planned(service, &touched, wall_ms)
     }
 
     /// A service that is gone.
     pub fn remove(&mut self, service: &ObjectKey, wall_ms: u64) -> Says {
+        let mut touched = self.keep_on(service, &BTreeMap::new());
         let before = self.asks.remove(service).unwrap_or_default();
         for (node, key) in &before {
             self.drop_ask(service, node, key);
         }
-        self.planned(service, before.into_iter().map(|(node, _)| node).collect(), wall_ms)
+        touched.extend(before.into_iter().map(|(node, _)| node));
+        self.planned(service, &touched, wall_ms)
     }
 
     /// The services that ask for something.
-    pub fn services(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.asks.keys()
+    pub fn services(&self) -> BTreeSet<ObjectKey> {
+        let kept = self.kept.values().flat_map(BTreeMap::keys);
+        self.asks.keys().chain(kept).cloned().collect()
     }
 
     /// A node is there: it is told what it should have, also if that is nothing.
@@ -118,16 +130,9 @@ impl Desired {
             self.spoke.insert(node.clone(), Some(sync));
             return Vec::new();
         }
-        let source = match self.sources.get_mut(node) {
-            Some(source) => source,
-            None => {
-                // Its first words are the sync: the answer says all that a first index would.
-                let desired = self.desired(node);
-                let source = self.sources.entry(node.clone()).or_default();
-                let _ = source.set(desired, BTreeSet::new(), wall_ms);
-                source
-            }
-        };
+        // Of a node that speaks first by a sync: the answer says all that a first index would.
+        let _ = self.spoke(node, wall_ms);
+        let source = self.sources.get_mut(node).expect("a node that spoke has a source");
         with_node(node, source.answer(&sync, wall_ms))
     }
 
@@ -148,19 +153,15 @@ impl Desired {
         content: Content,
     ) -> bool {
         let objects = self.nodes.entry(node.clone()).or_default();
-        match objects.get_mut(key) {
-            Some(asked) => {
-                asked.by.insert(service.clone());
-                let differs = asked.content != content;
-                asked.content = content;
-                differs
-            }
-            None => {
-                let by = [service.clone()].into();
-                objects.insert(key.clone(), Asked { content, by });
-                true
-            }
-        }
+        let Some(asked) = objects.get_mut(key) else {
+            let by = [service.clone()].into();
+            objects.insert(key.clone(), Asked { content, by });
+            return true;
+        };
+        asked.by.insert(service.clone());
+        let differs = asked.content != content;
+        asked.content = content;
+        differs
     }
 
     fn drop_ask(&mut self, service: &ObjectKey, node: &NodeName, key: &ObjectKey) {
@@ -173,7 +174,7 @@ impl Desired {
         }
     }
 
-    fn planned(&mut self, service: &ObjectKey, touched: BTreeSet<NodeName>, wall_ms: u64) -> Says {
+    fn planned(&mut self, service: &ObjectKey, touched: &BTreeSet<NodeName>, wall_ms: u64) -> Says {
         match &mut self.gate {
             Gate::Open => touched.iter().flat_map(|node| self.refresh(node, wall_ms)).collect(),
             Gate::Awaiting(services) => {
@@ -189,7 +190,7 @@ impl Desired {
             return Vec::new();
         }
         self.gate = Gate::Open;
-        let nodes: Vec<_> = self.nodes.keys().cloned().collect();
+        let nodes: BTreeSet<_> = self.nodes.keys().chain(self.kept.keys()).cloned().collect();
         let mut says: Says = nodes.iter().flat_map(|node| self.refresh(node, wall_ms)).collect();
         for (node, sync) in std::mem::take(&mut self.spoke) {
             says.extend(match sync {
@@ -201,9 +202,35 @@ impl Desired {
     }
 
     fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Says {
-        let desired = self.desired(node);
+        let (desired, keep) = (self.desired(node), self.keeps(node));
         let source = self.sources.entry(node.clone()).or_default();
-        with_node(node, source.set(desired, BTreeSet::new(), wall_ms))
+        with_node(node, source.set(desired, keep, wall_ms))
+    }
+
+    /// Makes this all that nodes keep for a service. Returns the nodes where that changes something.
+    fn keep_on(
+        &mut self,
+        service: &ObjectKey,
+        keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>,
+    ) -> BTreeSet<NodeName> {
+        let mut touched = BTreeSet::new();
+        for (node, kept) in &mut self.kept {
+            if !keeps.contains_key(node) && kept.remove(service).is_some() {
+                touched.insert(node.clone());
+            }
+        }
+        self.kept.retain(|_, kept| !kept.is_empty());
+        for (node, keys) in keeps {
+            let kept = self.kept.entry(node.clone()).or_default();
+            if kept.insert(service.clone(), keys.clone()).as_ref() != Some(keys) {
+                touched.insert(node.clone());
+            }
+        }
+        touched
+    }
+
+    fn keeps(&self, node: &NodeName) -> BTreeSet<ObjectKey> {
+        self.kept.get(node).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
     }
 
     fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, Content> {
@@ -289,7 +316,7 @@ mod tests {
         assert!(desired.spoke(&node("idle"), 4).is_empty());
         assert!(desired.answer(&node("edge0"), sync(&["a", "b", "old"]), 5).is_empty());
         assert!(desired.set(&service("b"), asks("edge0", "b", 1), 6).is_empty());
-        let says = desired.keep(&service("c"), 7);
+        let says = desired.keep(&service("c"), &BTreeMap::new(), 7);
         assert_eq!(
             text(&says),
             [
@@ -348,14 +375,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_asked_for_stays_while_it_cannot_be_planned() {
+    fn what_cannot_be_planned_now_stays_whether_it_was_known_before_or_not() {
+        let kept = |says: &Says| match says.last() {
+            Some((_, Say::Index(index))) => index.keep.iter().map(|k| k.name.to_string()).collect(),
+            _ => Vec::new(),
+        };
         let mut desired = open();
         let _ = desired.set(&service("a"), asks("edge0", "a", 1), 1);
-        assert!(desired.keep(&service("a"), 2).is_empty());
-        assert_eq!(
-            text(&desired.everything()),
-            ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]
-        );
+        let keeps = [(node("edge0"), [service("a")].into())].into();
+        let says = desired.keep(&service("a"), &keeps, 2);
+        assert_eq!((text(&says), kept(&says)), (vec![], vec![]), "it is known: nothing changes");
+        assert_eq!(desired.everything().len(), 3);
+
+        let mut fresh = open();
+        let says = fresh.keep(&service("a"), &keeps, 3);
+        assert_eq!(text(&says), ["edge0 index 0"]);
+        assert_eq!(kept(&says), ["a"]);
+        assert!(fresh.keep(&service("a"), &keeps, 4).is_empty(), "said once");
+        assert_eq!(fresh.services(), [service("a")].into());
+        let says = fresh.set(&service("a"), asks("edge0", "a", 1), 5);
+        assert_eq!(text(&says), ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]);
+        assert_eq!(kept(&says), Vec::<String>::new());
+        let _ = fresh.keep(&service("b"), &keeps, 6);
+        let says = fresh.remove(&service("b"), 7);
+        assert_eq!(kept(&says), Vec::<String>::new());
     }
 
     #[test]

@@ -60,9 +60,9 @@ impl Downstream {
         refused.next().cloned()
     }
 
-    /// A service that cannot be planned: its nodes keep what they have.
-    pub fn keep(&self, service: &ObjectKey) {
-        self.with(|desired, wall_ms| desired.keep(service, wall_ms));
+    /// A service that cannot be planned: its nodes keep what they have of these objects.
+    pub fn keep(&self, service: &ObjectKey, keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>) {
+        self.with(|desired, wall_ms| desired.keep(service, keeps, wall_ms));
     }
 
     /// A service that is gone.
@@ -71,8 +71,8 @@ impl Downstream {
     }
 
     /// The services that ask for something.
-    pub fn services(&self) -> Vec<ObjectKey> {
-        self.lock().desired.services().cloned().collect()
+    pub fn services(&self) -> BTreeSet<ObjectKey> {
+        self.lock().desired.services()
     }
 
     /// A node is there.

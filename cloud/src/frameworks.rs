@@ -1,14 +1,14 @@
-//! Which image and command a framework means: the built-in table and what the ConfigMap
+//! Which image and command a framework means: the built-in table and what the `ConfigMap`
 //! `neptune-frameworks` says over it. Pure.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The key of the ConfigMap's data that holds the table. (A key cannot have the ':' of a version.)
+/// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a version.)
 pub const TABLE_KEY: &str = "frameworks.yaml";
 
-/// The name of the ConfigMap.
+/// The name of the `ConfigMap`.
 pub const CONFIG_MAP: &str = "neptune-frameworks";
 
 /// What a framework's workers run.

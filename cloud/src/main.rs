@@ -18,7 +18,11 @@ mod stores;
 mod upstream;
 mod worker_name;
 
-use std::{io::Write as _, path::Path, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
@@ -60,7 +64,10 @@ fn runtime() -> tokio::runtime::Runtime {
 fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,neptune_cloud=info,neptune_link=info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),

@@ -6,6 +6,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::error::Class;
+
 /// How an action ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
@@ -17,6 +19,16 @@ pub enum Outcome {
     Refused,
     /// It may go better next time.
     Error,
+}
+
+impl From<Class> for Outcome {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Conflict => Self::Conflict,
+            Class::Refused | Class::Configuration => Self::Refused,
+            Class::Transient => Self::Error,
+        }
+    }
 }
 
 /// What a message from a node is.

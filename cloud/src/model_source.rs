@@ -64,8 +64,9 @@ fn path(path: &str) -> Result<ModelSource, ModelUrlError> {
 }
 
 impl ModelSource {
-    /// The name under which a worker finds the file in its model's directory.
-    pub fn file_name(&self) -> &str {
+    /// The name under which a worker finds the file in its model's directory: the last part of the
+    /// path, with '_' for what a mount or a shell could misread.
+    pub fn file_name(&self) -> String {
         let path = match self {
             Self::Path(path) => path,
             Self::Http(url) => {
@@ -75,10 +76,14 @@ impl ModelSource {
             }
         };
         match path.rsplit('/').next() {
-            None | Some("" | "." | "..") => "model",
-            Some(name) => name,
+            None | Some("" | "." | "..") => "model".to_owned(),
+            Some(name) => name.replace(|c: char| !is_plain(c), "_"),
         }
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 
 #[cfg(test)]
@@ -96,10 +101,11 @@ mod tests {
             ("HTTPS://h/b?x=/y#z", ModelSource::Http("HTTPS://h/b?x=/y#z".into()), "b"),
             ("http://host", ModelSource::Http("http://host".into()), "model"),
             ("http://host/a/", ModelSource::Http("http://host/a/".into()), "model"),
+            ("/model/a b:c", ModelSource::Path("/model/a b:c".into()), "a_b_c"),
             ("http://host/..", ModelSource::Http("http://host/..".into()), "model"),
         ] {
             let parsed: ModelSource = url.parse().unwrap();
-            assert_eq!((parsed.file_name(), &parsed), (file, &source), "{url}");
+            assert_eq!((&*parsed.file_name(), &parsed), (file, &source), "{url}");
         }
     }
 

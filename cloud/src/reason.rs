@@ -41,7 +41,7 @@ reasons! {
     NodeNotFound => Pending,
     /// The edge worker's node is not marked as one.
     NodeNotEdge => Pending,
-    /// The ConfigMap with the frameworks cannot be read.
+    /// The `ConfigMap` with the frameworks cannot be read.
     FrameworksInvalid => Pending,
     /// The edge cannot be told where the cloud worker is.
     CloudAddressUnknown => Pending,

@@ -172,12 +172,10 @@ fn on_status(
 }
 
 fn wake(context: &Context, nudge: Nudge, node: &NodeName, key: Option<&ObjectKey>) {
-    match nudge {
-        Nudge::None => {}
-        Nudge::Node => context.wake_node(node),
-        Nudge::Object => {}
+    if nudge == Nudge::Node {
+        context.wake_node(node);
     }
-    if let (Nudge::Node | Nudge::Object, Some(key)) = (nudge, key) {
+    if let Some(key) = key.filter(|_| nudge != Nudge::None) {
         context.wake(key);
     }
 }

@@ -44,7 +44,8 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub format: String,
     /// The SHA-256 of the file as 64 hex digits, as sha256sum prints it. When given, a file that
-    /// differs is never used, and the worker does not start.
+    /// differs is never used, and the worker does not start. (A Pod mounts a path of its node
+    /// unchecked; agents check paths too.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
 }

@@ -13,7 +13,7 @@ use neptune_api::JointInferenceService;
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{kubernetes::KubernetesObjects, reconcile::Context};
+use super::{context::Context, kubernetes::KubernetesObjects};
 use crate::error::Error;
 
 /// Who we are to the API server, on every write.

@@ -21,7 +21,7 @@ use kube::Resource as _;
 use neptune_api::JointInferenceService;
 use neptune_wire::Worker;
 
-use super::{plan::SERVICE_PORT, validate::Half};
+use super::{half::Half, plan::SERVICE_PORT};
 use crate::model_source::ModelSource;
 
 /// The label that says who made an object, and its value on ours.
@@ -35,9 +35,6 @@ const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Where a worker's models are, one directory a model.
 const MODELS: &str = "/models";
-
-/// Where the init container that checks a node's own file sees it.
-const ORIGINAL: &str = "/original";
 
 /// The two objects of a cloud worker.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,53 +169,44 @@ struct Delivery {
     model_url: String,
 }
 
-/// A file of the node is mounted from where it is. What has to be downloaded or checked is put into
-/// the Pod's own directory by an init container before the worker starts.
+/// A file of the node is mounted from where it is. What has to be downloaded is put into the Pod's
+/// own directory, and checked, by an init container before the worker starts.
 fn delivery(half: &Half, worker: &Worker, fetch_image: &str) -> Delivery {
     let directory = format!("{MODELS}/{}", worker.model);
     let model_url = format!("{directory}/{}", half.source.file_name());
-    let digest = half.model.spec.sha256sum.as_deref();
-    let (url, original) = match (&half.source, digest) {
-        (ModelSource::Path(path), None) => {
+    let url = match &half.source {
+        ModelSource::Path(path) => {
             let volumes = vec![host_path("model", path)];
             let mount = read_only("model", &model_url);
             return Delivery { volumes, mount, fetch: None, model_url };
         }
-        (ModelSource::Path(path), Some(_)) => {
-            let inside = format!("{ORIGINAL}/{}", half.source.file_name());
-            (format!("file://{inside}"), Some((path, inside)))
-        }
-        (ModelSource::Http(url), _) => (url.clone(), None),
+        ModelSource::Http(url) => url.clone(),
     };
     let mut args = vec!["fetch".to_owned(), "--url".to_owned(), url];
     args.extend(["--output".to_owned(), model_url.clone()]);
-    if let Some(digest) = digest {
-        args.extend(["--sha256sum".to_owned(), digest.to_owned()]);
+    if let Some(digest) = &half.model.spec.sha256sum {
+        args.extend(["--sha256".to_owned(), digest.clone()]);
     }
-    let mut volumes = vec![Volume {
+    let volume = Volume {
         name: "model".to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
-    }];
-    let mut mounts = vec![VolumeMount {
+    };
+    let writable = VolumeMount {
         name: "model".to_owned(),
         mount_path: directory.clone(),
         ..VolumeMount::default()
-    }];
-    if let Some((path, inside)) = original {
-        volumes.push(host_path("original", path));
-        mounts.push(read_only("original", &inside));
-    }
+    };
     let fetch = Container {
         name: "fetch-model".to_owned(),
         image: Some(fetch_image.to_owned()),
         command: Some(vec!["neptune-edge".to_owned()]),
         args: Some(args),
-        volume_mounts: Some(mounts),
+        volume_mounts: Some(vec![writable]),
         ..Container::default()
     };
     let mount = read_only("model", &directory);
-    Delivery { volumes, mount, fetch: Some(fetch), model_url }
+    Delivery { volumes: vec![volume], mount, fetch: Some(fetch), model_url }
 }
 
 fn host_path(name: &str, path: &str) -> Volume {

@@ -90,3 +90,71 @@ fn replaced<'a>(
     });
     new.map(|report| report.node.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{Condition, CountedReport};
+
+    use super::*;
+
+    fn status(
+        reason: Option<Reason>,
+        generation: i64,
+        instances: &[&str],
+    ) -> JointInferenceServiceStatus {
+        let condition = |reason: Reason| Condition {
+            type_: reason.condition(),
+            status: "True".to_owned(),
+            last_heartbeat_time: None,
+            last_transition_time: None,
+            reason: Some(reason.to_string()),
+            message: Some("why".to_owned()),
+        };
+        let report = |instance: &&str| CountedReport {
+            node: "edge0".to_owned(),
+            instance: (*instance).to_owned(),
+            ..CountedReport::default()
+        };
+        JointInferenceServiceStatus {
+            conditions: reason.map(condition).into_iter().collect(),
+            observed_generation: reason.map(|_| generation),
+            reports: instances.iter().map(report).collect(),
+            ..JointInferenceServiceStatus::default()
+        }
+    }
+
+    fn said(previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus) -> String {
+        let word =
+            |notice: Notice| format!("{}{}", if notice.warning { "!" } else { "" }, notice.reason);
+        notices(previous, next).into_iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_changes_are_said_each_once() {
+        use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
+        let new = status(None, 0, &[]);
+        let at = |reason, generation| status(Some(reason), generation, &["a"]);
+        for (previous, next, expected) in [
+            (&new, &at(ModelNotFound, 1), "!ModelNotFound"),
+            (&at(ModelNotFound, 1), &at(ModelNotFound, 1), ""),
+            (&at(ModelNotFound, 1), &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&new, &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&at(AwaitingAgent, 1), &at(WorkersRunning, 1), "Running"),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 1), ""),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 2), "EdgeTaskPublished"),
+            (&at(WorkersRunning, 1), &at(NodeOffline, 1), "!NodeOffline"),
+            (&at(NodeOffline, 1), &at(WorkersRunning, 1), "NodeOnline Running"),
+            (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
+        ] {
+            assert_eq!(said(previous, next), expected, "{:?}", next.conditions);
+        }
+    }
+
+    #[test]
+    fn a_node_whose_agent_lost_its_data_is_named() {
+        let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
+        assert_eq!(said(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
+        assert_eq!(said(&run(&[]), &run(&["a"])), "", "its first report");
+        assert_eq!(said(&run(&["a", "b"]), &run(&["a", "b"])), "");
+    }
+}

@@ -11,14 +11,15 @@ use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{NodeName, ObjectKey, Role};
 
 use super::{
+    context::Context,
     kubernetes::SERVICE_ANNOTATION,
     ports,
-    reconcile::Context,
     validate::{self, is_agent_node},
     workers::{self, AgentFacts, View},
 };
 use crate::{
     frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
+    reason::{Finding, Reason},
     stores::Stores,
     worker_name::worker_name,
 };
@@ -98,8 +99,11 @@ fn by_agent(
     worker: &str,
     node: &str,
 ) -> View {
-    // A node that cannot be named is a finding, and has no worker to look at.
-    let Ok(node) = node.parse::<NodeName>() else { return View::Unknown };
+    let Ok(node) = node.parse::<NodeName>() else {
+        // `validate` says so as well, and its word comes first.
+        let message = format!("there can be no node {node:?}");
+        return View::Failed(Finding::new(Reason::NameInvalid, message));
+    };
     let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let fleet = context.fleet();

@@ -1,7 +1,7 @@
 //! What a service that can work means: a task and models for its nodes' agents, and a Deployment
 //! with a Service where the kubelet runs the cloud worker. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
@@ -11,8 +11,9 @@ use neptune_wire::{
 use serde::Serialize;
 
 use super::{
+    half::Half,
     kubernetes::{self, KubernetesObjects},
-    validate::{Checked, Half, Runtime},
+    validate::{Checked, Runtime},
 };
 use crate::environment::{environment, json};
 
@@ -47,6 +48,23 @@ pub fn plan(service: &JointInferenceService, checked: &Checked, fetch_image: &st
         .map(|(node, workers)| (node, contents(service, checked, workers)))
         .collect();
     Plan { downstream, objects }
+}
+
+/// What its nodes may have of a service that cannot be planned now: its task and its models.
+pub fn keeps(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let nodes = [&edge.node_name, &cloud.node_name].map(|name| name.parse::<NodeName>());
+    let models = [&edge.model.name, &cloud.model.name].map(|name| name.parse::<ObjectName>());
+    let models = models.into_iter().flatten().map(|name| ObjectKey {
+        namespace: key.namespace.clone(),
+        resource: Resource::Models,
+        name,
+    });
+    let objects: BTreeSet<_> = models.chain([key.clone()]).collect();
+    nodes.into_iter().flatten().map(|node| (node, objects.clone())).collect()
 }
 
 /// The task with the workers of one node, and the models that they use.
@@ -169,5 +187,218 @@ fn worker(
         model: model_name(&half.model),
         port,
         resources: half.limits.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{EnvironmentVariable, KeyValue};
+
+    use super::{
+        super::{
+            sample,
+            validate::{Facts, validate},
+        },
+        *,
+    };
+
+    fn planned(service: &JointInferenceService, facts: &Facts) -> Plan {
+        plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
+    }
+
+    fn task<'a>(plan: &'a Plan, node: &str) -> &'a Content {
+        let node: NodeName = node.parse().unwrap();
+        let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
+        let key = plan.downstream[&node].keys().find(is_task).unwrap();
+        &plan.downstream[&node][key]
+    }
+
+    fn keys(plan: &Plan, node: &str) -> Vec<String> {
+        plan.downstream[&node.parse::<NodeName>().unwrap()]
+            .keys()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn behind_a_service_the_edge_node_gets_its_half_and_its_model() {
+        let service = sample::service();
+        let plan = planned(&service, &sample::facts());
+        assert_eq!(plan.downstream.len(), 1);
+        assert_eq!(
+            keys(&plan, "edge0"),
+            ["default/jointinferenceservices/helmet-detection-demo", "default/models/small-model"]
+        );
+        let task = task(&plan, "edge0");
+        assert_eq!(
+            (&*task.api_version, &*task.kind),
+            ("neptune.io/v1alpha1", "JointInferenceService")
+        );
+        assert_eq!(task.metadata.uid, "uid-of-the-service");
+        assert_eq!(task.spec, serde_json::to_value(&service.spec).unwrap());
+        let [worker] = &task.workers[..] else { unreachable!("one worker") };
+        assert_eq!(worker.name.as_str(), "helmet-detection-demo-edgeworker-5607ae5e");
+        assert_eq!(worker.command, ["python3"]);
+        assert_eq!(worker.args, ["/code/edge_inference.py"]);
+        assert_eq!(worker.model.as_str(), "small-model");
+        assert_eq!(worker.port, None);
+        let env = |name: &str| worker.env[name].as_str();
+        assert_eq!(env("NAMESPACE"), "default");
+        assert_eq!(env("SERVICE_NAME"), "helmet-detection-demo");
+        assert_eq!(env("WORKER_NAME"), worker.name.as_str());
+        assert_eq!(env("PARAMETERS"), r#"[{"key":"nms_threshold","value":"0.6"}]"#);
+        assert_eq!(env("NMS_THRESHOLD"), "0.6");
+        assert_eq!((env("HEM_NAME"), env("HEM_PARAMETERS")), ("IBT", "[]"));
+        let host = "helmet-detection-demo-work-1a02631a.default.svc";
+        assert_eq!(env("BIG_MODEL_URL"), format!("http://{host}:5000"));
+        assert_eq!((env("BIG_MODEL_IP"), env("BIG_MODEL_PORT")), (host, "5000"));
+        for of_the_agent in ["MODEL_URL", "MQTT_URL", "WORKER_INFO_TOPIC", "NODE_NAME"] {
+            assert!(!worker.env.contains_key(of_the_agent), "{of_the_agent}");
+        }
+    }
+
+    #[test]
+    fn behind_a_service_the_cloud_worker_is_a_deployment_that_the_service_owns() {
+        let service = sample::service();
+        let objects = planned(&service, &sample::facts()).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let address = serde_json::to_value(&objects.service).unwrap();
+        for object in [&deployment, &address] {
+            assert_eq!(object["metadata"]["name"], "helmet-detection-demo-work-1a02631a");
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(
+                (&owner["uid"], &owner["controller"]),
+                (&"uid-of-the-service".into(), &true.into())
+            );
+        }
+        let template = &deployment["spec"]["template"];
+        let selector = &deployment["spec"]["selector"]["matchLabels"];
+        for (label, value) in selector.as_object().unwrap() {
+            assert_eq!(&template["metadata"]["labels"][label], value);
+        }
+        assert_eq!(&address["spec"]["selector"], selector);
+        assert_eq!(address["spec"]["ports"][0]["port"], 5000);
+        let pod = &template["spec"];
+        assert_eq!(pod["nodeName"], "solar-corona-cloud");
+        let worker = &pod["containers"][0];
+        let env = |name: &str| {
+            let variables = worker["env"].as_array().unwrap();
+            variables.iter().find(|v| v["name"] == name).map(|v| v["value"].clone())
+        };
+        assert_eq!(env("MODEL_URL").unwrap(), "/models/big-model/big.pb");
+        assert_eq!(env("BIG_MODEL_BIND_PORT").unwrap(), "5000");
+        assert_eq!(env("NODE_NAME").unwrap(), "solar-corona-cloud");
+        assert_eq!(env("HEM_NAME"), None);
+        assert_eq!(worker["args"], serde_json::json!(["/code/cloud_inference.py"]));
+        let fetch = &pod["initContainers"][0];
+        assert_eq!(fetch["image"], "neptune-edge:test");
+        assert_eq!(
+            fetch["args"],
+            serde_json::json!([
+                "fetch",
+                "--url",
+                "https://models.test/big.pb?version=3",
+                "--output",
+                "/models/big-model/big.pb"
+            ])
+        );
+        assert!(mounts(worker).contains(&("/code", true)));
+        assert!(mounts(worker).contains(&("/models/big-model", true)));
+        assert_eq!(mounts(fetch), [("/models/big-model", false)]);
+    }
+
+    fn mounts(container: &serde_json::Value) -> Vec<(&str, bool)> {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts
+            .iter()
+            .map(|m| (m["mountPath"].as_str().unwrap(), m["readOnly"].as_bool().unwrap_or(false)))
+            .collect()
+    }
+
+    #[test]
+    fn a_model_on_the_node_is_mounted_from_where_it_is() {
+        let facts = Facts {
+            cloud_model: Some(sample::model("big-model", "file:///data/big.pb")),
+            ..sample::facts()
+        };
+        let objects = planned(&sample::service(), &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert!(pod["initContainers"].is_null());
+        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/data/big.pb");
+        assert!(mounts(&pod["containers"][0]).contains(&("/models/big-model/big.pb", true)));
+    }
+
+    #[test]
+    fn an_agent_runs_the_cloud_worker_on_its_nodes_own_address() {
+        let plan = planned(&sample::service(), &sample::facts_with_agent());
+        assert!(plan.objects.is_none());
+        assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
+        let [cloud] = &task(&plan, "solar-corona-cloud").workers[..] else { unreachable!() };
+        assert_eq!((cloud.role, cloud.port), (Role::Cloud, Some(20_007)));
+        assert_eq!(cloud.env["BIG_MODEL_BIND_PORT"], "20007");
+        assert_eq!(cloud.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
+        let [edge] = &task(&plan, "edge0").workers[..] else { unreachable!() };
+        assert_eq!(edge.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
+        assert_eq!(edge.env["BIG_MODEL_IP"], "192.0.2.7");
+        assert_eq!(edge.env["BIG_MODEL_PORT"], "20007");
+    }
+
+    #[test]
+    fn an_ipv6_address_stands_in_brackets_in_the_url_only() {
+        let mut facts = sample::facts_with_agent();
+        std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).status = None;
+        facts.agent_address = Some("2001:db8::7".to_owned());
+        let plan = planned(&sample::service(), &facts);
+        let edge = &task(&plan, "edge0").workers[0];
+        assert_eq!(edge.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
+        assert_eq!(edge.env["BIG_MODEL_IP"], "2001:db8::7");
+    }
+
+    #[test]
+    fn one_node_may_run_both_halves() {
+        let mut service = sample::service();
+        service.spec.edge_worker.node_name = "solar-corona-cloud".to_owned();
+        let facts = sample::facts_with_agent();
+        let facts = Facts { edge_node: facts.cloud_node.clone(), ..facts };
+        let plan = planned(&service, &facts);
+        assert_eq!(plan.downstream.len(), 1);
+        let roles: Vec<_> =
+            task(&plan, "solar-corona-cloud").workers.iter().map(|worker| worker.role).collect();
+        assert_eq!(roles, [Role::Edge, Role::Cloud]);
+        assert_eq!(keys(&plan, "solar-corona-cloud").len(), 3);
+    }
+
+    #[test]
+    fn a_program_in_an_image_gets_no_scripts_and_own_variables_win_over_parameters() {
+        let mut service = sample::service();
+        let worker = &mut service.spec.edge_worker.worker_spec;
+        worker.framework_type = "container".to_owned();
+        worker.image = Some("digits:1".to_owned());
+        worker.script_boot_file = "edge".to_owned();
+        worker.parameters.push(KeyValue::new("level", "1"));
+        worker.env = vec![EnvironmentVariable { name: "LEVEL".to_owned(), value: "2".to_owned() }];
+        let plan = planned(&service, &sample::facts());
+        let worker = &task(&plan, "edge0").workers[0];
+        assert_eq!(
+            (&*worker.image, &worker.command[..], &worker.args[..]),
+            ("digits:1", &[][..], &["edge".to_owned()][..])
+        );
+        assert_eq!(worker.scripts, None);
+        assert_eq!(worker.env["LEVEL"], "2");
+    }
+
+    #[test]
+    fn a_plan_is_the_same_whenever_it_is_made() {
+        let hashes = || -> Vec<_> {
+            let plan = planned(&sample::service(), &sample::facts_with_agent());
+            plan.downstream
+                .into_values()
+                .flatten()
+                .map(|(key, content)| (key, content.hash()))
+                .collect()
+        };
+        assert_eq!(hashes(), hashes());
     }
 }

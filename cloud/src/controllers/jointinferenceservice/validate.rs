@@ -2,30 +2,23 @@
 //!
 //! The only step that may say no to a spec. Each finding names the field and the remedy.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{HardExampleAlgorithm, JointInferenceService, KeyValue, Model, WorkerSpec};
-use neptune_wire::{Metadata, NodeName, ObjectKey, Resource, Resources, Role, WorkerName};
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{Metadata, ObjectKey, Resource, Role};
 
+use super::half::{Half, Spec, algorithm, half};
 use crate::{
-    environment::{RESERVED, is_variable, variable},
     frameworks::Frameworks,
-    model_source::ModelSource,
-    quantity,
     reason::{Finding, Reason},
-    worker_name::worker_name,
 };
 
-/// The algorithms that the workers' library knows, spelt as it spells them.
-const ALGORITHMS: [&str; 6] =
-    ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
-
-/// KubeEdge's mark of an edge node.
-const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
+/// `KubeEdge`'s mark of an edge node.
+pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
 /// The mark of a node whose agent runs the workers, cloud workers too.
-const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
+pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
 
 /// What the cluster has of what a service names.
 #[derive(Debug, Clone)]
@@ -38,7 +31,7 @@ pub struct Facts {
     pub edge_node: Option<Arc<Node>>,
     /// The cloud worker's node.
     pub cloud_node: Option<Arc<Node>>,
-    /// The table, or what is wrong with the ConfigMap.
+    /// The table, or what is wrong with the `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// The address that the cloud node's agent gives of itself.
     pub agent_address: Option<String>,
@@ -75,53 +68,13 @@ pub enum Runtime {
     },
 }
 
-/// One worker, with everything it names resolved.
-#[derive(Debug, Clone)]
-pub struct Half {
-    /// Its name on its node.
-    pub name: WorkerName,
-    /// Its node.
-    pub node: NodeName,
-    /// Its model, as in the API.
-    pub model: Arc<Model>,
-    /// Where its model is.
-    pub source: ModelSource,
-    /// Its image.
-    pub image: String,
-    /// What starts its script; empty when the image brings its program.
-    pub command: Vec<String>,
-    /// Its limits.
-    pub limits: Resources,
-    /// Its own variables.
-    pub env: BTreeMap<String, String>,
-}
-
-/// What `validate` reads of a half.
-struct Spec<'a> {
-    role: Role,
-    name: &'a str,
-    node_name: &'a str,
-    model_name: &'a str,
-    worker: &'a WorkerSpec,
-    model: Option<&'a Arc<Model>>,
-    node: Option<&'a Arc<Node>>,
-}
-
-impl Spec<'_> {
-    fn field(&self, field: &str) -> String {
-        match self.role {
-            Role::Edge => format!("spec.edgeWorker.{field}"),
-            Role::Cloud => format!("spec.cloudWorker.{field}"),
-        }
-    }
-}
-
 /// Whether a node's agent runs also cloud workers.
 pub fn is_agent_node(node: &Node) -> bool {
     label(node, RUNTIME_LABEL.0) == Some(RUNTIME_LABEL.1)
 }
 
-fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+/// A label's value.
+pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
@@ -191,268 +144,6 @@ fn identity(
     Some((key, metadata))
 }
 
-fn half(
-    spec: &Spec,
-    namespace: &str,
-    service: &str,
-    facts: &Facts,
-    findings: &mut Vec<Finding>,
-) -> Option<Half> {
-    let before = findings.len();
-    let name = name(spec, namespace, service, findings);
-    let node = node(spec, findings);
-    let model = model(spec, namespace, findings);
-    let program = program(spec, facts, findings);
-    parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
-    let env = env(spec, findings);
-    let limits = limits(spec, findings);
-    if findings.len() > before {
-        return None;
-    }
-    let ((model, source), (image, command)) = (model?, program?);
-    Some(Half { name: name?, node: node?, model, source, image, command, limits, env })
-}
-
-fn name(
-    spec: &Spec,
-    namespace: &str,
-    service: &str,
-    findings: &mut Vec<Finding>,
-) -> Option<WorkerName> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    if spec.name.is_empty() || !spec.name.chars().all(fits) {
-        findings.push(Finding::new(
-            Reason::NameInvalid,
-            format!("{} {:?} must be letters, digits, '-' or '.'", spec.field("name"), spec.name),
-        ));
-        return None;
-    }
-    Some(worker_name(namespace, service, spec.role, spec.name))
-}
-
-fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
-    let field = spec.field("nodeName");
-    let name: NodeName = match spec.node_name.parse() {
-        Ok(name) => name,
-        Err(error) => {
-            findings.push(Finding::new(Reason::NameInvalid, format!("{field}: {error}")));
-            return None;
-        }
-    };
-    let Some(node) = spec.node else {
-        findings.push(Finding::new(
-            Reason::NodeNotFound,
-            format!(
-                "{field}: the cluster has no node {name:?}; correct the name or join the node",
-                name = name.as_str()
-            ),
-        ));
-        return None;
-    };
-    if spec.role == Role::Edge && label(node, EDGE_LABEL).is_none() && !is_agent_node(node) {
-        findings.push(Finding::new(
-            Reason::NodeNotEdge,
-            format!(
-                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
-                RUNTIME_LABEL.0, RUNTIME_LABEL.1
-            ),
-        ));
-        return None;
-    }
-    Some(name)
-}
-
-fn model(
-    spec: &Spec,
-    namespace: &str,
-    findings: &mut Vec<Finding>,
-) -> Option<(Arc<Model>, ModelSource)> {
-    let field = spec.field("model.name");
-    let name = spec.model_name;
-    let Some(model) = spec.model else {
-        findings.push(Finding::new(
-            Reason::ModelNotFound,
-            format!("{field}: there is no Model {name:?} in namespace {namespace:?}; apply it"),
-        ));
-        return None;
-    };
-    let source = match model.spec.model_url.parse() {
-        Ok(source) => source,
-        Err(error) => {
-            findings.push(Finding::new(
-                Reason::ModelUrlInvalid,
-                format!(
-                    "spec.modelUrl {:?} of Model {name}: {error}; write http://..., https://..., file:///... or an absolute path on the node",
-                    model.spec.model_url
-                ),
-            ));
-            return None;
-        }
-    };
-    if let Some(digest) = &model.spec.sha256sum
-        && (digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
-        findings.push(Finding::new(
-            Reason::ModelDigestInvalid,
-            format!("spec.sha256sum {digest:?} of Model {name} must be 64 hex digits, as sha256sum prints them"),
-        ));
-        return None;
-    }
-    Some((Arc::clone(model), source))
-}
-
-fn program(
-    spec: &Spec,
-    facts: &Facts,
-    findings: &mut Vec<Finding>,
-) -> Option<(String, Vec<String>)> {
-    let worker = spec.worker;
-    let frameworks = match &facts.frameworks {
-        Ok(frameworks) => frameworks,
-        Err(error) => {
-            findings.push(Finding::new(Reason::FrameworksInvalid, error.clone()));
-            return None;
-        }
-    };
-    let framework = &worker.framework_type;
-    let Some(found) = frameworks.find(framework, &worker.framework_version) else {
-        findings.push(Finding::new(
-            Reason::FrameworkUnknown,
-            format!(
-                "{} {framework:?} is not one of {}; correct it or add it to the ConfigMap neptune-frameworks",
-                spec.field("workerSpec.frameworkType"),
-                frameworks.known()
-            ),
-        ));
-        return None;
-    };
-    if !found.command.is_empty() {
-        scripts(spec, findings);
-    }
-    let own = worker.image.clone().filter(|image| !image.is_empty());
-    let Some(image) = own.or(found.image) else {
-        findings.push(Finding::new(
-            Reason::ImageRequired,
-            format!(
-                "{} is missing: the framework {framework:?} has no image of its own",
-                spec.field("workerSpec.image")
-            ),
-        ));
-        return None;
-    };
-    Some((image, found.command))
-}
-
-fn scripts(spec: &Spec, findings: &mut Vec<Finding>) {
-    let goes_up = |path: &str| path.split('/').any(|part| part == "..");
-    let (dir, file) = (&spec.worker.script_dir, &spec.worker.script_boot_file);
-    if !dir.starts_with('/')
-        || dir.trim_end_matches('/').is_empty()
-        || goes_up(dir)
-        || dir.contains(':')
-    {
-        findings.push(Finding::new(
-            Reason::ScriptDirInvalid,
-            format!(
-                "{} {dir:?} must be an absolute path on the node, not \"/\", without \"..\" and ':'",
-                spec.field("workerSpec.scriptDir")
-            ),
-        ));
-    }
-    if file.is_empty() || file.starts_with('/') || goes_up(file) {
-        findings.push(Finding::new(
-            Reason::ScriptBootFileInvalid,
-            format!(
-                "{} {file:?} must be a file in scriptDir, relative to it, without \"..\"",
-                spec.field("workerSpec.scriptBootFile")
-            ),
-        ));
-    }
-}
-
-fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>) {
-    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
-    for KeyValue { key, .. } in parameters {
-        if key.is_empty() {
-            findings
-                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: a key is empty")));
-        } else if let Some(first) = seen.insert(variable(key), key) {
-            let message = if first == key {
-                format!("{field}: {key:?} stands there twice; remove one")
-            } else {
-                format!(
-                    "{field}: {first:?} and {key:?} both become the environment variable {}; rename one",
-                    variable(key)
-                )
-            };
-            findings.push(Finding::new(Reason::ParameterDuplicate, message));
-        }
-    }
-}
-
-fn env(spec: &Spec, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
-    let field = spec.field("workerSpec.env");
-    let mut env = BTreeMap::new();
-    for variable in &spec.worker.env {
-        let name = &variable.name;
-        let wrong = if !is_variable(name) {
-            "must be letters, digits and '_', not beginning with a digit"
-        } else if RESERVED.contains(&name.as_str()) {
-            "is set by Neptune; choose another name"
-        } else if env.insert(name.clone(), variable.value.clone()).is_some() {
-            "stands there twice; remove one"
-        } else {
-            continue;
-        };
-        findings.push(Finding::new(Reason::EnvInvalid, format!("{field}: {name:?} {wrong}")));
-    }
-    env
-}
-
-fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> Resources {
-    let limits = spec.worker.resources.as_ref().and_then(|resources| resources.limits.clone());
-    let limits = limits.unwrap_or_default();
-    let mut read = |name: &str, text: Option<&String>, per_unit| {
-        let parsed = text.map(|text| quantity::parse(text, per_unit).filter(|amount| *amount > 0));
-        if parsed == Some(None) {
-            findings.push(Finding::new(
-                Reason::ResourceInvalid,
-                format!(
-                    "{}.{name} {:?} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"",
-                    spec.field("workerSpec.resources.limits"),
-                    text.map(String::as_str).unwrap_or_default()
-                ),
-            ));
-        }
-        parsed.flatten()
-    };
-    Resources {
-        cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
-        memory_bytes: read("memory", limits.memory.as_ref(), 1),
-    }
-}
-
-/// Known names pass. Any other may be one that the worker's own program knows and passes too, unless
-/// it is a known one in another spelling, which can only be a typing error.
-fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
-    let field = "spec.edgeWorker.hardExampleAlgorithm";
-    let name = &algorithm.name;
-    let plain = |name: &str| {
-        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
-    };
-    if name.is_empty() {
-        let known = ALGORITHMS.join(", ");
-        let message = format!("{field}.name is empty; known are {known}");
-        findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
-    } else if let Some(meant) = ALGORITHMS.iter().find(|known| plain(known) == plain(name))
-        && meant != name
-    {
-        let message = format!("{field}.name {name:?} is spelt {meant:?}");
-        findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
-    }
-    parameters(&format!("{field}.parameters"), &algorithm.parameters, findings);
-}
-
 fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
     let node = facts.cloud_node.as_ref()?;
     if !is_agent_node(node) {
@@ -464,17 +155,300 @@ fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
         .flatten()
         .find(|address| address.type_ == "InternalIP")
         .map(|address| address.address.clone());
-    match internal.or_else(|| facts.agent_address.clone()) {
-        Some(address) => Some(Runtime::Agent { address, port: facts.agent_port }),
-        None => {
-            findings.push(Finding::new(
+    if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
+        return Some(Runtime::Agent { address, port: facts.agent_port });
+    }
+    findings.push(Finding::new(
                 Reason::CloudAddressUnknown,
                 format!(
                     "spec.cloudWorker.nodeName: node {} has no InternalIP in its status, and its agent has not given an address; start neptune-edge there",
                     node.metadata.name.as_deref().unwrap_or_default()
                 ),
             ));
-            None
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{EnvironmentVariable, KeyValue, Limits, ResourceRequirements};
+
+    use super::{super::sample, *};
+
+    type Case = (&'static str, fn(&mut JointInferenceService, &mut Facts), Reason, &'static str);
+
+    fn findings(change: fn(&mut JointInferenceService, &mut Facts)) -> Vec<Finding> {
+        let (mut service, mut facts) = (sample::service(), sample::facts());
+        change(&mut service, &mut facts);
+        validate(&service, &facts).err().unwrap_or_default()
+    }
+
+    fn change_model(model: &mut Option<Arc<Model>>, change: impl Fn(&mut Model)) {
+        change(Arc::make_mut(model.as_mut().unwrap()));
+    }
+
+    fn limit(service: &mut JointInferenceService, memory: &str) {
+        let limits = Limits { cpu: Some("500m".to_owned()), memory: Some(memory.to_owned()) };
+        service.spec.edge_worker.worker_spec.resources =
+            Some(ResourceRequirements { limits: Some(limits) });
+    }
+
+    fn env(service: &mut JointInferenceService, name: &str) {
+        let variable = EnvironmentVariable { name: name.to_owned(), value: String::new() };
+        service.spec.cloud_worker.worker_spec.env.push(variable);
+    }
+
+    const CASES: &[Case] = &[
+        (
+            "model missing",
+            |_, f| f.edge_model = None,
+            Reason::ModelNotFound,
+            "spec.edgeWorker.model.name: there is no Model \"small-model\" in namespace \"default\"",
+        ),
+        (
+            "big model missing",
+            |_, f| f.cloud_model = None,
+            Reason::ModelNotFound,
+            "spec.cloudWorker.model.name",
+        ),
+        (
+            "edge node missing",
+            |_, f| f.edge_node = None,
+            Reason::NodeNotFound,
+            "spec.edgeWorker.nodeName: the cluster has no node \"edge0\"",
+        ),
+        (
+            "cloud node missing",
+            |_, f| f.cloud_node = None,
+            Reason::NodeNotFound,
+            "spec.cloudWorker.nodeName",
+        ),
+        (
+            "no edge node",
+            |_, f| f.edge_node = Some(sample::node("edge0", &[])),
+            Reason::NodeNotEdge,
+            "neptune.io/runtime=agent",
+        ),
+        (
+            "broken table",
+            |_, f| f.frameworks = Err("line 3".into()),
+            Reason::FrameworksInvalid,
+            "line 3",
+        ),
+        (
+            "scheme",
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "s3://b/m".into()),
+            Reason::ModelUrlInvalid,
+            "spec.modelUrl \"s3://b/m\" of Model small-model",
+        ),
+        (
+            "no url",
+            |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url.clear()),
+            Reason::ModelUrlInvalid,
+            "it is empty",
+        ),
+        (
+            "digest",
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("abc".into())),
+            Reason::ModelDigestInvalid,
+            "64 hex digits",
+        ),
+        (
+            "framework",
+            |s, _| s.spec.edge_worker.worker_spec.framework_type = "tensorfow".into(),
+            Reason::FrameworkUnknown,
+            "is not one of container, python, pytorch, tensorflow",
+        ),
+        (
+            "image",
+            |s, _| s.spec.cloud_worker.worker_spec.framework_type = "container".into(),
+            Reason::ImageRequired,
+            "spec.cloudWorker.workerSpec.image is missing",
+        ),
+        (
+            "relative scriptDir",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "code".into(),
+            Reason::ScriptDirInvalid,
+            "spec.edgeWorker.workerSpec.scriptDir \"code\"",
+        ),
+        (
+            "scriptDir up",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "/code/../etc".into(),
+            Reason::ScriptDirInvalid,
+            "..",
+        ),
+        (
+            "scriptDir root",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "//".into(),
+            Reason::ScriptDirInvalid,
+            "not \"/\"",
+        ),
+        (
+            "no script",
+            |s, _| s.spec.edge_worker.worker_spec.script_boot_file.clear(),
+            Reason::ScriptBootFileInvalid,
+            "spec.edgeWorker.workerSpec.scriptBootFile",
+        ),
+        (
+            "script up",
+            |s, _| s.spec.edge_worker.worker_spec.script_boot_file = "../x".into(),
+            Reason::ScriptBootFileInvalid,
+            "relative to it",
+        ),
+        (
+            "algorithm misspelt",
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name = "cross_entropy".into(),
+            Reason::HardExampleAlgorithmInvalid,
+            "is spelt \"CrossEntropy\"",
+        ),
+        (
+            "algorithm empty",
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name.clear(),
+            Reason::HardExampleAlgorithmInvalid,
+            "known are IBT",
+        ),
+        (
+            "parameter twice",
+            |s, _| {
+                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                parameters.push(KeyValue::new("nms_threshold", "0.7"));
+            },
+            Reason::ParameterDuplicate,
+            "\"nms_threshold\" stands there twice",
+        ),
+        (
+            "parameters of one variable",
+            |s, _| {
+                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                parameters.push(KeyValue::new("nms-threshold", "0.7"));
+            },
+            Reason::ParameterDuplicate,
+            "both become the environment variable NMS_THRESHOLD",
+        ),
+        (
+            "parameter without key",
+            |s, _| {
+                s.spec.edge_worker.hard_example_algorithm.parameters.push(KeyValue::new("", "1"));
+            },
+            Reason::ParameterInvalid,
+            "spec.edgeWorker.hardExampleAlgorithm.parameters: a key is empty",
+        ),
+        (
+            "reserved variable",
+            |s, _| env(s, "MODEL_URL"),
+            Reason::EnvInvalid,
+            "spec.cloudWorker.workerSpec.env: \"MODEL_URL\" is set by Neptune",
+        ),
+        ("no variable", |s, _| env(s, "1A"), Reason::EnvInvalid, "must be letters"),
+        (
+            "variable twice",
+            |s, _| {
+                env(s, "A");
+                env(s, "A");
+            },
+            Reason::EnvInvalid,
+            "twice",
+        ),
+        (
+            "worker name",
+            |s, _| s.spec.edge_worker.name = "edge worker".into(),
+            Reason::NameInvalid,
+            "spec.edgeWorker.name \"edge worker\"",
+        ),
+        (
+            "no worker name",
+            |s, _| s.spec.cloud_worker.name.clear(),
+            Reason::NameInvalid,
+            "spec.cloudWorker.name",
+        ),
+        (
+            "node name",
+            |s, _| s.spec.edge_worker.node_name = "workers".into(),
+            Reason::NameInvalid,
+            "reserved",
+        ),
+        (
+            "memory",
+            |s, _| limit(s, "1 GB"),
+            Reason::ResourceInvalid,
+            "spec.edgeWorker.workerSpec.resources.limits.memory \"1 GB\"",
+        ),
+        ("no memory", |s, _| limit(s, "0"), Reason::ResourceInvalid, "above 0"),
+        (
+            "no address",
+            |_, f| {
+                f.cloud_node =
+                    Some(sample::node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]));
+            },
+            Reason::CloudAddressUnknown,
+            "spec.cloudWorker.nodeName: node solar-corona-cloud has no InternalIP",
+        ),
+    ];
+
+    #[test]
+    fn every_error_has_its_reason_and_names_its_field() {
+        for (name, change, reason, text) in CASES {
+            let findings = findings(*change);
+            assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), [*reason], "{name}");
+            assert!(findings[0].message.contains(text), "{name}: {}", findings[0].message);
+        }
+    }
+
+    #[test]
+    fn the_sample_of_the_document_passes() {
+        let checked = validate(&sample::service(), &sample::facts()).unwrap();
+        assert_eq!(checked.edge.image, "tensorflow/tensorflow:1.18");
+        assert_eq!(checked.runtime, Runtime::Kubelet);
+        assert_eq!(checked.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
+    }
+
+    #[test]
+    fn all_findings_are_said_at_once() {
+        let all = findings(|service, facts| {
+            facts.edge_model = None;
+            facts.cloud_node = None;
+            service.spec.edge_worker.worker_spec.script_dir.clear();
+        });
+        let reasons: Vec<_> = all.iter().map(|finding| finding.reason).collect();
+        assert_eq!(
+            reasons,
+            [Reason::ModelNotFound, Reason::ScriptDirInvalid, Reason::NodeNotFound]
+        );
+    }
+
+    #[test]
+    fn what_is_unusual_and_can_work_passes() {
+        let pass: &[fn(&mut JointInferenceService, &mut Facts)] = &[
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name = "MyOwn".into(),
+            |_, f| f.edge_node = Some(sample::node("edge0", &[("neptune.io/runtime", "agent")])),
+            |_, f| *f = sample::facts_with_agent(),
+            |_, f| {
+                f.cloud_node =
+                    Some(sample::node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]));
+                f.agent_address = Some("192.0.2.9".into());
+            },
+            |s, _| {
+                let worker = &mut s.spec.edge_worker.worker_spec;
+                worker.framework_type = "container".into();
+                worker.image = Some("digits:1".into());
+                worker.script_dir = "not used".into();
+                worker.script_boot_file.clear();
+            },
+            |s, _| limit(s, "1.5Gi"),
+            |s, _| env(s, "NMS_THRESHOLD"),
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("aB".repeat(32))),
+        ];
+        for (number, change) in pass.iter().enumerate() {
+            assert_eq!(findings(*change), [], "case {number}");
+        }
+    }
+
+    #[test]
+    fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
+        let covered: Vec<_> = CASES.iter().map(|case| case.2).collect();
+        let found_later = [Reason::NameTaken, Reason::CloudWorkerRefused, Reason::TaskTooLarge];
+        for reason in Reason::ALL.iter().filter(|reason| reason.is_obstacle()) {
+            assert!(covered.contains(reason) || found_later.contains(reason), "{reason}");
         }
     }
 }

@@ -23,8 +23,8 @@ pub enum View {
     Waiting(Finding),
     /// It does not run, and waiting alone may not help.
     Failed(Finding),
-    /// This controller has not listened long enough to know.
-    Unknown,
+    /// This controller has not listened long enough to know: it is as it was, or else awaited.
+    Unknown(Finding),
 }
 
 /// What is known of a worker that an agent runs.
@@ -50,7 +50,7 @@ pub struct AgentFacts<'a> {
 pub fn of_agent(facts: AgentFacts) -> View {
     let AgentFacts { node, presence, report, settled, .. } = facts;
     match presence {
-        Presence::Unheard if !settled => View::Unknown,
+        Presence::Unheard if !settled => View::Unknown(awaited(facts)),
         Presence::Unheard => View::Waiting(Finding::new(
             Reason::AgentNotSeen,
             format!(
@@ -61,16 +61,21 @@ pub fn of_agent(facts: AgentFacts) -> View {
         Presence::Offline { since } => offline(facts, since),
         Presence::Online => match report.and_then(|report| said(facts, report)) {
             Some(view) => view,
-            None if !settled => View::Unknown,
-            None => View::Waiting(Finding::new(
-                Reason::AwaitingAgent,
-                format!(
-                    "{}: node {node} has the task and has not said yet how the worker fares",
-                    half(facts.role)
-                ),
-            )),
+            None if !settled => View::Unknown(awaited(facts)),
+            None => View::Waiting(awaited(facts)),
         },
     }
+}
+
+fn awaited(facts: AgentFacts) -> Finding {
+    Finding::new(
+        Reason::AwaitingAgent,
+        format!(
+            "{}: node {} is told what to run and has not said yet how the worker fares",
+            half(facts.role),
+            facts.node
+        ),
+    )
 }
 
 fn offline(facts: AgentFacts, since: Timestamp) -> View {
@@ -171,4 +176,158 @@ fn pod_trouble(pod: &Pod) -> Option<String> {
         };
         Some(format!("Pod {name}: {why}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(status: &serde_json::Value) -> Deployment {
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "w", "generation": 2}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn pod(status: &serde_json::Value) -> Pod {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-1"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn word(view: &View) -> (&'static str, String) {
+        match view {
+            View::Running => ("running", String::new()),
+            View::Waiting(finding) => ("waiting", finding.message.clone()),
+            View::Failed(finding) => ("failed", finding.message.clone()),
+            View::Unknown(finding) => ("unknown", finding.message.clone()),
+        }
+    }
+
+    #[test]
+    fn a_deployment_runs_when_its_present_generation_is_available() {
+        for (status, expected) in [
+            (json!({}), "waiting"),
+            (json!({"observedGeneration": 2, "availableReplicas": 1}), "running"),
+            (json!({"observedGeneration": 1, "availableReplicas": 1}), "waiting"),
+            (
+                json!({"observedGeneration": 2, "conditions": [
+                {"type": "Progressing", "status": "True"}]}),
+                "waiting",
+            ),
+            (
+                json!({"observedGeneration": 2, "conditions": [
+                {"type": "Progressing", "status": "False", "message": "deadline"}]}),
+                "failed",
+            ),
+            (
+                json!({"observedGeneration": 1, "conditions": [
+                {"type": "Progressing", "status": "False", "message": "deadline"}]}),
+                "waiting",
+            ),
+            (
+                json!({"observedGeneration": 2, "conditions": [
+                {"type": "ReplicaFailure", "status": "True", "message": "quota"}]}),
+                "failed",
+            ),
+        ] {
+            let view = of_deployment(Some(&deployment(&status)), &[]);
+            assert_eq!(word(&view).0, expected, "{status}");
+        }
+        assert_eq!(word(&of_deployment(None, &[])).0, "waiting");
+    }
+
+    #[test]
+    fn a_pod_that_cannot_come_up_says_why() {
+        let waiting = |reason: &str, message: &str| {
+            json!({"containerStatuses": [{
+                "name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": reason, "message": message}},
+            }]})
+        };
+        for (status, expected, text) in [
+            (waiting("ContainerCreating", ""), "waiting", "not ready yet"),
+            (
+                waiting("ImagePullBackOff", "no such image"),
+                "failed",
+                "ImagePullBackOff: no such image",
+            ),
+            (waiting("CrashLoopBackOff", "back-off 40s"), "failed", "Pod w-1: CrashLoopBackOff"),
+            (json!({"phase": "Failed", "message": "evicted"}), "failed", "evicted"),
+            (json!({"phase": "Pending"}), "waiting", "not ready yet"),
+        ] {
+            let view = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
+            let (word, message) = word(&view);
+            assert_eq!(word, expected, "{status}");
+            assert!(message.contains(text) && !message.contains("40s"), "{message}");
+        }
+    }
+
+    fn by_agent(presence: Presence, settled: bool, report: Option<&StatusReport>) -> View {
+        of_agent(AgentFacts {
+            role: Role::Edge,
+            worker: &"w".parse().unwrap(),
+            node: &"edge0".parse().unwrap(),
+            presence,
+            report,
+            settled,
+            connected: true,
+        })
+    }
+
+    fn report(worker: &str, state: &str, more: &str) -> StatusReport {
+        neptune_wire::decode(
+            format!(
+                r#"{{"instance": "a", "epoch": 1, "seq": 1, "uid": "u", "revision": 1, "phase": "Failed",
+                    "status": "", "output": {{}},
+                    "workers": [{{"name": "{worker}", "role": "edge", "state": "{state}"{more}}}]}}"#
+            )
+            .as_bytes(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn silence_means_something_only_after_a_while() {
+        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        for (presence, settled, expected, text) in [
+            (Presence::Unheard, false, "unknown", "is told what to run"),
+            (Presence::Unheard, true, "waiting", "start neptune-edge there"),
+            (Presence::Online, false, "unknown", "is told what to run"),
+            (Presence::Online, true, "waiting", "is told what to run"),
+            (gone, false, "waiting", "last heard 1970-01-01T00:00:00Z"),
+        ] {
+            let (word, message) = word(&by_agent(presence, settled, None));
+            assert_eq!(word, expected, "{presence:?} {settled}");
+            assert!(message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_the_agent_says_of_the_worker_counts_while_it_is_there() {
+        let missing = r#", "reason": "ImageMissing", "message": "build it""#;
+        for (report, expected, text) in [
+            (report("w", "Running", ""), "running", ""),
+            (
+                report("w", "Pending", r#", "reason": "ModelDownloading""#),
+                "waiting",
+                "ModelDownloading",
+            ),
+            (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
+            (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
+            (report("another", "Running", ""), "waiting", "is told what to run"),
+        ] {
+            let (word, message) = word(&by_agent(Presence::Online, true, Some(&report)));
+            assert_eq!(word, expected, "{report:?}");
+            assert!(message.contains(text), "{message}");
+        }
+        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let running = report("w", "Running", "");
+        assert_eq!(word(&by_agent(gone, true, Some(&running))).0, "waiting");
+    }
 }

@@ -1,0 +1,195 @@
+//! An agent as far as the cloud can tell: it keeps what it is told by the protocol's own rules, and
+//! says what the test wants it to say.
+
+use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_wire::{
+    Content, Instance, NodeName, NodeReport, ObjectKey, Output, Phase, Prefix, Replica, Revision,
+    Role, StatusReport, TaskInfo, Topic, WorkerReason, WorkerState, WorkerStatus, decode, encode,
+    replica::Change,
+};
+
+use super::{Bed, SERVICE, soon};
+
+pub struct Agent {
+    pub node: NodeName,
+    pub replica: Replica,
+    /// What changed so far, as the replica told it.
+    pub changes: Vec<Change>,
+    pub instance: String,
+    pub epoch: u64,
+    pub seq: u64,
+    link: Link,
+    events: Events,
+}
+
+impl Agent {
+    /// Connects, is born, and says what it has: nothing.
+    pub async fn connect(bed: &Bed, node: &str, instance: &str, epoch: u64) -> Self {
+        Self::with(bed, node, instance, epoch, Replica::default()).await
+    }
+
+    /// The same with what it had before.
+    pub async fn with(bed: &Bed, node: &str, instance: &str, epoch: u64, replica: Replica) -> Self {
+        let node: NodeName = node.parse().unwrap();
+        let topic = Topic::Node(node.clone()).under(&Prefix::default());
+        let mut options =
+            LinkOptions::new(bed.broker_url().parse().unwrap(), format!("agent-{node}"));
+        options.subscriptions = vec![Prefix::default().downstream_of(&node)];
+        let will = report(instance, epoch, false);
+        options.will =
+            Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
+        let (link, mut events) = Link::start(options).unwrap();
+        soon("the broker is there", async { while events.next().await != Some(Event::Up) {} })
+            .await;
+        let birth = encode(&report(instance, epoch, true));
+        link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
+        let agent = Self {
+            node,
+            replica,
+            changes: Vec::new(),
+            instance: instance.to_owned(),
+            epoch,
+            seq: 0,
+            link,
+            events,
+        };
+        agent.sync();
+        agent
+    }
+
+    /// Says what it has.
+    pub fn sync(&self) {
+        let sync = self.replica.sync(Instance(self.instance.clone()), self.epoch);
+        self.say(&Topic::Sync(self.node.clone()), encode(&sync), false);
+    }
+
+    /// Says anything on any topic.
+    pub fn say(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
+        self.say_on(&topic.under(&Prefix::default()), payload, retain);
+    }
+
+    /// Says anything on any topic.
+    pub fn say_on(&self, topic: &str, payload: Vec<u8>, retain: bool) {
+        let message = Message { topic: topic.to_owned(), payload: payload.into(), retain };
+        self.link.publish(message).unwrap();
+    }
+
+    /// Listens until what it was told is as wished.
+    pub async fn until(&mut self, what: &str, wished: impl Fn(&Replica) -> bool) {
+        soon(what, async {
+            while !wished(&self.replica) {
+                match self.events.next().await.unwrap() {
+                    Event::Message(message) => self.take(&message),
+                    // The broker forgot everything, or was away: as a real agent does.
+                    Event::Up => self.sync(),
+                    Event::Down { .. } => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    fn take(&mut self, message: &Message) {
+        if message.payload.is_empty() {
+            return;
+        }
+        let changes = match Topic::parse(&Prefix::default(), &message.topic).unwrap() {
+            Topic::Insert(_, key) => {
+                self.replica.insert(&key, decode(&message.payload).unwrap()).into_iter().collect()
+            }
+            Topic::Delete(_, key) => {
+                self.replica.delete(&key, &decode(&message.payload).unwrap()).into_iter().collect()
+            }
+            Topic::Index(_) => self.replica.index_received(decode(&message.payload).unwrap()),
+            other => panic!("{other:?} is not for an agent"),
+        };
+        self.changes.extend(changes);
+    }
+
+    /// Waits for the sample's task and returns it.
+    pub async fn task(&mut self) -> Content {
+        let key = key();
+        self.until("the task", |replica| replica.objects().contains_key(&key)).await;
+        self.replica.objects()[&key].content.clone()
+    }
+
+    /// Reports the workers of a task as running, with the totals of the edge worker.
+    pub fn report_running(&mut self, task: &Content, counted: Option<(u64, u64)>) {
+        self.report(task, WorkerState::Running, None, counted);
+    }
+
+    /// Reports the workers of a task.
+    pub fn report(
+        &mut self,
+        task: &Content,
+        state: WorkerState,
+        reason: Option<WorkerReason>,
+        counted: Option<(u64, u64)>,
+    ) {
+        self.seq += 1;
+        let workers = task.workers.iter().map(|worker| WorkerStatus {
+            name: worker.name.clone(),
+            role: worker.role,
+            state,
+            reason,
+            message: String::new(),
+            restarts: 0,
+        });
+        let report = StatusReport {
+            instance: Instance(self.instance.clone()),
+            epoch: self.epoch,
+            seq: self.seq,
+            uid: task.metadata.uid.clone(),
+            revision: Revision(1),
+            phase: Phase::Running,
+            status: "running".to_owned(),
+            output: Output {
+                models: Vec::new(),
+                task_info: counted.map(|(inference, hard)| task_info(inference, hard)),
+            },
+            workers: workers.collect(),
+        };
+        self.say(&Topic::Status(self.node.clone(), key()), encode(&report), true);
+    }
+
+    /// Waits until the broker has everything that was said.
+    pub async fn flushed(&self) {
+        soon("the broker has all", self.link.flushed()).await;
+    }
+
+    /// Pulls the plug: the broker publishes the will.
+    pub fn vanish(self) -> Replica {
+        self.replica
+    }
+}
+
+/// The sample's key.
+pub fn key() -> ObjectKey {
+    format!("default/jointinferenceservices/{SERVICE}").parse().unwrap()
+}
+
+/// The worker of a role.
+pub fn worker(task: &Content, role: Role) -> neptune_wire::Worker {
+    task.workers.iter().find(|worker| worker.role == role).unwrap().clone()
+}
+
+fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
+    NodeReport {
+        instance: Instance(instance.to_owned()),
+        epoch,
+        online,
+        agent_version: "test".to_owned(),
+        address: None,
+        capacity: None,
+    }
+}
+
+fn task_info(inference: u64, hard: u64) -> TaskInfo {
+    TaskInfo {
+        inference_number: inference,
+        hard_example_number: hard,
+        upload_cloud_ratio: 0.0,
+        start_time: String::new(),
+        current_time: String::new(),
+    }
+}

@@ -1,0 +1,69 @@
+//! The command line as a user meets it.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output};
+
+fn neptune_cloud(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_neptune-cloud"))
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn crds_are_printed_as_one_stream_or_written_one_a_file() {
+    let printed = neptune_cloud(&["crds"]);
+    assert!(printed.status.success());
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert_eq!(printed.matches("kind: CustomResourceDefinition").count(), 4);
+
+    let directory = tempfile::tempdir().unwrap();
+    let written = neptune_cloud(&["crds", "--output", directory.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{}", error(&written));
+    for (name, text) in neptune_api::crdgen::files() {
+        assert_eq!(std::fs::read_to_string(directory.path().join(&name)).unwrap(), text);
+        assert!(printed.contains(&text), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_work_ends_at_once_with_2_and_says_which_flag() {
+    let run = ["run", "--listen", "127.0.0.1:0", "--mqtt-url"];
+    for (more, said) in [
+        (&["http://broker"][..], "--mqtt-url"),
+        (
+            &["mqtt://broker", "--kubeconfig", "/nonexistent/kubeconfig"],
+            "--kubeconfig /nonexistent",
+        ),
+        (&["mqtt://broker"], "no --kubeconfig"),
+        (&["mqtt://broker", "--topic-prefix", "a/#"], "--topic-prefix"),
+        (&["mqtt://broker", "--listen", "192.0.2.1:1"], "--listen"),
+    ] {
+        let output = neptune_cloud(&[&run[..3], &["--mqtt-url"], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
+        assert!(error(&output).contains(said), "{more:?}: {}", error(&output));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let output =
+        neptune_cloud(&[&run[..], &["mqtts://broker", "--kubeconfig", kubeconfig]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error(&output).contains("CA file"), "{}", error(&output));
+}
+
+const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: 'http://127.0.0.1:9'}}]
+users: [{name: test, user: {}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+";
