@@ -213,6 +213,7 @@ impl Agent {
             &Facts {
                 desired: &state.desired,
                 is_complete: self.replica.index().revision.0 > 0 && self.replica.is_complete(),
+                keep: &self.replica.index().keep,
                 instance: &self.upstream.speaker.identity.instance,
                 site: &self.executor.site,
                 observed: state.engine.shown(),

@@ -18,7 +18,8 @@ use crate::Error;
 const SEGMENT_BYTES: usize = 1024 * 1024;
 const SEGMENTS: usize = 2;
 const CONNECTIONS: usize = 256;
-const LARGEST_PAYLOAD: usize = 1024 * 1024;
+/// Below what the agent's own link takes, so that no worker can cut it.
+const LARGEST_PAYLOAD: usize = 256 * 1024;
 const READY_TRIES: u32 = 100;
 const READY_PAUSE: Duration = Duration::from_millis(2);
 

@@ -25,7 +25,9 @@ pub struct Site {
     pub docker_socket: PathBuf,
 }
 
-/// A container as it should be. Equal specs make equal containers; a running one is left alone.
+/// A container as it should be. Equal specs make equal containers; a running one is left alone. A
+/// field that comes later has to be left out of the JSON where it is not set: a new agent would
+/// otherwise restart every worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContainerSpec {
     pub uid: String,
@@ -33,9 +35,12 @@ pub struct ContainerSpec {
     pub command: Vec<String>,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scripts: Option<ScriptMount>,
     pub model: Mount,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
@@ -188,6 +193,16 @@ pub mod tests {
             spec(|w| w.worker.port = Some(5), "/m/1"),
             before,
             "the port is in the environment"
+        );
+    }
+
+    #[test]
+    fn the_fingerprint_is_the_same_in_every_version() {
+        let spec = container(&wanted(), Path::new("/m/1"), &site());
+        assert_eq!(
+            spec.hash().as_str(),
+            "32a6fea9bd150138e7971af1ddd99798",
+            "a change restarts every worker of every fleet"
         );
     }
 

@@ -9,7 +9,8 @@ use crate::{backoff::Backoff, observed::Container, track::Problem};
 /// Between two looks while Docker says that nothing changed.
 const REGULAR: Duration = Duration::from_secs(30);
 /// Between looks at an engine that does not answer.
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// Short: a look at a socket that is not there is cheap, and after a boot the workers wait for it.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// At the start: until Docker has answered or this long, nothing is planned or reported, so that a
 /// restart of the agent does not look like trouble with its workers.
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
@@ -18,6 +19,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Engine {
     version: Option<String>,
+    is_gone: bool,
     /// Numbers the looks: a look shows all that happened before its number was given.
     seq: u64,
     is_looking: bool,
@@ -36,6 +38,7 @@ impl Engine {
         };
         Self {
             version: None,
+            is_gone: false,
             seq: 0,
             is_looking: false,
             look_at: now,
@@ -56,7 +59,8 @@ impl Engine {
     /// The engine came, with this version, or went. Returns whether that is news.
     pub fn answered(&mut self, version: Option<String>, now: Instant) -> bool {
         self.changed(now);
-        let is_news = version != self.version;
+        let is_news = version != self.version || version.is_none() != self.is_gone;
+        self.is_gone = version.is_none();
         self.version = version;
         is_news
     }
@@ -152,9 +156,11 @@ mod tests {
             waits.push(at.duration_since(now).as_secs());
             now = at;
         }
-        assert!(waits.is_sorted() && waits.iter().all(|wait| *wait <= 30), "{waits:?}");
+        assert!(waits.is_sorted() && waits.iter().all(|wait| *wait <= 5), "{waits:?}");
         assert_eq!(engine.shown(), Err("no"));
-        engine.answered(Some("docker 1".into()), now);
-        assert_eq!(engine.look(now), Some(1), "at once when it says that it is there");
+        assert!(engine.answered(None, now), "the first time it is news");
+        assert!(!engine.answered(None, now));
+        assert!(engine.answered(Some("docker 1".into()), now));
+        assert_eq!(engine.look(now), Some(3), "at once when it says that it is there");
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! A container whose worker is not wanted is removed if this data directory made it, since what the
 //! directory ever wanted is stored before it is acted on; one that an earlier directory of this node
-//! made only once the node has all that its index lists.
+//! made only once the node has all that its index lists, and not if the index says to keep it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +42,8 @@ pub struct Facts<'a> {
     pub desired: &'a Desired,
     /// The node was told all that its index lists.
     pub is_complete: bool,
+    /// Objects that are to stay as they are, also those that this data directory was never told of.
+    pub keep: &'a BTreeSet<ObjectKey>,
     pub instance: &'a Instance,
     pub site: &'a Site,
     /// What Docker shows and which observation this is; or why it does not.
@@ -110,6 +112,12 @@ impl Facts<'_> {
     fn containers(&self, worker: &WorkerName) -> Vec<&Container> {
         let all = self.observed.map_or(&[][..], |(containers, _)| containers);
         all.iter().filter(|container| container.identity.worker == *worker).collect()
+    }
+
+    /// Whether a container whose worker is not wanted has to go.
+    fn may_go(&self, identity: &Identity) -> bool {
+        let is_known = self.is_complete && !self.keep.contains(&identity.owner);
+        is_known || identity.instance == *self.instance
     }
 
     /// Whether what Docker shows of this worker can be acted on.
@@ -336,6 +344,7 @@ mod tests {
         models: BTreeMap<ObjectKey, ModelView>,
         tracks: BTreeMap<WorkerName, Track>,
         is_complete: bool,
+        keep: BTreeSet<ObjectKey>,
     }
 
     fn node() -> Node {
@@ -351,6 +360,7 @@ mod tests {
             docker: Ok(1),
             tracks: BTreeMap::new(),
             is_complete: true,
+            keep: BTreeSet::new(),
         }
     }
 
@@ -388,6 +398,7 @@ mod tests {
             let facts = Facts {
                 desired: &self.desired,
                 is_complete: self.is_complete,
+                keep: &self.keep,
                 instance: &Instance("ours".into()),
                 site: &site(),
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
@@ -507,6 +518,8 @@ mod tests {
         assert_eq!(removed(&node.plan(now)), ["ours"]);
         node.is_complete = true;
         assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
+        node.keep.insert(wanted().owner);
+        assert_eq!(removed(&node.plan(now)), ["ours"]);
         node.track().busy = true;
         assert_eq!(node.plan(now).steps, []);
     }

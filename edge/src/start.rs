@@ -35,6 +35,11 @@ const WAITING_EVENTS: usize = 256;
 /// Runs the agent until `stop` resolves.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let _lock = lock(&config.data_dir)?;
+    // Models are mounted by their path, and a worker's paths are compared with it.
+    let data_dir = fs::canonicalize(&config.data_dir);
+    let data_dir =
+        data_dir.map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
+    let config = Config { data_dir, ..config };
     let mut store = Store::open(&config.data_dir)?;
     let data_dir = |source| Error::DataDir { path: config.data_dir.clone(), source };
     let identity = store.begin(&unique().map_err(data_dir)?)?;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::{agent::Event, backoff::Backoff, dice::dice, docker::Docker, track::Problem};
 
-const ENGINE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+const ENGINE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// What happened so shortly before the connection to the engine is asked for again.
 const OVERLAP_SECONDS: i64 = 2;
 

@@ -4,7 +4,7 @@
 
 mod bed;
 
-use std::fs;
+use std::{fs, sync::atomic::Ordering, time::Duration};
 
 use bed::{
     Agent, Broker, Cloud, Files, Foreign, IDLE, Image, Voice, docker, service, unique, until,
@@ -118,6 +118,34 @@ async fn nothing_counted_is_lost_when_agent_or_broker_die() {
     broker.start_again();
     cloud.status(SERVICE, "20 counted", counted(20, 4)).await;
     assert_eq!(agent.containers(), before, "the same container all the time");
+}
+
+#[tokio::test]
+async fn totals_never_go_back_while_the_agent_is_killed_again_and_again() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let worker = unique("w");
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    let before = agent.containers();
+    let voice = Voice::of(&agent, &worker);
+    let mut said = 0;
+    for round in 0..8 {
+        // Each kill at another moment of a turn.
+        for _ in 0..=20 * round {
+            said += 1;
+            voice.mutter("run", said, said / 2);
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(17 * round)).await;
+        agent.kill();
+        agent.start();
+    }
+    cloud.status(SERVICE, "exact", counted(said, said / 2)).await;
+    assert!(!cloud.went_back.load(Ordering::Relaxed));
+    assert_eq!(agent.containers(), before);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use neptune_link::Message;
 use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::Agent;
 use crate::{
@@ -43,16 +43,19 @@ impl Agent {
     }
 
     pub(super) fn engine_said(&mut self, answer: Result<String, Problem>, now: Instant) {
-        let engine = &mut self.state.engine;
-        if let Err(problem) = &answer
-            && engine.version().is_some()
-        {
-            warn!(problem = problem.message, "Docker is not there any more");
+        let (version, problem) = match answer {
+            Ok(version) => (Some(version), None),
+            Err(problem) => (None, Some(problem.message)),
+        };
+        if !self.state.engine.answered(version, now) {
+            return;
         }
-        if engine.answered(answer.ok(), now) {
-            // The node's report names the engine.
-            self.state.heartbeat_at = self.state.heartbeat_at.map(|_| now);
+        match (self.state.engine.version(), problem) {
+            (Some(version), _) => info!(version, "Docker answers"),
+            (None, problem) => warn!(problem, "Docker is not there"),
         }
+        // The node's report names the engine.
+        self.state.heartbeat_at = self.state.heartbeat_at.map(|_| now);
     }
 
     pub(super) fn look_at_docker(&mut self, now: Instant) {

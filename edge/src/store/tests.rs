@@ -43,16 +43,23 @@ fn said() -> impl Strategy<Value = Message> {
     let deleted = (0..3u8, revision.clone()).prop_map(move |(name, revision)| {
         message(&Topic::Delete(node(), key(name)), encode(&Delete { revision: Revision(revision) }))
     });
-    let index = (prop::collection::btree_map(0..3u8, (0..12u64, 0..4u8), 0..3), revision).prop_map(
-        move |(objects, revision)| {
+    let index = (
+        prop::collection::btree_map(0..3u8, (0..12u64, 0..4u8), 0..3),
+        prop::collection::btree_set(0..3u8, 0..2),
+        revision,
+    )
+        .prop_map(move |(objects, keep, revision)| {
             let listed = objects.into_iter().map(|(name, (at, value))| {
                 let Insert { revision, hash, .. } = insert(name, at, value);
                 (key(name), neptune_wire::Listed { revision, hash })
             });
-            let index = Index { revision: Revision(revision), objects: listed.collect() };
+            let index = Index {
+                revision: Revision(revision),
+                objects: listed.collect(),
+                keep: keep.into_iter().map(key).collect(),
+            };
             message(&Topic::Index(node()), encode(&index))
-        },
-    );
+        });
     prop_oneof![3 => inserted, 1 => deleted, 1 => index]
 }
 

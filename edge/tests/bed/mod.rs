@@ -9,7 +9,10 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -280,7 +283,14 @@ pub struct Cloud {
     pub node: NodeName,
     link: Link,
     heard: watch::Receiver<BTreeMap<String, Vec<u8>>>,
+    /// Some total was lower than before.
+    pub went_back: Arc<AtomicBool>,
     revision: AtomicU64,
+}
+
+fn counted(payload: &[u8]) -> u64 {
+    let report = decode::<StatusReport>(payload).ok();
+    report.and_then(|report| report.output.task_info).map_or(0, |task| task.inference_number)
 }
 
 impl Cloud {
@@ -289,6 +299,8 @@ impl Cloud {
         options.subscriptions = vec![Prefix::default().upstream()];
         let (link, mut events) = Link::start(options).unwrap();
         let (sender, heard) = watch::channel(BTreeMap::new());
+        let went_back = Arc::new(AtomicBool::new(false));
+        let watcher = Arc::clone(&went_back);
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 let (topic, payload) = match event {
@@ -296,10 +308,15 @@ impl Cloud {
                     Event::Up => (UP.to_owned(), Vec::new()),
                     Event::Down { .. } => continue,
                 };
-                sender.send_modify(|heard| drop(heard.insert(topic, payload)));
+                sender.send_modify(|heard| {
+                    let total = counted(&payload);
+                    let before = heard.insert(topic, payload).as_deref().map_or(0, counted);
+                    // An object that is gone has counted nothing.
+                    watcher.fetch_or(total > 0 && total < before, Ordering::Relaxed);
+                });
             }
         });
-        Self { node: agent.node.clone(), link, heard, revision: AtomicU64::new(1) }
+        Self { node: agent.node.clone(), link, heard, went_back, revision: AtomicU64::new(1) }
     }
 
     /// Waits until nothing that is said can be missed.
@@ -341,7 +358,7 @@ impl Cloud {
     pub fn index(&self, objects: &[(&str, &Listed)]) {
         let objects =
             objects.iter().map(|(key, listed)| (key.parse().unwrap(), (*listed).clone())).collect();
-        let index = Index { revision: self.revision(), objects };
+        let index = Index { revision: self.revision(), objects, ..Index::default() };
         self.publish(&Topic::Index(self.node.clone()), encode(&index), true);
     }
 
@@ -401,13 +418,27 @@ impl Voice {
         Self { link, topic: Topic::WorkerInfo(worker.parse().unwrap()).under(&Prefix::default()) }
     }
 
+    /// Says it, and waits until the broker has it.
     pub async fn say(&self, run: &str, inference: u64, hard: u64) {
+        self.say_bytes(Self::info(run, inference, hard)).await;
+    }
+
+    /// Says it as soon as there is a broker. A newer word takes its place.
+    pub fn mutter(&self, run: &str, inference: u64, hard: u64) {
+        let payload = Self::info(run, inference, hard).into();
+        self.link.publish(Message { topic: self.topic.clone(), payload, retain: false }).unwrap();
+    }
+
+    fn info(run: &str, inference: u64, hard: u64) -> Vec<u8> {
         let info = json!({
             "name": "w", "namespace": "default", "ownerName": "s", "ownerKind": "jointinferenceservice",
             "kind": "inference", "status": "running",
-            "taskInfo": {"inferenceNumber": inference, "hardExampleNumber": hard, "uploadCloudRatio": 0.5, "startTime": run, "updateTime": ""},
+            "taskInfo": {
+                "inferenceNumber": inference, "hardExampleNumber": hard, "uploadCloudRatio": 0.5,
+                "startTime": run, "updateTime": "",
+            },
         });
-        self.say_bytes(info.to_string().into_bytes()).await;
+        info.to_string().into_bytes()
     }
 
     pub async fn say_bytes(&self, payload: Vec<u8>) {

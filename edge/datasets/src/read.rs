@@ -1,0 +1,172 @@
+//! Feeding a counter from a reader or a file as fast as the page cache gives. I/O; what is counted decides `counter`.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use crate::{counter::Counter, error::Error};
+
+/// Read at once, in bytes: long enough that system calls and taking turns cost nothing, short enough to stay in the
+/// second-level cache between reading and counting.
+const CHUNK: usize = 512 * 1024;
+/// From so many bytes on, a second thread pays.
+const WORTH_A_THREAD: u64 = 8 * 1024 * 1024;
+
+/// Counts what is read, and stops it. Shared between the one that counts and those who look on.
+#[derive(Debug, Default)]
+pub struct Meter {
+    read: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl Meter {
+    /// Bytes of datasets read so far; nothing else reads them, so growing by n bytes shows as about n.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Ends counting at the next chunk, with [`Error::Stopped`].
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// What ended reading early.
+#[derive(Debug)]
+pub enum Ended {
+    Io(io::Error),
+    Format(Error),
+}
+
+/// Feeds `counter` all that `reader` has: the way in for sources that are no files.
+///
+/// # Errors
+/// Those of the reader and of the format; [`Error::Stopped`].
+pub fn count(mut reader: impl Read, counter: &mut Counter, meter: &Meter) -> Result<(), Ended> {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        if meter.is_stopped() {
+            return Err(Ended::Format(Error::Stopped));
+        }
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => {
+                meter.add(read);
+                counter.feed(&buffer[..read]).map_err(Ended::Format)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Ended::Io(error)),
+        }
+    }
+}
+
+/// Feeds `counter` the bytes `from..to` of `file`.
+///
+/// Copying out of the page cache costs more than counting, so large files are read by two threads; they count in
+/// turns, each what it has read itself, so that the counter sees the bytes in their order.
+///
+/// # Errors
+/// As [`count`]; also if the file ends before `to`.
+pub(crate) fn count_range(
+    file: &File,
+    from: u64,
+    to: u64,
+    counter: &mut Counter,
+    meter: &Meter,
+) -> Result<(), Ended> {
+    let both = to - from >= WORTH_A_THREAD
+        && thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    let turns = Turns {
+        state: Mutex::new(Turn { next: 0, counter, ended: None }),
+        changed: Condvar::new(),
+    };
+    let range = Range { file, from, to, meter };
+    if both {
+        thread::scope(|scope| {
+            scope.spawn(|| range.count_every_other(&turns, 1, 2));
+            range.count_every_other(&turns, 0, 2);
+        });
+    } else {
+        range.count_every_other(&turns, 0, 1);
+    }
+    turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).ended.map_or(Ok(()), Err)
+}
+
+struct Range<'a> {
+    file: &'a File,
+    from: u64,
+    to: u64,
+    meter: &'a Meter,
+}
+
+/// Whose turn it is to count.
+struct Turns<'a> {
+    state: Mutex<Turn<'a>>,
+    changed: Condvar,
+}
+
+struct Turn<'a> {
+    /// The number of the chunk that is counted next.
+    next: u64,
+    counter: &'a mut Counter,
+    ended: Option<Ended>,
+}
+
+impl Range<'_> {
+    /// Reads and counts the chunks `first`, `first + step`, ...
+    fn count_every_other(&self, turns: &Turns<'_>, first: u64, step: usize) {
+        let mut buffer = vec![0; CHUNK.min(usize::try_from(self.to - self.from).unwrap_or(CHUNK))];
+        for number in (first..).step_by(step) {
+            let start = self.from + number * CHUNK as u64;
+            if start >= self.to {
+                return;
+            }
+            let chunk = self.read(&mut buffer, start);
+            let mut turn = turns.wait_for(number);
+            if turn.ended.is_some() {
+                return;
+            }
+            let counted = chunk.and_then(|chunk| turn.counter.feed(chunk).map_err(Ended::Format));
+            turn.next = number + 1;
+            turn.ended = counted.err();
+            drop(turn);
+            turns.changed.notify_one();
+        }
+    }
+
+    fn read<'b>(&self, buffer: &'b mut [u8], start: u64) -> Result<&'b [u8], Ended> {
+        if self.meter.is_stopped() {
+            return Err(Ended::Format(Error::Stopped));
+        }
+        let length = usize::try_from(self.to - start).unwrap_or(usize::MAX).min(buffer.len());
+        let chunk = &mut buffer[..length];
+        self.file.read_exact_at(chunk, start).map_err(Ended::Io)?;
+        self.meter.add(length);
+        Ok(chunk)
+    }
+}
+
+impl<'a> Turns<'a> {
+    /// Waits until the chunk `number` is next, or reading has ended.
+    fn wait_for(&self, number: u64) -> MutexGuard<'_, Turn<'a>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed
+            .wait_while(state, |turn| turn.next != number && turn.ended.is_none())
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
