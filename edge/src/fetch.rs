@@ -215,6 +215,11 @@ fn reasons(error: &reqwest::Error) -> String {
         text.push_str(&inner.to_string());
         cause = inner.source();
     }
+    if text.contains("certificate") {
+        text.push_str(
+            "; its authority has to be among the system's (ca-certificates) or in SSL_CERT_FILE",
+        );
+    }
     if text.is_empty() { "the transfer failed".to_owned() } else { text }
 }
 

@@ -48,8 +48,9 @@ use crate::{
 
 /// Starting again does not help. As clap's own errors.
 const BAD_CONFIGURATION: u8 = 2;
-/// The embedded broker reports every client that hangs up as an error.
-const DEFAULT_LOG: &str = "info,rumqttd=off";
+/// The embedded broker reports every client that hangs up as an error; the verifier says what our
+/// own message says again.
+const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
 const FETCH_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 fn main() -> ExitCode {

@@ -140,7 +140,7 @@ impl Plan {
         let containers = facts.containers(worker);
         let ids = containers
             .iter()
-            .filter(|container| facts.is_complete || container.identity.instance == *facts.instance)
+            .filter(|container| facts.may_go(&container.identity))
             .map(|container| container.id.clone())
             .collect();
         self.remove(worker, ids, track, now);
