@@ -1,5 +1,12 @@
 //! A Kubernetes API on loopback, in memory, for the demo and for tests: as strict as Kubernetes 1.32 where it answers at all.
 //!
+//! Served: Namespace, Node, Pod, Service, `ConfigMap`, Secret, `ServiceAccount`, Event (both groups), Deployment, Lease, the RBAC kinds,
+//! `ValidatingWebhookConfiguration`, `CustomResourceDefinition`, and whatever kinds the definitions make.
+//!
+//! Not there, on purpose: authentication and authorization (RBAC objects are stored only), admission webhooks (stored only), CEL rules
+//! of definitions (accepted, not evaluated), conversion between versions beyond the `None` strategy, `logs`, `exec` and `port-forward`.
+//! A list that is read in pages is not a snapshot: later pages show later writes.
+//!
 //! There is no kubelet and no workload controller: Deployments and Pods are stored, nothing runs. What the API machinery does by
 //! itself is there: definitions become served, owners and namespaces take their content along.
 
@@ -20,6 +27,7 @@ mod names;
 mod object;
 mod openapi;
 mod patch;
+mod prepare;
 mod protobuf;
 mod registry;
 mod render;

@@ -79,7 +79,13 @@ impl ApiError {
     pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[FieldError]) -> Self {
         let message = format!("{kind} {name:?} is invalid: {}", aggregate(errors));
         let mut error = Self::new(422, "Invalid", message).about(kind, name);
-        error.details.insert("causes".into(), errors.iter().map(FieldError::cause).collect());
+        let mut causes: Vec<Value> = Vec::new();
+        for cause in errors.iter().map(FieldError::cause) {
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+        error.details.insert("causes".into(), causes.into());
         error
     }
 

@@ -103,21 +103,7 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, ApiError> {
-    if !config["metadata"]["managedFields"].is_null() {
-        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
-    }
-    if let Err(faults) = typed::check(config, schema) {
-        let who = format!(
-            "{}/{}; {}, Kind={}",
-            object::meta_str(config, "namespace"),
-            object::name(config),
-            writer.api_version,
-            config["kind"].as_str().unwrap_or_default()
-        );
-        return Err(ApiError::untyped(format!(
-            "failed to create typed patch object ({who}): {faults}"
-        )));
-    }
+    check_config(config, schema, writer)?;
     let bare_live = live.map_or_else(|| serde_json::json!({}), without_managed);
     let mut entries = decode(live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]))?;
     if live.is_some() && entries.is_empty() {
@@ -147,15 +133,11 @@ pub fn apply(
         .collect();
     let force = force || is_takeover(&conflicts, &bare_live, schema, writer);
     if !force && !conflicts.is_empty() {
-        return Err(conflict_error(
-            conflicts.iter().map(|(position, set)| (&entries[*position], set)),
-        ));
-    }
-    for (position, set) in &conflicts {
-        entries[*position].set = entries[*position].set.difference(set);
+        let conflicts = conflicts.iter().map(|(position, set)| (&entries[*position], set));
+        return Err(conflict_error(conflicts));
     }
     for entry in &mut entries {
-        entry.set = entry.set.difference(&changes.removed);
+        entry.set = entry.set.difference(&taken).difference(&changes.removed);
     }
     // The time of an apply that changed nothing stays, so that it stores nothing.
     if let Some(last) = last
@@ -185,6 +167,23 @@ fn is_takeover(
     }
     let inherited = last_applied::inherited(live, schema);
     conflicts.iter().all(|(_, set)| set.difference(&inherited).is_empty())
+}
+
+/// An applied configuration names no owners and fits the schema; anything else is refused before it is merged.
+fn check_config(config: &Value, schema: Schema<'_>, writer: &Writer<'_>) -> Result<(), ApiError> {
+    if !config["metadata"]["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    typed::check(config, schema).map_err(|faults| {
+        let (namespace, name) = (object::meta_str(config, "namespace"), object::name(config));
+        // The core group is written as an empty one here.
+        let slash = if writer.api_version.contains('/') { "" } else { "/" };
+        let version = writer.api_version;
+        let kind = config["kind"].as_str().unwrap_or_default();
+        ApiError::untyped(format!(
+            "failed to create typed patch object ({namespace}/{name}; {slash}{version}, Kind={kind}): {faults}"
+        ))
+    })
 }
 
 /// The owner of everything in an object that nobody has claimed yet.

@@ -3,6 +3,7 @@
 pub mod defaults;
 pub mod definitions;
 pub mod validate;
+mod workload;
 
 use serde_json::json;
 

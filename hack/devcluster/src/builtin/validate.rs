@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
+use super::workload;
 use crate::crd_check;
 use crate::field::{FieldError, index, join};
-use crate::names::{check_labels, name_fault};
-use crate::resource::NameRule;
+use crate::names::check_labels;
 use crate::schema::format::is_base64;
 
 /// Findings on an object that is written; `old` is none for a create.
 pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match plural {
-        "deployments" => deployment(value, old, &mut errors),
-        "pods" => pod(value, old, &mut errors),
+        "deployments" => workload::deployment(value, old, &mut errors),
+        "pods" => workload::pod(value, old, &mut errors),
         "services" => service(value, old, &mut errors),
         "configmaps" => data_keys(value, &["data", "binaryData"], &mut errors),
         "secrets" => secret(value, old, &mut errors),
@@ -47,170 +47,13 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
     errors
 }
 
-fn immutable(value: &Value, old: &Value, paths: &[&str], errors: &mut Vec<FieldError>) {
+/// Fields that no update may change.
+pub(super) fn immutable(value: &Value, old: &Value, paths: &[&str], errors: &mut Vec<FieldError>) {
     for path in paths {
         let at = |object: &Value| crate::object::at_path(object, path).cloned().unwrap_or_default();
         if at(value) != at(old) {
             errors.push(FieldError::invalid(path, at(value), "field is immutable"));
         }
-    }
-}
-
-fn deployment(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let spec = &value["spec"];
-    if spec["replicas"].as_i64().unwrap_or_default() < 0 {
-        errors.push(FieldError::invalid(
-            "spec.replicas",
-            spec["replicas"].clone(),
-            "must be greater than or equal to 0",
-        ));
-    }
-    let labels = &spec["template"]["metadata"]["labels"];
-    let wanted = spec["selector"]["matchLabels"].as_object();
-    let expressions = spec["selector"]["matchExpressions"].as_array().map_or(0, Vec::len);
-    if wanted.is_none_or(serde_json::Map::is_empty) && expressions == 0 {
-        errors.push(FieldError::invalid(
-            "spec.selector",
-            spec["selector"].clone(),
-            "empty selector is invalid for deployment",
-        ));
-    } else if wanted.into_iter().flatten().any(|(key, value)| &labels[key] != value) {
-        errors.push(FieldError::invalid(
-            "spec.template.metadata.labels",
-            labels.clone(),
-            "`selector` does not match template `labels`",
-        ));
-    }
-    check_labels(labels, "spec.template.labels", errors);
-    pod_spec(&spec["template"]["spec"], "spec.template.spec", errors);
-    let restart = spec["template"]["spec"]["restartPolicy"].as_str().unwrap_or_default();
-    if !matches!(restart, "" | "Always") {
-        errors.push(FieldError::unsupported(
-            "spec.template.spec.restartPolicy",
-            restart,
-            &["Always"],
-        ));
-    }
-    if let Some(old) = old {
-        immutable(value, old, &["spec.selector"], errors);
-    }
-}
-
-fn pod(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    pod_spec(&value["spec"], "spec", errors);
-    let Some(old) = old else { return };
-    // Everything but these is fixed once a pod exists.
-    let fixed = |object: &Value| {
-        let mut spec = object["spec"].clone();
-        for field in [
-            "activeDeadlineSeconds",
-            "tolerations",
-            "terminationGracePeriodSeconds",
-            "schedulingGates",
-            "nodeName",
-        ] {
-            crate::object::fields(&mut spec).remove(field);
-        }
-        for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
-            {
-                crate::object::fields(container).remove("image");
-            }
-        }
-        spec
-    };
-    let rebound =
-        !old["spec"]["nodeName"].is_null() && old["spec"]["nodeName"] != value["spec"]["nodeName"];
-    if fixed(value) != fixed(old) || rebound {
-        errors.push(FieldError::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
-    }
-}
-
-fn pod_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let list = |field: &str| spec[field].as_array().map(Vec::as_slice).unwrap_or_default();
-    if list("containers").is_empty() {
-        errors.push(FieldError::required(&join(path, "containers"), ""));
-    }
-    let volumes: Vec<&str> =
-        list("volumes").iter().filter_map(|volume| volume["name"].as_str()).collect();
-    for (position, volume) in list("volumes").iter().enumerate() {
-        let path = join(&index(&join(path, "volumes"), position), "name");
-        check_name(&volume["name"], &path, NameRule::Label, errors);
-        if list("volumes")[..position].iter().any(|other| other["name"] == volume["name"]) {
-            errors.push(FieldError::duplicate(&path, volume["name"].clone()));
-        }
-    }
-    for (position, container) in list("containers").iter().enumerate() {
-        let path = index(&join(path, "containers"), position);
-        check_name(&container["name"], &join(&path, "name"), NameRule::Label, errors);
-        check_choice(
-            container,
-            "imagePullPolicy",
-            &path,
-            &["Always", "IfNotPresent", "Never"],
-            errors,
-        );
-        if list("containers")[..position].iter().any(|other| other["name"] == container["name"]) {
-            errors.push(FieldError::duplicate(&join(&path, "name"), container["name"].clone()));
-        }
-        if container["image"].as_str().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(&join(&path, "image"), ""));
-        }
-        for (position, mount) in
-            container["volumeMounts"].as_array().into_iter().flatten().enumerate()
-        {
-            let name = mount["name"].as_str().unwrap_or_default();
-            if !volumes.contains(&name) {
-                let path = join(&index(&join(&path, "volumeMounts"), position), "name");
-                errors.push(FieldError::new(
-                    crate::field::Fault::NotFound,
-                    &path,
-                    Some(name.into()),
-                    "",
-                ));
-            }
-        }
-        for (position, port) in container["ports"].as_array().into_iter().flatten().enumerate() {
-            check_port(
-                &port["containerPort"],
-                &join(&index(&join(&path, "ports"), position), "containerPort"),
-                errors,
-            );
-        }
-    }
-}
-
-/// A text that must be one of a few.
-fn check_choice(
-    parent: &Value,
-    field: &str,
-    path: &str,
-    choices: &[&str],
-    errors: &mut Vec<FieldError>,
-) {
-    if let Some(given) = parent[field].as_str().filter(|given| !choices.contains(given)) {
-        errors.push(FieldError::unsupported(&join(path, field), given, choices));
-    }
-}
-
-fn check_name(name: &Value, path: &str, rule: NameRule, errors: &mut Vec<FieldError>) {
-    match name.as_str().unwrap_or_default() {
-        "" => errors.push(FieldError::required(path, "")),
-        name => {
-            if let Some(fault) = name_fault(rule, name) {
-                errors.push(FieldError::invalid(path, name, fault));
-            }
-        }
-    }
-}
-
-fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if !port.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
-        errors.push(FieldError::invalid(
-            path,
-            port.clone(),
-            "must be between 1 and 65535, inclusive",
-        ));
     }
 }
 
@@ -344,5 +187,28 @@ fn lease(value: &Value, errors: &mut Vec<FieldError>) {
             seconds,
             "must be greater than 0",
         ));
+    }
+}
+
+pub(super) fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if !port.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
+        errors.push(FieldError::invalid(
+            path,
+            port.clone(),
+            "must be between 1 and 65535, inclusive",
+        ));
+    }
+}
+
+/// A text that must be one of a few.
+pub(super) fn check_choice(
+    parent: &Value,
+    field: &str,
+    path: &str,
+    choices: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(given) = parent[field].as_str().filter(|given| !choices.contains(given)) {
+        errors.push(FieldError::unsupported(&join(path, field), given, choices));
     }
 }

@@ -138,32 +138,10 @@ fn schema(node: &Value, depth: usize) -> Message {
     if depth > DEPTH {
         return message;
     }
-    match &node["additionalProperties"] {
-        Value::Object(_) => {
-            let mut item = Message::default();
-            item.message(1, &schema(&node["additionalProperties"], depth + 1));
-            message.message(21, &item);
-        }
-        Value::Bool(true) => {
-            let mut item = Message::default();
-            item.flag(2);
-            message.message(21, &item);
-        }
-        _ => {}
+    if let Some(item) = additional(&node["additionalProperties"], depth) {
+        message.message(21, &item);
     }
-    // Quantities and other values of two types are told as text.
-    let kind = match text("type") {
-        "" if node["x-devcluster-quantity"] == true
-            || node["x-kubernetes-int-or-string"] == true =>
-        {
-            "string"
-        }
-        kind => kind,
-    };
-    // Free-form values have no type, so that kubectl accepts anything there.
-    let is_free =
-        node["x-kubernetes-preserve-unknown-fields"] == true && node["properties"].is_null();
-    if !kind.is_empty() && !is_free {
+    if let Some(kind) = kind(node) {
         let mut item = Message::default();
         item.text(1, kind);
         message.message(22, &item);
@@ -190,6 +168,29 @@ fn schema(node: &Value, depth: usize) -> Message {
         message.text(2, "int-or-string");
     }
     message
+}
+
+/// The type of a node; none for free-form values, in which kubectl then accepts anything.
+fn kind(node: &Value) -> Option<&str> {
+    let is_free =
+        node["x-kubernetes-preserve-unknown-fields"] == true && node["properties"].is_null();
+    if is_free {
+        return None;
+    }
+    // Quantities and other values of two types are told as text.
+    let is_text =
+        node["x-devcluster-quantity"] == true || node["x-kubernetes-int-or-string"] == true;
+    node["type"].as_str().or(is_text.then_some("string"))
+}
+
+fn additional(node: &Value, depth: usize) -> Option<Message> {
+    let mut item = Message::default();
+    match node {
+        Value::Object(_) => item.message(1, &schema(node, depth + 1)),
+        Value::Bool(true) => item.flag(2),
+        _ => return None,
+    };
+    Some(item)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::apply::record_update;
 use crate::cluster::State;
 use crate::decode::Body;
 use crate::object::{self, ObjectKey};
+use crate::prepare;
 use crate::status::{ApiError, GroupName};
 
 const NAMESPACES: &str = "/namespaces";
@@ -23,7 +24,7 @@ pub fn create(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiEr
 pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value, ApiError> {
     let resource = &call.resource;
     let (uid, suffix) = fresh_identity();
-    admit::prepare_create(resource, &mut value, &call.namespace, call.options.now, &suffix, &uid)?;
+    prepare::create(resource, &mut value, &call.namespace, call.options.now, &suffix, &uid)?;
     if resource.namespaced {
         check_namespace(state, call, object::name(&value))?;
     }

@@ -9,6 +9,7 @@ use crate::cluster::State;
 use crate::decode::Body;
 use crate::field::{Fault, FieldError};
 use crate::object::meta_str;
+use crate::prepare;
 use crate::status::ApiError;
 
 pub fn update(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
@@ -39,7 +40,7 @@ pub fn replace(
     old: &Value,
     mut value: Value,
 ) -> Result<Value, ApiError> {
-    admit::prepare_update(&call.resource, call.endpoint, old, &mut value)?;
+    prepare::update(&call.resource, call.endpoint, old, &mut value)?;
     admit::check(&call.resource, &value, Some(old))?;
     if admit::is_unchanged(old, &value) {
         return Ok(old.clone());
