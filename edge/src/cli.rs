@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// The agent of a Neptune node: runs its workers, counts what they infer, and tells the cloud.
 #[derive(Debug, Parser)]
-#[command(name = "neptune-edge", version)]
+#[command(name = "neptune-edge", version, after_help = EXAMPLE)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -35,6 +35,10 @@ pub enum Command {
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
 }
+
+const EXAMPLE: &str = "\
+Example:
+  neptune-edge run --node-name edge0 --mqtt-url mqtt://broker.example.org:1883";
 
 const RUN_HELP: &str = "\
 Exit status: 0 after a signal, 1 for what may pass (start it again), 2 for a configuration that

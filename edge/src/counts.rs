@@ -98,6 +98,12 @@ impl Counts {
         total
     }
 
+    /// Whether this run of a worker is counted already.
+    pub fn knows(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
+        let count = self.counts.get(&(uid.to_owned(), worker.clone()));
+        count.is_some_and(|count| count.tally.knows(run))
+    }
+
     /// What the worker last said of itself; empty before.
     pub fn status(&self, uid: &str, worker: &WorkerName) -> &str {
         self.counts.get(&(uid.to_owned(), worker.clone())).map_or("", |count| &count.status)

@@ -110,13 +110,12 @@ impl Container {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    #[test]
-    fn labels_read_back_as_they_were_written_and_only_on_their_node() {
-        let identity = Identity {
+    fn identity() -> Identity {
+        Identity {
             node: "edge0".parse().unwrap(),
             instance: Instance("abc".into()),
             owner: "default/jointinferenceservices/s".parse().unwrap(),
@@ -124,7 +123,22 @@ mod tests {
             worker: "s-w-1".parse().unwrap(),
             spec_hash: "00ff".into(),
             restarts: 3,
-        };
+        }
+    }
+
+    pub fn container(id: &str) -> Container {
+        Container {
+            id: id.into(),
+            identity: identity(),
+            state: ContainerState::Running,
+            started_at: "then".into(),
+            sources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn labels_read_back_as_they_were_written_and_only_on_their_node() {
+        let identity = identity();
         let mut labels = identity.labels();
         assert_eq!(Identity::of(&labels, &identity.node), Some(identity.clone()));
         assert_eq!(Identity::of(&labels, &"edge1".parse().unwrap()), None);

@@ -5,6 +5,7 @@ use neptune_link::Message;
 use neptune_wire::{Counters, Prefix, Role, Topic, WorkerInfo, WorkerName, decode};
 
 use crate::{
+    counts::Counts,
     desired::{Desired, Wanted},
     observed::Container,
 };
@@ -22,20 +23,28 @@ pub struct Said<'a> {
     pub counts: Option<(String, Counters)>,
 }
 
-/// Reads a message. `containers` is what Docker last showed.
+/// What may be known of a worker beside its words.
+pub struct Known<'a, 'b> {
+    pub desired: &'a Desired,
+    /// What Docker last showed, if it does.
+    pub shown: Option<&'b [Container]>,
+    pub counts: &'b Counts,
+}
+
+/// Reads a message.
 ///
 /// # Errors
 /// Why the message is dropped.
 pub fn read<'a>(
     message: &Message,
     prefix: &Prefix,
-    desired: &'a Desired,
-    containers: &[Container],
+    known: &Known<'a, '_>,
 ) -> Result<Said<'a>, String> {
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
         return Err("not a worker's topic".to_owned());
     };
-    let wanted = desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
+    let wanted =
+        known.desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
     let info: WorkerInfo = decode(&message.payload).map_err(|error| error.to_string())?;
     let mut words = vec![("status", &info.status)];
     words.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
@@ -44,24 +53,37 @@ pub fn read<'a>(
     {
         return Err(format!("{field} is not one word of at most {LONGEST_WORD} bytes"));
     }
-    let counters = info.task_info.as_ref().map(neptune_wire::WorkerTaskInfo::counters).transpose();
-    let counters = counters.map_err(|error| error.to_string())?;
-    let start = info.task_info.as_ref().map(|task| task.start_time.clone()).unwrap_or_default();
-    let run = if start.is_empty() { run_of(&worker, containers) } else { start };
-    let counts =
-        counters.filter(|_| wanted.worker.role == Role::Edge).map(|counters| (run, counters));
+    let container = known.container(wanted);
+    let Some(task) = &info.task_info else {
+        return Ok(Said { worker, wanted, info, counts: None });
+    };
+    let counters = task.counters().map_err(|error| error.to_string())?;
+    let run = match (task.start_time.as_str(), container) {
+        // Without its container it may be the last word of a run that is known, or of an earlier
+        // object's worker of the same name, which counts for nobody.
+        (run, None) if known.shown.is_some() && !known.counts.knows(&wanted.uid, &worker, run) => {
+            return Err("no container of this worker's object is there".to_owned());
+        }
+        ("", None) => {
+            return Err("it has no taskInfo.startTime, and its container is not known".to_owned());
+        }
+        // A worker that does not name its runs has one for each start of its container.
+        ("", Some(container)) => format!("{}@{}", container.id, container.started_at),
+        (run, _) => run.to_owned(),
+    };
+    let counts = (wanted.worker.role == Role::Edge).then_some((run, counters));
     Ok(Said { worker, wanted, info, counts })
 }
 
-/// A worker that does not name its runs has one for each start of its container.
-fn run_of(worker: &WorkerName, containers: &[Container]) -> String {
-    let container = containers
-        .iter()
-        .find(|container| container.identity.worker == *worker && container.is_alive());
-    container.map_or_else(
-        || "unnamed".to_owned(),
-        |container| format!("{}@{}", container.id, container.started_at),
-    )
+impl Known<'_, '_> {
+    /// The worker's container, the running one first. One of an earlier object of that name is not its.
+    fn container(&self, wanted: &Wanted) -> Option<&Container> {
+        let is_its = |container: &&Container| {
+            container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
+        };
+        let its = self.shown.unwrap_or_default().iter().filter(is_its);
+        its.max_by_key(|container| container.is_alive())
+    }
 }
 
 #[cfg(test)]
@@ -82,24 +104,67 @@ mod tests {
         Message { topic: topic.into(), payload: payload.to_vec().into(), retain: false }
     }
 
-    fn said(payload: &Value, role: Role) -> Option<(String, Counters)> {
-        let message = message("neptune/workers/s-w-1/info", payload.to_string().as_bytes());
-        read(&message, &Prefix::default(), &desired(role), &[]).unwrap().counts
+    const TOPIC: &str = "neptune/workers/s-w-1/info";
+
+    fn known<'a>(
+        desired: &'a Desired,
+        shown: Option<&'a [Container]>,
+        counts: &'a Counts,
+    ) -> Known<'a, 'a> {
+        Known { desired, shown, counts }
+    }
+
+    fn said(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, String> {
+        let message = message(TOPIC, payload.to_string().as_bytes());
+        let desired = desired(role);
+        let counts = Counts::default();
+        read(&message, &Prefix::default(), &known(&desired, None, &counts)).map(|said| said.counts)
     }
 
     #[test]
     fn an_edge_workers_numbers_count_and_a_cloud_workers_do_not() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
-        assert_eq!(said(&info, Role::Edge), Some(("t".into(), Counters { inference: 5, hard: 2 })));
-        assert_eq!(said(&info, Role::Cloud), None);
-        assert_eq!(said(&json!({"status": "running"}), Role::Edge), None);
-        let unnamed = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2}});
-        assert_eq!(said(&unnamed, Role::Edge).unwrap().0, "unnamed");
+        assert_eq!(
+            said(&info, Role::Edge),
+            Ok(Some(("t".into(), Counters { inference: 5, hard: 2 })))
+        );
+        assert_eq!(said(&info, Role::Cloud), Ok(None));
+        assert_eq!(said(&json!({"status": "running"}), Role::Edge), Ok(None));
+    }
+
+    #[test]
+    fn a_run_without_a_name_is_its_containers_and_an_earlier_objects_worker_counts_for_nobody() {
+        let desired = desired(Role::Edge);
+        let mut counts = Counts::default();
+        let shown = |uid: &str| {
+            let mut container = crate::observed::tests::container("1");
+            container.identity.worker = wanted().worker.name;
+            container.identity.uid = uid.to_owned();
+            [container]
+        };
+        let run = |start: &str, shown: Option<&[Container]>, counts: &Counts| {
+            let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
+            let message = message(TOPIC, task.to_string().as_bytes());
+            let said = read(&message, &Prefix::default(), &known(&desired, shown, counts));
+            said.ok().and_then(|said| said.counts).map(|(run, _)| run)
+        };
+        let (own, earlier) = (shown("uid"), shown("of an earlier object"));
+        assert_eq!(run("", Some(&own), &counts).as_deref(), Some("1@then"));
+        assert_eq!(run("t", Some(&own), &counts).as_deref(), Some("t"));
+        assert_eq!(run("t", None, &counts).as_deref(), Some("t"), "Docker does not answer");
+        for shown in [None, Some(&earlier[..]), Some(&[])] {
+            assert_eq!(run("", shown, &counts), None, "whose run it is cannot be known");
+        }
+        assert_eq!(run("t", Some(&earlier), &counts), None);
+        assert_eq!(run("t", Some(&[]), &counts), None);
+        let info: WorkerInfo = serde_json::from_str("{}").unwrap();
+        let name = wanted().worker.name;
+        counts.observe(&wanted().owner, "uid", &name, &info, Some(("t", Counters::default())));
+        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last word");
     }
 
     #[test]
     fn what_cannot_be_true_or_comes_from_nobody_is_dropped() {
-        let topic = "neptune/workers/s-w-1/info";
         let long = format!(r#"{{"status":"{}"}}"#, "x".repeat(200));
         let deep = "[".repeat(200_000);
         let payloads: [&[u8]; 10] = [
@@ -114,9 +179,10 @@ mod tests {
             long.as_bytes(),
             deep.as_bytes(),
         ];
-        let desired = desired(Role::Edge);
+        let (desired, counts) = (desired(Role::Edge), Counts::default());
+        let known = known(&desired, None, &counts);
         for payload in payloads {
-            let result = read(&message(topic, payload), &Prefix::default(), &desired, &[]);
+            let result = read(&message(TOPIC, payload), &Prefix::default(), &known);
             assert!(
                 result.is_err(),
                 "{:?} was taken",
@@ -130,7 +196,7 @@ mod tests {
             "neptune/workers/A/info",
         ] {
             assert!(
-                read(&message(topic, b"{}"), &Prefix::default(), &desired, &[]).is_err(),
+                read(&message(topic, b"{}"), &Prefix::default(), &known).is_err(),
                 "{topic} was taken"
             );
         }

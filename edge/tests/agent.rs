@@ -250,6 +250,18 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         )
         .await;
 
+    // A worker does not get the whole machine, whatever name it has.
+    let link = agent.dir.path().join("root");
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    for dir in ["/".into(), link] {
+        scripted["workers"][0]["scripts"]["dir"] = json!(dir);
+        cloud.insert("default/jointinferenceservices/scripted", &scripted);
+        let refused = |report: &StatusReport| report.workers[0].message.contains("whole machine");
+        cloud.status("default/jointinferenceservices/scripted", "refused", refused).await;
+    }
+    scripted["workers"][0]["scripts"]["dir"] = json!(dir);
+    cloud.insert("default/jointinferenceservices/scripted", &scripted);
+
     // Somebody brings what was missing.
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("main.sh"), IDLE).unwrap();

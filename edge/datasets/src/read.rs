@@ -95,15 +95,13 @@ pub(crate) fn count_range(
         state: Mutex::new(Turn { next: 0, counter, ended: None }),
         changed: Condvar::new(),
     };
-    let range = Range { file, from, to, meter };
-    if both {
-        thread::scope(|scope| {
-            scope.spawn(|| range.count_every_other(&turns, 1, 2));
-            range.count_every_other(&turns, 0, 2);
-        });
-    } else {
-        range.count_every_other(&turns, 0, 1);
-    }
+    let range = Range { file, from, to, meter, taken: AtomicU64::new(0) };
+    thread::scope(|scope| {
+        if both {
+            scope.spawn(|| range.count_chunks(&turns));
+        }
+        range.count_chunks(&turns);
+    });
     turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).ended.map_or(Ok(()), Err)
 }
 
@@ -112,6 +110,8 @@ struct Range<'a> {
     from: u64,
     to: u64,
     meter: &'a Meter,
+    /// Chunks that a thread has taken on itself.
+    taken: AtomicU64,
 }
 
 /// Whose turn it is to count.
@@ -128,10 +128,11 @@ struct Turn<'a> {
 }
 
 impl Range<'_> {
-    /// Reads and counts the chunks `first`, `first + step`, ...
-    fn count_every_other(&self, turns: &Turns<'_>, first: u64, step: usize) {
+    /// Reads chunks and counts them, until none is left to take.
+    fn count_chunks(&self, turns: &Turns<'_>) {
         let mut buffer = vec![0; CHUNK.min(usize::try_from(self.to - self.from).unwrap_or(CHUNK))];
-        for number in (first..).step_by(step) {
+        loop {
+            let number = self.taken.fetch_add(1, Ordering::Relaxed);
             let start = self.from + number * CHUNK as u64;
             if start >= self.to {
                 return;

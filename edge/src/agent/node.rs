@@ -19,8 +19,12 @@ use crate::{
 
 impl Agent {
     pub(super) fn worker_said(&mut self, message: &Message) {
-        let containers = self.state.engine.containers();
-        match worker::read(message, &self.config.prefix, &self.state.desired, containers) {
+        let known = worker::Known {
+            desired: &self.state.desired,
+            shown: self.state.engine.shown().ok().map(|(containers, _)| containers),
+            counts: &self.counts,
+        };
+        match worker::read(message, &self.config.prefix, &known) {
             Ok(said) => {
                 let counts = said.counts.as_ref().map(|(run, counters)| (run.as_str(), *counters));
                 self.counts.observe(

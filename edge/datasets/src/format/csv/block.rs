@@ -4,22 +4,17 @@
 //! ends of lines outside of them are the ends of records. That holds as long as every quote belongs to the notation;
 //! a block with one that stands for itself is left to the grammar, byte by byte.
 
-use wide::u8x16;
+use fearless_simd::{Level, dispatch, prelude::*, u8x64};
 
-use super::machine::At;
+use super::machine::{At, Step};
 
 const BLOCK: usize = 64;
 
 /// The number of records that end in `bytes`, and where in the grammar they leave off.
-pub(crate) fn count(bytes: &[u8], mut at: At, delimiter: u8) -> (u64, At) {
+pub(crate) fn count(bytes: &[u8], at: At, delimiter: u8) -> (u64, At) {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    let mut records = 0;
-    for block in blocks {
-        let ends;
-        (ends, at) =
-            count_block(block, at, delimiter).unwrap_or_else(|| count_slowly(block, at, delimiter));
-        records += ends;
-    }
+    // The instructions that this processor has; found out once.
+    let (records, at) = dispatch!(Level::new(), simd => count_blocks(simd, blocks, at, delimiter));
     let (ends, at) = count_slowly(rest, at, delimiter);
     (records + ends, at)
 }
@@ -29,51 +24,110 @@ fn count_slowly(bytes: &[u8], mut at: At, delimiter: u8) -> (u64, At) {
     for byte in bytes {
         let step;
         (at, step) = at.step(*byte, delimiter);
-        records += u64::from(step == super::machine::Step::RecordEnd);
+        records += u64::from(step == Step::RecordEnd);
     }
     (records, at)
 }
 
-/// None if a quote of the block does not belong to the notation.
-#[inline]
-fn count_block(block: &[u8; BLOCK], at: At, delimiter: u8) -> Option<(u64, At)> {
-    let (lanes, _) = block.as_chunks::<16>();
-    let lanes = [lanes[0], lanes[1], lanes[2], lanes[3]].map(u8x16::new);
-    let quotes = bits(lanes, |lane| lane.simd_eq(u8x16::splat(b'"')));
-    if quotes == 0 && at == At::Quoted {
-        return Some((0, At::Quoted));
+#[expect(
+    clippy::inline_always,
+    reason = "else it is not compiled for the instructions that were found"
+)]
+#[inline(always)]
+fn count_blocks<S: Simd>(simd: S, blocks: &[[u8; BLOCK]], at: At, delimiter: u8) -> (u64, At) {
+    let mut records = 0;
+    let mut before = Before::of(at);
+    for block in blocks {
+        if let Some((ends, after)) = count_block(simd, block, before, delimiter) {
+            records += ends;
+            before = after;
+        } else {
+            let (ends, at) = count_slowly(block, before.at(), delimiter);
+            records += ends;
+            before = Before::of(at);
+        }
     }
-    let breaks =
-        bits(lanes, |lane| lane.simd_eq(u8x16::splat(b'\n')) | lane.simd_eq(u8x16::splat(b'\r')));
-    let delimiters =
-        if quotes == 0 { 0 } else { bits(lanes, |lane| lane.simd_eq(u8x16::splat(delimiter))) };
+    (records, before.at())
+}
+
+/// Where in the grammar a block begins, as bits that are ready for use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Before {
+    /// All bits are set within quotes.
+    within: u64,
+    /// The lowest bit is set where a quote would belong to the notation: in turn because the byte before ended a
+    /// record, ended a field, or was a quote itself.
+    after_break: u64,
+    after_delimiter: u64,
+    after_quote: u64,
+}
+
+impl Before {
+    fn of(at: At) -> Self {
+        Self {
+            within: if at == At::Quoted { u64::MAX } else { 0 },
+            after_break: u64::from(at == At::RecordStart),
+            after_delimiter: u64::from(at == At::FieldStart),
+            after_quote: u64::from(at == At::QuoteInQuoted),
+        }
+    }
+
+    fn at(self) -> At {
+        match self {
+            Self { within: 1.., .. } => At::Quoted,
+            Self { after_break: 1.., .. } => At::RecordStart,
+            Self { after_delimiter: 1.., .. } => At::FieldStart,
+            Self { after_quote: 1.., .. } => At::QuoteInQuoted,
+            _ => At::Unquoted,
+        }
+    }
+}
+
+/// None if a quote of the block does not belong to the notation.
+#[expect(
+    clippy::inline_always,
+    reason = "else it is not compiled for the instructions that were found"
+)]
+#[inline(always)]
+fn count_block<S: Simd>(
+    simd: S,
+    block: &[u8; BLOCK],
+    before: Before,
+    delimiter: u8,
+) -> Option<(u64, Before)> {
+    let bytes = u8x64::from_slice(simd, block);
+    let quotes = bytes.simd_eq(b'"').to_bitmask();
+    let breaks = bytes.simd_eq(b'\n').to_bitmask() | bytes.simd_eq(b'\r').to_bitmask();
+    if quotes | before.within == 0 {
+        let records = breaks & !(breaks << 1 | before.after_break);
+        let after = Before {
+            within: 0,
+            after_break: breaks >> (BLOCK - 1),
+            after_delimiter: u64::from(block[BLOCK - 1] == delimiter),
+            after_quote: 0,
+        };
+        return Some((u64::from(records.count_ones()), after));
+    }
+    let delimiters = bytes.simd_eq(delimiter).to_bitmask();
 
     // Set from an opening quote on, up to the byte before the closing one.
-    let within = running_xor(quotes) ^ if at == At::Quoted { u64::MAX } else { 0 };
-    let breaks = breaks & !within;
-    let may_open = (breaks | (delimiters & !within) | (quotes & !within)) << 1
-        | u64::from(matches!(at, At::RecordStart | At::FieldStart | At::QuoteInQuoted));
+    let within = running_xor(quotes) ^ before.within;
+    let (breaks, delimiters, closing) = (breaks & !within, delimiters & !within, quotes & !within);
+    let may_open = (breaks | delimiters | closing) << 1
+        | before.after_break
+        | before.after_delimiter
+        | before.after_quote;
     if quotes & within & !may_open != 0 {
         return None;
     }
-
-    let after_break = breaks << 1 | u64::from(at == At::RecordStart);
-    let records = u64::from((breaks & !after_break).count_ones());
-    let end = match block[BLOCK - 1] {
-        _ if within >> 63 == 1 => At::Quoted,
-        b'"' => At::QuoteInQuoted,
-        b'\n' | b'\r' => At::RecordStart,
-        byte if byte == delimiter => At::FieldStart,
-        _ => At::Unquoted,
+    let records = breaks & !(breaks << 1 | before.after_break);
+    let after = Before {
+        within: 0_u64.wrapping_sub(within >> (BLOCK - 1)),
+        after_break: breaks >> (BLOCK - 1),
+        after_delimiter: delimiters >> (BLOCK - 1),
+        after_quote: closing >> (BLOCK - 1),
     };
-    Some((records, end))
-}
-
-/// Bit n of the result tells of byte n.
-#[inline]
-fn bits(lanes: [u8x16; 4], matches: impl Fn(u8x16) -> u8x16) -> u64 {
-    let [a, b, c, d] = lanes.map(|lane| u64::from(matches(lane).to_bitmask()));
-    a | b << 16 | c << 32 | d << 48
+    Some((u64::from(records.count_ones()), after))
 }
 
 /// Bit n of the result is the exclusive-or of the bits 0 to n.
@@ -120,8 +174,9 @@ mod tests {
     fn quotes_that_stand_for_themselves_are_left_to_the_grammar() {
         let mut block = [b'a'; BLOCK];
         (block[10], block[20]) = (b'"', b'\n');
-        assert_eq!(count_block(&block, At::RecordStart, b','), None);
+        let counted = |block| dispatch!(Level::new(), simd => count_block(simd, &block, Before::of(At::RecordStart), b','));
+        assert_eq!(counted(block), None);
         block[9] = b',';
-        assert_eq!(count_block(&block, At::RecordStart, b','), Some((0, At::Quoted)));
+        assert_eq!(counted(block), Some((0, Before::of(At::Quoted))));
     }
 }
