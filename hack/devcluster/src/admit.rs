@@ -82,6 +82,7 @@ pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Str
     default::apply_defaults(value, resource.schema());
     if !resource.custom {
         builtin::defaults::apply(&resource.plural, value);
+        builtin::canonical::canonicalize(value, resource.schema())?;
     }
     let findings = validate::validate(value, resource.schema(), "");
     let undecodable =

@@ -147,7 +147,6 @@ fn container(one: &mut Value) {
             }
         }
     }
-    quantities(&mut one["resources"]);
 }
 
 fn volume_defaults(volume: &mut Value) {
@@ -163,30 +162,6 @@ fn volume_defaults(volume: &mut Value) {
     let has_source = volume.as_object().is_some_and(|map| map.len() > 1);
     if !has_source {
         default(volume, "emptyDir", json!({}));
-    }
-}
-
-/// Numbers are accepted as quantities and stored as text.
-fn quantities(resources: &mut Value) {
-    for list in ["limits", "requests"] {
-        for quantity in resources
-            .get_mut(list)
-            .and_then(Value::as_object_mut)
-            .into_iter()
-            .flat_map(Map::values_mut)
-        {
-            if quantity.is_number() {
-                *quantity = number_as_quantity(quantity).into();
-            }
-        }
-    }
-}
-
-fn number_as_quantity(number: &Value) -> String {
-    match (number.as_i64(), number.as_f64()) {
-        (Some(whole), _) => whole.to_string(),
-        (None, Some(float)) => format!("{:.0}m", float * 1000.0),
-        (None, None) => number.to_string(),
     }
 }
 

@@ -97,8 +97,11 @@ fn free_form(definitions: &mut Map<String, Value>) {
         {
             node.clone_from(&any);
         }
+        if name.ends_with("meta.v1.MicroTime") {
+            node["x-devcluster-micro-time"] = true.into();
+        }
         if name.ends_with(".resource.Quantity") {
-            // Written as a string or a number; the number becomes a string in the built-in defaults.
+            // Written as a string or a number; stored as `canonical` spells it.
             *node = json!({"x-devcluster-quantity": true});
         }
     }

@@ -1,5 +1,6 @@
 //! The built-in kinds: their names, scopes and subresources. Pure data; the schemas are in `definitions`.
 
+pub mod canonical;
 pub mod defaults;
 pub mod definitions;
 pub mod validate;

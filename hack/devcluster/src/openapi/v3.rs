@@ -140,6 +140,7 @@ fn references(node: &Value) -> Vec<String> {
 fn rewrite(node: &mut Value) {
     match node {
         Value::Object(map) => {
+            map.remove("x-devcluster-micro-time");
             map.remove("x-devcluster-quantity").inspect(|_| {
                 map.insert("type".into(), "string".into());
             });
