@@ -93,9 +93,10 @@ impl ContainerSpec {
     }
 }
 
-/// The container's name. Two agents on one machine have workers of different names.
-pub fn container_name(worker: &WorkerName) -> String {
-    format!("neptune-{worker}")
+/// The container's name. It names the node too: two agents on one machine can run the same service,
+/// as two demos do.
+pub fn container_name(node: &NodeName, worker: &WorkerName) -> String {
+    format!("neptune-{node}-{worker}")
 }
 
 /// Whether a worker may see this path of the node.

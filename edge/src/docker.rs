@@ -191,7 +191,7 @@ impl Docker {
             Err(error) => return Err(error),
         }
         self.clear(remove).await?;
-        let name = container_name(&identity.worker);
+        let name = container_name(&identity.node, &identity.worker);
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
         let created = match client.create_container(Some(options), request(identity, spec)).await {
             Ok(created) => created,

@@ -54,7 +54,7 @@ async fn a_worker_gets_its_environment_its_model_and_no_rights() {
 
     let id = agent.containers()[0].clone();
     let shown = inspect(&id);
-    assert_eq!(shown["Name"], format!("/neptune-{worker}"));
+    assert_eq!(shown["Name"], format!("/neptune-{}-{worker}", agent.node));
     let env = shown["Config"]["Env"].as_array().unwrap();
     let env: Vec<&str> = env.iter().filter_map(Value::as_str).collect();
     for expected in [
@@ -173,7 +173,7 @@ async fn drift_heals_a_goodbye_leaves_the_worker_and_a_delete_removes_it_alone()
     cloud.status(SERVICE, "running", |report| report.epoch == 2 && restarted(2)(report)).await;
     assert_eq!(agent.containers(), before);
 
-    let bystander = Foreign::run(&format!("neptune-{worker}-too"), &image);
+    let bystander = Foreign::run(&format!("neptune-{}-{worker}-too", agent.node), &image);
     cloud.delete(SERVICE);
     let status = Topic::Status(agent.node.clone(), SERVICE.parse().unwrap());
     cloud.hear(&status, "taken back", |payload| payload.is_empty().then_some(())).await;
@@ -381,7 +381,7 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
 
     // A name that somebody else has taken is theirs, until they give it up.
     let taken = unique("w");
-    let name = format!("neptune-{taken}");
+    let name = format!("neptune-{}-{taken}", agents[0].node);
     let foreign = Foreign::run(&name, &image);
     let id = inspect(&name)["Id"].clone();
     clouds[0].insert(SERVICE, &service(&taken, &image.0, IDLE));

@@ -25,10 +25,11 @@ struct Options {
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
+    // Whatever ends this function drops the stage, and with it all that was started.
     let ended = tokio::select! {
         ended = demo(&options) => ended,
-        _ = tokio::signal::ctrl_c() => {
-            println!("interrupted: cleaned up");
+        () = told_to_end() => {
+            eprintln!("interrupted, cleaning up");
             return ExitCode::from(130);
         }
     };
@@ -50,11 +51,20 @@ async fn demo(options: &Options) -> anyhow::Result<()> {
     }
     if options.keep {
         println!("\nEverything goes on. {}\nCtrl-C ends it and cleans up.", stage.hints());
-        tokio::signal::ctrl_c().await?;
-        println!("cleaning up");
+        std::future::pending::<()>().await;
     }
     stage.clear().await;
     ended
+}
+
+/// Resolves on Ctrl-C and on SIGTERM.
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 async fn follow(stage: &mut stage::Stage, began: Instant) -> anyhow::Result<()> {
