@@ -1,0 +1,245 @@
+//! EventBus on one node: its clean session on the node's local broker. What arrives goes to whoever made the bus; what is
+//! published while the broker is away is lost, as with the real one.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Packet, QoS, SubscribeFilter, matches};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::Error;
+use crate::uplink::Message;
+
+/// Subscribed whatever the rules say.
+const ALWAYS: &str = "+/user/#";
+
+/// Room for the requests of a moment. A request that finds none is lost.
+const REQUESTS: usize = 1000;
+
+/// Above the router's 12 MiB, with room for the topic.
+const MAX_PACKET: usize = 13 << 20;
+
+/// Where a node's broker listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerAddress {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for BrokerAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = text
+            .strip_prefix("mqtt://")
+            .and_then(|rest| rest.trim_end_matches('/').rsplit_once(':'))
+            .and_then(|(host, port)| Some(Self { host: host.to_owned(), port: port.parse().ok()? }))
+            .filter(|address| !address.host.is_empty() && !address.host.contains(['@', '/']));
+        parsed.ok_or_else(|| Error::Broker(text.to_owned()))
+    }
+}
+
+/// Cheap to clone; all clones are the same EventBus.
+#[derive(Debug, Clone)]
+pub struct Bus(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    address: BrokerAddress,
+    state: Mutex<State>,
+    /// The number of the connection that is there with all subscriptions acknowledged, or 0.
+    ready: watch::Sender<u64>,
+    stop: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    client: Option<AsyncClient>,
+    /// Connections that were begun.
+    connections: u64,
+    /// What rules asked for. On a node it is in a database, and outlives edgecore.
+    topics: BTreeSet<String>,
+    /// The one publication whose PUBACK is awaited.
+    published: Option<oneshot::Sender<()>>,
+}
+
+impl Bus {
+    pub fn new(address: BrokerAddress) -> Self {
+        let (ready, _) = watch::channel(0);
+        Self(Arc::new(Shared { address, state: Mutex::default(), ready, stop: Notify::new() }))
+    }
+
+    /// Connects, and again after each loss. Never ends.
+    pub async fn run(self, arrivals: mpsc::UnboundedSender<Message>, pause: Duration) {
+        loop {
+            let (client, events) = AsyncClient::new(self.options(), REQUESTS);
+            tokio::select! {
+                error = self.serve(client, events, &arrivals) => {
+                    self.disconnected();
+                    tracing::debug!(%error, "no connection with the node's broker");
+                    tokio::time::sleep(pause).await;
+                }
+                () = self.0.stop.notified() => self.disconnected(),
+            }
+        }
+    }
+
+    /// Publishes and waits for the broker's PUBACK; `false` if it was lost. One at a time: EventBus does so, too.
+    pub async fn publish(&self, topic: String, payload: Bytes) -> bool {
+        let acknowledged = {
+            let mut state = self.lock();
+            let Some(client) = state.client.as_ref().filter(|_| *self.0.ready.borrow() != 0) else {
+                return false;
+            };
+            if let Err(error) = client.try_publish(topic, QoS::AtLeastOnce, false, payload) {
+                tracing::warn!(%error, "EventBus cannot publish");
+                return false;
+            }
+            let (sender, acknowledged) = oneshot::channel();
+            state.published = Some(sender);
+            acknowledged
+        };
+        acknowledged.await.is_ok()
+    }
+
+    /// Subscribes, now and after each reconnect.
+    pub fn subscribe(&self, topic: String) {
+        let mut state = self.lock();
+        // The topics under `user/` come anyway, and once.
+        if !matches(&topic, ALWAYS)
+            && let Some(client) = &state.client
+            && let Err(error) = client.try_subscribe(topic.as_str(), QoS::AtLeastOnce)
+        {
+            tracing::warn!(%error, topic, "EventBus cannot subscribe");
+        }
+        state.topics.insert(topic);
+    }
+
+    /// Unsubscribes; what comes anyway still comes.
+    pub fn unsubscribe(&self, topic: &str) {
+        let mut state = self.lock();
+        if state.topics.remove(topic)
+            && let Some(client) = &state.client
+        {
+            // Lost with the connection, like the subscription itself.
+            let _ = client.try_unsubscribe(topic);
+        }
+    }
+
+    /// The process ends and starts again: its connection breaks without a goodbye. Resolves when it is connected and
+    /// subscribed again.
+    pub async fn restart(&self, forget_topics: bool) {
+        let before = {
+            let mut state = self.lock();
+            if forget_topics {
+                state.topics.clear();
+            }
+            state.connections
+        };
+        self.0.stop.notify_one();
+        self.ready_after(before).await;
+    }
+
+    /// Resolves when it is connected and subscribed.
+    pub async fn ready(&self) {
+        self.ready_after(0).await;
+    }
+
+    async fn ready_after(&self, number: u64) {
+        // Cannot fail: the sender lives in `self`.
+        let _ = self.0.ready.subscribe().wait_for(|ready| *ready > number).await;
+    }
+
+    fn options(&self) -> MqttOptions {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = format!("hub-client-{}-{id}", std::process::id());
+        let mut options = MqttOptions::new(id, &self.0.address.host, self.0.address.port);
+        options
+            .set_clean_session(true)
+            .set_keep_alive(Duration::from_secs(60))
+            .set_max_packet_size(MAX_PACKET, MAX_PACKET);
+        options
+    }
+
+    /// One connection, to its end.
+    async fn serve(
+        &self,
+        client: AsyncClient,
+        mut events: EventLoop,
+        arrivals: &mpsc::UnboundedSender<Message>,
+    ) -> rumqttc::ConnectionError {
+        events.network_options.set_tcp_nodelay(true);
+        let number = {
+            let mut state = self.lock();
+            state.connections += 1;
+            state.connections
+        };
+        loop {
+            let event = match events.poll().await {
+                Ok(event) => event,
+                Err(error) => return error,
+            };
+            match event {
+                Event::Incoming(Packet::ConnAck(_)) => self.connected(&client),
+                Event::Incoming(Packet::SubAck(_)) => {
+                    self.0.ready.send_replace(number);
+                }
+                Event::Incoming(Packet::PubAck(_)) => {
+                    // Nobody waits any more if the emulator is being stopped.
+                    let _ = self.lock().published.take().map(|sender| sender.send(()));
+                }
+                Event::Incoming(Packet::Publish(publish)) => {
+                    let message = Message { topic: publish.topic, payload: publish.payload };
+                    // As above.
+                    let _ = arrivals.send(message);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Subscribes to everything in one packet, so that one answer means all.
+    fn connected(&self, client: &AsyncClient) {
+        let mut state = self.lock();
+        let topics = state.topics.iter().filter(|topic| !matches(topic, ALWAYS)).cloned();
+        let filters = std::iter::once(ALWAYS.to_owned())
+            .chain(topics)
+            .map(|topic| SubscribeFilter::new(topic, QoS::AtLeastOnce));
+        if let Err(error) = client.try_subscribe_many(filters) {
+            tracing::warn!(%error, "EventBus cannot subscribe");
+        }
+        state.client = Some(client.clone());
+    }
+
+    fn disconnected(&self) {
+        self.0.ready.send_replace(0);
+        let mut state = self.lock();
+        state.client = None;
+        state.published = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_broker_is_named_by_host_and_port() {
+        let address: BrokerAddress = "mqtt://127.0.0.1:1883".parse().unwrap();
+        assert_eq!(address, BrokerAddress { host: "127.0.0.1".into(), port: 1883 });
+        for wrong in ["127.0.0.1:1883", "mqtt://:1883", "mqtts://b:1", "mqtt://b", "mqtt://u:p@b:1"]
+        {
+            assert!(matches!(wrong.parse::<BrokerAddress>(), Err(Error::Broker(_))), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! One edge node: moves messages between its session with cloudcore and its EventBus, in both directions, and lets
+//! faults happen. What is lost is decided in `session.rs` and `uplink.rs`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::bus::{BrokerAddress, Bus};
+use crate::forward::Forwarder;
+use crate::pace::Pace;
+use crate::payload::mangle;
+use crate::random::Random;
+use crate::session::{Fate, Healed, Item, Next, Session};
+use crate::uplink::{Message, Uplink};
+
+/// Messages in one direction since the start. `taken` is at least `passed + lost`; the rest is on the way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// Accepted: down, POSTs answered with 200; up, messages that EventBus took from the broker.
+    pub taken: u64,
+    /// Down: acknowledged by the node's broker. Up: the URL answered, whatever it said.
+    pub passed: u64,
+    /// Nobody will ever get them.
+    pub lost: u64,
+}
+
+/// What the emulator knows about its own losses: for tests that have to show that they tested something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// From the cloud to the node.
+    pub down: Way,
+    /// From the node to the cloud.
+    pub up: Way,
+}
+
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    pace: Pace,
+    bus: Bus,
+    forwarder: Arc<Forwarder>,
+    state: Mutex<State>,
+    /// Something that a waiting task might want to know.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    session: Session,
+    uplink: Uplink,
+    random: Random,
+    /// Without what `session` and `uplink` count as lost.
+    traffic: Traffic,
+}
+
+impl Node {
+    /// Connected to cloudcore; its broker is reached for in the background.
+    pub fn start(
+        name: String,
+        broker: BrokerAddress,
+        (pace, seed): (Pace, u64),
+        forwarder: Arc<Forwarder>,
+        tasks: &mut JoinSet<()>,
+    ) -> Arc<Self> {
+        let (mut session, mut random) = (Session::new(pace), Random::new(seed, &name));
+        let now = Instant::now();
+        session.heal(now, &mut random);
+        let uplink = Uplink::new(pace, now);
+        let state = Mutex::new(State { session, uplink, random, traffic: Traffic::default() });
+        let (changed, _) = watch::channel(());
+        let node = Arc::new(Self { name, pace, bus: Bus::new(broker), forwarder, state, changed });
+        let (arrivals, arriving) = mpsc::unbounded_channel();
+        tasks.spawn(node.bus.clone().run(arrivals, pace.broker_again()));
+        tasks.spawn(Arc::clone(&node).take_in(arriving));
+        tasks.spawn(Arc::clone(&node).go_down());
+        tasks.spawn(Arc::clone(&node).go_up());
+        node
+    }
+
+    /// Queues a message for the node's broker; `false` if cloudcore knows no session.
+    pub fn publish(&self, topic: String, payload: Bytes) -> bool {
+        let sent = self.send(Item::Publish { topic, payload: mangle(payload) });
+        if sent {
+            self.lock().traffic.down.taken += 1;
+        }
+        sent
+    }
+
+    /// Tells EventBus about a rule; lost when there is no session.
+    pub fn tell(&self, topic: String, subscribe: bool) {
+        let item = if subscribe { Item::Subscribe(topic) } else { Item::Unsubscribe(topic) };
+        if !self.send(item) {
+            tracing::debug!(node = self.name, "a subscription was lost");
+        }
+    }
+
+    pub fn cut(&self) {
+        let mut state = self.lock();
+        state.session.cut();
+        state.uplink.clear();
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    pub fn partition(&self) {
+        self.lock().session.partition(Instant::now());
+        self.changed.send_replace(());
+    }
+
+    pub fn heal(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let State { session, uplink, random, .. } = &mut *state;
+        let late = match session.heal(Instant::now(), random) {
+            Healed::Already => Vec::new(),
+            Healed::Late => uplink.unstick(random),
+            Healed::New => {
+                uplink.clear();
+                Vec::new()
+            }
+        };
+        drop(state);
+        for message in late {
+            let node = Arc::clone(self);
+            tokio::spawn(async move { node.post(message).await });
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Edgecore ends and starts again; what waited in it is lost. Resolves when EventBus is back at its broker, and
+    /// with it the session, if it was there before.
+    pub async fn restart_edgecore(self: &Arc<Self>, wipe: bool) {
+        let comes_back = {
+            let mut state = self.lock();
+            let session = &mut state.session;
+            let comes_back = session.is_up(Instant::now()) || session.returns_at().is_some();
+            session.cut();
+            state.uplink.clear();
+            comes_back
+        };
+        self.changed.send_replace(());
+        self.bus.restart(wipe).await;
+        if comes_back {
+            self.heal();
+        }
+    }
+
+    pub fn cloudcore_restarted(&self) {
+        let mut state = self.lock();
+        let State { session, uplink, random, .. } = &mut *state;
+        session.cloudcore_restarted(Instant::now(), random);
+        uplink.clear();
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// Resolves when the session is up and EventBus has its subscriptions.
+    pub async fn connected(&self) {
+        let mut changes = self.changed.subscribe();
+        loop {
+            let at = {
+                let session = &mut self.lock().session;
+                if session.is_up(Instant::now()) {
+                    break;
+                }
+                session.returns_at()
+            };
+            until(at, &mut changes).await;
+        }
+        self.bus.ready().await;
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        let state = self.lock();
+        let mut traffic = state.traffic;
+        traffic.down.lost += state.session.lost();
+        traffic.up.lost += state.uplink.lost();
+        traffic
+    }
+
+    fn send(&self, item: Item) -> bool {
+        let mut state = self.lock();
+        let State { session, random, .. } = &mut *state;
+        let sent = session.send(item, Instant::now(), random);
+        drop(state);
+        self.changed.send_replace(());
+        sent
+    }
+
+    /// From the broker into edgecore's queue. The broker has its PUBACK by now.
+    async fn take_in(self: Arc<Self>, mut arriving: mpsc::UnboundedReceiver<Message>) {
+        while let Some(message) = arriving.recv().await {
+            let mut state = self.lock();
+            let State { session, uplink, traffic, .. } = &mut *state;
+            traffic.up.taken += 1;
+            let number = session.number();
+            uplink.push(message, session.fate(number, Instant::now()) != Fate::Lost);
+            drop(state);
+            self.changed.send_replace(());
+        }
+    }
+
+    async fn go_down(self: Arc<Self>) {
+        let mut changes = self.changed.subscribe();
+        loop {
+            let next = self.lock().session.next(Instant::now());
+            match next {
+                Next::Now(Item::Publish { topic, payload }) => {
+                    let passed = self.bus.publish(topic, payload).await;
+                    let down = &mut self.lock().traffic.down;
+                    *(if passed { &mut down.passed } else { &mut down.lost }) += 1;
+                }
+                Next::Now(Item::Subscribe(topic)) => self.bus.subscribe(topic),
+                Next::Now(Item::Unsubscribe(topic)) => self.bus.unsubscribe(&topic),
+                Next::At(at) => until(Some(at), &mut changes).await,
+                Next::Idle => until(None, &mut changes).await,
+            }
+        }
+    }
+
+    async fn go_up(self: Arc<Self>) {
+        let mut changes = self.changed.subscribe();
+        loop {
+            let next = {
+                let mut state = self.lock();
+                let State { session, uplink, random, .. } = &mut *state;
+                match uplink.next(Instant::now(), random) {
+                    Next::Now(message) => {
+                        let transit = random.time(self.pace.transit());
+                        Next::Now((message, session.number(), transit))
+                    }
+                    Next::At(at) => Next::At(at),
+                    Next::Idle => Next::Idle,
+                }
+            };
+            match next {
+                Next::Now((message, number, transit)) => {
+                    let node = Arc::clone(&self);
+                    // Each on its own way from here: they may overtake one another.
+                    tokio::spawn(async move {
+                        tokio::time::sleep(transit).await;
+                        node.leave(message, number).await;
+                    });
+                }
+                Next::At(at) => until(Some(at), &mut changes).await,
+                Next::Idle => until(None, &mut changes).await,
+            }
+        }
+    }
+
+    async fn leave(&self, message: Message, number: u64) {
+        {
+            let mut state = self.lock();
+            let State { session, uplink, .. } = &mut *state;
+            match session.fate(number, Instant::now()) {
+                Fate::Arrives => {}
+                Fate::Stuck => return uplink.stuck(message),
+                Fate::Lost => return uplink.count_lost(),
+            }
+        }
+        self.post(message).await;
+    }
+
+    async fn post(&self, message: Message) {
+        let passed = self.forwarder.post(&self.name, message).await;
+        let up = &mut self.lock().traffic.up;
+        *(if passed { &mut up.passed } else { &mut up.lost }) += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Until then, or until something changes.
+async fn until(at: Option<Instant>, changes: &mut watch::Receiver<()>) {
+    // Cannot fail: the sender lives in the node, and the node in its tasks.
+    let change = async { drop(changes.changed().await) };
+    match at {
+        None => change.await,
+        Some(at) => tokio::select! {
+            () = tokio::time::sleep_until(at.into()) => {}
+            () = change => {}
+        },
+    }
+}
