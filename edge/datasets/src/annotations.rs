@@ -67,10 +67,15 @@ impl Facts {
         (inode, bytes, changed).hash(&mut hasher);
         Self { bucket, digest: hasher.finish(), bytes }
     }
+
+    /// `buckets`: in order.
+    pub(crate) fn is_in(&self, buckets: &[u16]) -> bool {
+        buckets.binary_search(&self.bucket).is_ok()
+    }
 }
 
 impl Annotations {
-    /// Forgets the buckets that are no longer as `now` has them; they are to be filled again.
+    /// Forgets the buckets that are no longer as `now` has them. Returns, in order, those to be filled again.
     pub(crate) fn forget_changed(&mut self, now: &Digests) -> Vec<u16> {
         self.buckets.retain(|number, bucket| now.0.get(number) == Some(&bucket.digest));
         now.0.keys().filter(|number| !self.buckets.contains_key(number)).copied().collect()
@@ -115,12 +120,6 @@ impl Annotations {
     }
 }
 
-impl Facts {
-    pub(crate) fn is_in(&self, buckets: &[u16]) -> bool {
-        buckets.binary_search(&self.bucket).is_ok()
-    }
-}
-
 fn number(classes: &mut Vec<String>, class: String) -> Option<u16> {
     let known = classes.iter().position(|known| *known == class);
     let number = known.or_else(|| (classes.len() < MAX_LABELS).then_some(classes.len()))?;
@@ -141,7 +140,9 @@ mod tests {
     /// Counts `files` on from what `known` has; returns how many had to be read.
     fn scan(known: &mut Annotations, files: &[Facts]) -> usize {
         let mut now = Digests::default();
-        files.iter().for_each(|file| now.add(file));
+        for file in files {
+            now.add(file);
+        }
         let changed = known.forget_changed(&now);
         let read: Vec<_> = files.iter().filter(|file| file.is_in(&changed)).collect();
         for file in &read {

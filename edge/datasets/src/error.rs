@@ -62,6 +62,17 @@ impl Error {
         }
     }
 
+    /// The data was read and is not of its format: reading it again gives the same.
+    pub(crate) fn is_of_content(&self) -> bool {
+        matches!(
+            self,
+            Self::CorruptRecord { .. }
+                | Self::Json { .. }
+                | Self::NoSuchMember { .. }
+                | Self::NoSuchColumn { .. }
+        )
+    }
+
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         let path = path.to_owned();
         match error.kind() {

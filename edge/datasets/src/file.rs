@@ -1,7 +1,8 @@
 //! Counting one file, and going on where it ended when it has grown. I/O.
 //!
 //! A file has grown if it is the same inode, is longer, and begins and ended then as it did. Anything else that
-//! changed is counted from the start. Not seen is a change in the middle of a file that grew as well.
+//! changed is counted from the start. Not seen is a change in the middle of a file that grew as well, and one that leaves
+//! length and modification time as they were.
 
 use std::{
     fs::{File, Metadata},
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// So many bytes are compared at the beginning of a file and before the place where counting ended.
-const EDGE: u64 = 512;
+const EDGE: usize = 512;
 /// A file that is truncated while it is counted is begun anew; so often.
 const ATTEMPTS: usize = 3;
 
@@ -105,9 +106,9 @@ impl FileState {
 
 /// The checksums of the first and the last bytes of the first `length`; none where the file has become shorter.
 fn edges(file: &File, length: u64, meter: &Meter) -> io::Result<(Option<u32>, Option<u32>)> {
-    let size = length.min(EDGE);
-    let mut buffer = [0; EDGE as usize];
-    let buffer = &mut buffer[..usize::try_from(size).expect("at most EDGE")];
+    let size = usize::try_from(length).unwrap_or(EDGE).min(EDGE);
+    let mut buffer = [0; EDGE];
+    let buffer = &mut buffer[..size];
     let mut checksum = |from| {
         meter.add(buffer.len());
         match file.read_exact_at(buffer, from) {
@@ -116,5 +117,5 @@ fn edges(file: &File, length: u64, meter: &Meter) -> io::Result<(Option<u32>, Op
             Err(error) => Err(error),
         }
     };
-    Ok((checksum(0)?, checksum(length - size)?))
+    Ok((checksum(0)?, checksum(length - size as u64)?))
 }

@@ -3,10 +3,7 @@
 
 use std::{
     fs::{self, File},
-    os::{
-        fd::AsRawFd,
-        unix::fs::{FileTypeExt, OpenOptionsExt},
-    },
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::{Component, Path, PathBuf},
 };
 
@@ -58,13 +55,7 @@ impl Policy {
     pub(crate) fn open(&self, path: &Path) -> Result<Option<File>, Error> {
         let real = self.resolve(path)?;
         let fault = |error| Error::io(path, &error);
-        let kind = fs::metadata(&real).map_err(fault)?.file_type();
-        if kind.is_dir()
-            || kind.is_fifo()
-            || kind.is_socket()
-            || kind.is_char_device()
-            || kind.is_block_device()
-        {
+        if !fs::metadata(&real).map_err(fault)?.is_file() {
             return Ok(None);
         }
         // Not blocking: should it have become a pipe since, opening it must not wait for a writer.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, Metadata},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use crate::{error::Error, policy::Policy, read::Meter};
@@ -69,8 +69,8 @@ pub(crate) fn walk(
     Ok(skipped)
 }
 
-fn look(path: &PathBuf, link: bool, policy: &Policy) -> Result<Metadata, Error> {
-    let real = if link { policy.resolve(path)? } else { path.clone() };
+fn look(path: &Path, link: bool, policy: &Policy) -> Result<Metadata, Error> {
+    let real = if link { policy.resolve(path)? } else { path.to_owned() };
     fs::symlink_metadata(&real).map_err(|error| Error::io(path, &error))
 }
 

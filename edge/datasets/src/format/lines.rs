@@ -56,13 +56,17 @@ mod tests {
 
     fn txt(chunks: &[&str]) -> u64 {
         let mut count = Txt::default();
-        chunks.iter().for_each(|chunk| count.feed(chunk.as_bytes()));
+        for chunk in chunks {
+            count.feed(chunk.as_bytes());
+        }
         count.samples()
     }
 
     fn jsonl(chunks: &[&str]) -> u64 {
         let mut count = Jsonl::default();
-        chunks.iter().for_each(|chunk| count.feed(chunk.as_bytes()));
+        for chunk in chunks {
+            count.feed(chunk.as_bytes());
+        }
         count.samples()
     }
 

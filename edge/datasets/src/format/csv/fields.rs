@@ -77,7 +77,7 @@ impl LabelColumn {
     pub(super) fn take(&mut self, byte: u8, step: Step) {
         match step {
             Step::Content if self.current == self.index && self.label.len() < MAX_NAME => {
-                self.label.push(byte)
+                self.label.push(byte);
             }
             Step::Content | Step::Syntax => {}
             Step::FieldEnd => self.current += 1,
