@@ -28,7 +28,6 @@ const CLOUD: &str = "cloud0";
 
 /// What is running.
 pub struct Stage {
-    dir: TempDir,
     kubeconfig: PathBuf,
     client: Client,
     broker_port: u16,
@@ -37,6 +36,8 @@ pub struct Stage {
     borrowed_cluster: bool,
     edge: String,
     cloud: String,
+    /// Dropped last: the programs write in it.
+    dir: TempDir,
 }
 
 impl Stage {
@@ -112,8 +113,8 @@ impl Stage {
         ids.lines().next().map(str::to_owned).context("the edge worker has no container yet")
     }
 
-    /// Ends everything that was started and removes everything that was made.
-    pub async fn clear(mut self) {
+    /// Takes back what was made in a cluster that is not the demo's own, and drops the rest.
+    pub async fn clear(self) {
         if self.borrowed_cluster {
             let services: Api<JointInferenceService> =
                 Api::namespaced(self.client.clone(), "default");
@@ -123,11 +124,6 @@ impl Stage {
                 let _ = nodes.delete(node, &DeleteParams::default()).await;
             }
         }
-        for (_, child) in &mut self.children {
-            let _ = child.start_kill();
-            let _ = child.wait().await;
-        }
-        self.remove_containers();
     }
 
     /// Prints the end of each program's log.
@@ -208,6 +204,9 @@ impl Drop for Stage {
     fn drop(&mut self) {
         for (_, child) in &mut self.children {
             let _ = child.start_kill();
+            while matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
         self.remove_containers();
     }
