@@ -87,9 +87,9 @@ impl Emulator {
             .nodes
             .into_iter()
             .map(|(name, broker)| {
-                let drawn = (pace, options.seed);
+                let seed = options.seed;
                 let forwarder = Arc::clone(&forwarder);
-                (name.clone(), Node::start(name, broker, drawn, forwarder, &mut tasks))
+                (name.clone(), Node::start(name, broker, pace, seed, forwarder, &mut tasks))
             })
             .collect();
         let cloudcore = Arc::new(Cloudcore::new(pace, options.seed, rules, nodes));

@@ -20,7 +20,7 @@ pub enum Error {
     #[error("broker address {0:?}: write mqtt://host:port")]
     Broker(String),
     /// The factor is not a positive number.
-    #[error("scale {0}: write a number above 0, at most 10")]
+    #[error("scale {0}: write a number above 0, at most 100")]
     Scale(f64),
     /// The text is no YAML.
     #[error("rules: {0}")]

@@ -62,7 +62,8 @@ impl Node {
     pub fn start(
         name: String,
         broker: BrokerAddress,
-        (pace, seed): (Pace, u64),
+        pace: Pace,
+        seed: u64,
         forwarder: Arc<Forwarder>,
         tasks: &mut JoinSet<()>,
     ) -> Arc<Self> {

@@ -50,9 +50,9 @@ impl Pace {
     /// 1 is real time, 0.01 turns 30 s into 300 ms.
     ///
     /// # Errors
-    /// [`Error::Scale`] unless it is above 0 and at most 10.
+    /// [`Error::Scale`] unless it is above 0 and at most 100.
     pub fn new(scale: f64) -> Result<Self, Error> {
-        if scale > 0.0 && scale <= 10.0 { Ok(Self(scale)) } else { Err(Error::Scale(scale)) }
+        if scale > 0.0 && scale <= 100.0 { Ok(Self(scale)) } else { Err(Error::Scale(scale)) }
     }
 
     fn of(self, time: Duration) -> Duration {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_factor_that_would_stop_or_turn_time_is_refused() {
-        for scale in [0.0, -1.0, f64::NAN, f64::INFINITY, 11.0] {
+        for scale in [0.0, -1.0, f64::NAN, f64::INFINITY, 101.0] {
             assert!(matches!(Pace::new(scale), Err(Error::Scale(_))), "{scale}");
         }
     }

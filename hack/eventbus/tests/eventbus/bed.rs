@@ -274,6 +274,17 @@ pub fn up_rule(name: &str, topic: &str, url: &str) -> Value {
     })
 }
 
+/// As [`until`], for what takes a question over the network.
+pub async fn until_asked(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..500 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not within 500 attempts: {what}");
+}
+
 /// Waits for what cannot be awaited; fails after 10 s.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..5000 {

@@ -21,7 +21,7 @@ async fn a_post_arrives_on_the_nodes_broker_with_qos_1_and_not_retained() {
     let answer = bed.post("/neptune/document/a/b", "body").await;
     let took = started.elapsed();
     assert_eq!(is(&answer), DELIVERED);
-    assert!(took >= Duration::from_millis(3) && took < Duration::from_millis(200), "{took:?}");
+    assert!(took >= Duration::from_millis(3) && took < Duration::from_secs(1), "{took:?}");
     let arrived = bed.client.next().await;
     assert_eq!(arrived.topic, "neptune/document/a/b");
     assert_eq!(&arrived.payload[..], b"body");
@@ -72,7 +72,7 @@ async fn an_unknown_node_is_a_500_after_two_seconds() {
     let started = Instant::now();
     assert_eq!(bed.post_to("edge9", "/neptune/a", "body").await.0, 500);
     let took = started.elapsed();
-    assert!(took >= Duration::from_millis(400) && took < Duration::from_millis(700), "{took:?}");
+    assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::bed::{self, Broker, NODE, UP, down_rule, endpoints, until, up_rule};
+use crate::bed::{self, Broker, NODE, UP, down_rule, endpoints, until, until_asked, up_rule};
 
 struct Program(Child);
 
@@ -95,14 +95,12 @@ async fn the_program_takes_rules_from_a_cluster_and_faults_over_http() {
     let control = |deed: &str| http.post(format!("{control}/control/{deed}")).send();
     assert_eq!(control("await/edge0").await.unwrap().status(), 204);
     let post = || http.post(format!("{router}/edge0/neptune-system/neptune/a")).body("body").send();
-    while !post().await.is_ok_and(|answer| answer.status() == 200) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_answered =
+        async |status: u16| post().await.is_ok_and(|answer| answer.status() == status);
+    until_asked("the rules are there", async || is_answered(200).await).await;
     assert_eq!(agent.next().await.topic, "neptune/a");
-    while receiver.count() == 0 {
-        agent.publish(UP, "up").await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    agent.publish(UP, "up").await;
+    until("it arrives", || receiver.count() == 1).await;
 
     assert_eq!(control("cut/edge0").await.unwrap().status(), 204);
     assert_eq!(post().await.unwrap().status(), 500);
@@ -116,12 +114,7 @@ async fn the_program_takes_rules_from_a_cluster_and_faults_over_http() {
     assert_eq!(post().await.unwrap().status(), 200);
 
     rules.delete("neptune-downstream", &DeleteParams::default()).await.unwrap();
-    let mut gone = false;
-    for _ in 0..200 {
-        gone = gone || post().await.unwrap().status() == 404;
-        tokio::time::sleep(Duration::from_millis(if gone { 0 } else { 10 })).await;
-    }
-    assert!(gone);
+    until_asked("the rule is gone", async || is_answered(404).await).await;
     drop(stop);
     until("the cluster ends", || cluster.is_finished()).await;
 }
