@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
 pub mod agent;
+pub mod trouble;
 
 use std::{
     fmt::Debug,
@@ -30,6 +31,7 @@ use neptune_api::{JointInferenceService, KeyValue, Model, crdgen};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+pub use trouble::Trouble;
 
 /// Longer than any wait that ends well.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +66,8 @@ impl Drop for Running {
 /// Cluster, broker and controller.
 pub struct Bed {
     pub client: Client,
+    /// What stands between the controller and the API server.
+    pub trouble: Trouble,
     broker_port: u16,
     http_port: u16,
     directory: TempDir,
@@ -86,9 +90,11 @@ impl Bed {
         tokio::spawn(devcluster::serve(listener, std::future::pending()));
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let directory = tempfile::tempdir().unwrap();
+        let (trouble, url) = Trouble::before(client.clone()).await;
         fs::write(directory.path().join("kubeconfig"), kubeconfig(&url)).unwrap();
         let mut bed = Self {
             client,
+            trouble,
             broker_port: free_port(),
             http_port: free_port(),
             directory,

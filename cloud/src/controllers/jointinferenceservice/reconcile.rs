@@ -186,9 +186,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_longest_and_never_wrap() {
-        let seconds =
-            [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| pause(failures).as_secs_f64());
-        assert_eq!(seconds, [0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0, 60.0]);
+        let millis = [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| pause(failures).as_millis());
+        assert_eq!(millis, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000, 60_000]);
         assert_eq!(pause(0), BACKOFF.0);
     }
 }
