@@ -66,9 +66,7 @@ pub fn refused(address: IpAddr, host: &str, allowed: &[Allowed]) -> Option<&'sta
 fn embedded(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(v6) = address else { return None };
     let [a, b, c, d, e, f, g, h] = v6.segments();
-    let v4 = |high: u16, low: u16| {
-        Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))
-    };
+    let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     let v4 = match [a, b, c, d, e, f] {
         // Mapped, compatible, translated (SIIT).
         [0, 0, 0, 0, 0, 0xffff | 0] | [0, 0, 0, 0, 0xffff, 0] => v4(g, h),
@@ -95,7 +93,7 @@ fn kind_v4(v4: Ipv4Addr) -> Option<&'static str> {
         }
         [169, 254, ..] => Some("link-local"),
         [224..=239, ..] => Some("multicast"),
-        [240.., ..] => Some("reserved or broadcast"),
+        [240..=255, ..] => Some("reserved or broadcast"),
         _ => None,
     }
 }
@@ -109,7 +107,7 @@ fn kind_v6(v6: Ipv6Addr) -> Option<&'static str> {
             Some("a metadata service")
         }
         [0xfe80..=0xfebf, ..] | [0xfec0..=0xfeff, ..] => Some("link-local"),
-        [0xff00.., ..] => Some("multicast"),
+        [0xff00..=0xffff, ..] => Some("multicast"),
         _ => None,
     }
 }
@@ -161,8 +159,17 @@ mod tests {
     #[test]
     fn public_and_private_networks_are_not_refused() {
         for address in [
-            "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "8.8.8.8", "fd12:3456::1",
-            "2606:4700::1111", "::ffff:10.0.0.1", "64:ff9b::8.8.8.8", "126.255.255.255", "170.0.0.1",
+            "10.0.0.1",
+            "192.168.1.1",
+            "172.16.0.1",
+            "100.64.0.1",
+            "8.8.8.8",
+            "fd12:3456::1",
+            "2606:4700::1111",
+            "::ffff:10.0.0.1",
+            "64:ff9b::8.8.8.8",
+            "126.255.255.255",
+            "170.0.0.1",
         ] {
             assert_eq!(kind(address), None, "{address}");
         }
@@ -170,8 +177,10 @@ mod tests {
 
     #[test]
     fn the_configuration_allows_networks_and_names() {
-        let allowed: Vec<Allowed> =
-            ["127.0.0.0/8", "::1", "Models.Local"].iter().map(|text| text.parse().unwrap()).collect();
+        let allowed: Vec<Allowed> = ["127.0.0.0/8", "::1", "Models.Local"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
         let may = |address: &str, host| refused(address.parse().unwrap(), host, &allowed).is_none();
         assert!(may("127.0.0.1", "h") && may("::1", "h") && may("::ffff:127.0.0.1", "h"));
         assert!(may("169.254.1.1", "models.local") && may("169.254.1.1", "MODELS.local."));

@@ -96,7 +96,9 @@ fn entries<R: Read>(from: Counted<R>, mut tree: Tree) -> Result<Grown, ModelErro
                 tree.dir(&name)?;
             }
             // Comments, mostly; `pax` has looked.
-            EntryType::XGlobalHeader => global(&mut entry).map_err(|why| tree.refuse(&name, why))?,
+            EntryType::XGlobalHeader => {
+                global(&mut entry).map_err(|why| tree.refuse(&name, why))?
+            }
             other => return Err(tree.refuse(&name, kind(other))),
         }
     }
@@ -248,10 +250,7 @@ pub fn unzip(raw: File, limits: Limits, mut tree: Tree) -> Result<Grown, ModelEr
     Ok(tree.grown())
 }
 
-fn open_zip(
-    file: Budgeted,
-    budget: &Cell<Option<u64>>,
-) -> Result<ZipArchive<Budgeted>, String> {
+fn open_zip(file: Budgeted, budget: &Cell<Option<u64>>) -> Result<ZipArchive<Budgeted>, String> {
     let mut archive = ZipArchive::new(file).map_err(|error| error.to_string())?;
     budget.set(None);
     if archive.has_duplicate_names() {

@@ -56,9 +56,10 @@ impl Dialer {
         };
         let client = builder().tls_certs_merge(extra.clone()).build();
         // A machine without any authorities can still download over http, and with its own ones.
-        let client = client.or_else(|_| builder().tls_certs_only(extra).build()).map_err(|error| {
-            ModelError::Unreachable { url: "http client".into(), why: reasons(&error) }
-        })?;
+        let client =
+            client.or_else(|_| builder().tls_certs_only(extra).build()).map_err(|error| {
+                ModelError::Unreachable { url: "http client".into(), why: reasons(&error) }
+            })?;
         Ok(Self { client, allowed: Arc::clone(allowed), stalled_after })
     }
 

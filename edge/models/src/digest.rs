@@ -78,7 +78,9 @@ mod tests {
         for good in [text.to_owned(), text.to_uppercase()] {
             assert_eq!(good.parse::<Digest>().unwrap().to_string(), text);
         }
-        for bad in ["", &text[1..], &format!("{text}0"), &text.replace('2', "g"), "é".repeat(32).as_str()] {
+        for bad in
+            ["", &text[1..], &format!("{text}0"), &text.replace('2', "g"), "é".repeat(32).as_str()]
+        {
             assert_eq!(bad.parse::<Digest>(), Err(NotADigest), "{bad}");
         }
     }

@@ -29,9 +29,7 @@ pub enum ModelError {
     Changed { url: String, why: String },
     #[error("{url}: the server answers {status}{detail}; correct the URL or what is there")]
     Refused { url: String, status: u16, detail: String },
-    #[error(
-        "{url}: sha256 is {got}, expected {expected}; correct the digest or what is there"
-    )]
+    #[error("{url}: sha256 is {got}, expected {expected}; correct the digest or what is there")]
     DigestMismatch { url: String, expected: Digest, got: Digest },
     #[error("{url}: refused to unpack{entry}: {why}; pack the model again")]
     Archive { url: String, entry: String, why: String },
@@ -49,7 +47,9 @@ pub enum ModelError {
     Authorities { path: PathBuf, why: String },
     #[error("model store {path}: {source}")]
     Store { path: PathBuf, source: io::Error },
-    #[error("model store {0} is in use by another process; stop that one or give another directory")]
+    #[error(
+        "model store {0} is in use by another process; stop that one or give another directory"
+    )]
     Locked(PathBuf),
 }
 

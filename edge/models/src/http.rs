@@ -50,8 +50,12 @@ pub async fn pull(
     let response = dialer.get(&place.url, &headers, place.signed.is_some()).await?;
     match judge(asked.as_ref(), &answer(&response)) {
         Verdict::Whole => return Ok(()),
-        Verdict::Append { total: Some(total) } if part.total() != Some(total) => part.learn(total)?,
-        Verdict::Append { .. } => {}
+        Verdict::Append { total } => {
+            part.continues();
+            if let Some(total) = total.filter(|total| part.total() != Some(*total)) {
+                part.learn(total)?;
+            }
+        }
         Verdict::Fresh { total, validator } => part.start_over(total, validator).await?,
         Verdict::StartOver(why) => {
             part.start_over(None, None).await?;
@@ -142,7 +146,8 @@ fn s3_code(body: &str) -> String {
 }
 
 fn answer(response: &Response) -> Answer<'_> {
-    let header = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let header =
+        |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
     Answer {
         status: response.status().as_u16(),
         content_length: response.content_length(),

@@ -106,7 +106,11 @@ mod tests {
 
     fn admit(names: &[(&str, Kind)]) -> Result<Option<PathBuf>, String> {
         let mut seen = Names::default();
-        names.iter().map(|(name, kind)| seen.admit(name.as_bytes(), *kind)).last().unwrap_or(Ok(None))
+        names
+            .iter()
+            .map(|(name, kind)| seen.admit(name.as_bytes(), *kind))
+            .last()
+            .unwrap_or(Ok(None))
     }
 
     #[test]

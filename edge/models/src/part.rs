@@ -10,8 +10,9 @@
 //! ```
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -64,6 +65,7 @@ pub struct Part {
     version: Version,
     hash: Sha256,
     received: u64,
+    is_pieced: bool,
     pipe: Option<Pipe>,
     /// Kept until the blocking half has ended, too.
     lease: Arc<OwnedMutexGuard<()>>,
@@ -83,6 +85,8 @@ pub struct Whole {
     /// What was unpacked while it came.
     pub tree: Option<(PathBuf, Grown)>,
     pub validator: Option<Validator>,
+    /// It came in more than one piece.
+    pub is_pieced: bool,
 }
 
 impl Part {
@@ -110,6 +114,7 @@ impl Part {
             version,
             hash: Sha256::new(),
             received: 0,
+            is_pieced: length > 0,
             pipe: None,
             lease: Arc::new(lease),
         };
@@ -160,6 +165,7 @@ impl Part {
         self.version = Version { total, validator, ..self.version.clone() };
         self.hash = Sha256::new();
         self.received = 0;
+        self.is_pieced = false;
         // In this order: a version without bytes harms nobody, bytes of another version do.
         let on_disk = |source| self.space.failed(&self.dir, source, 0);
         empty(&self.dir).map_err(on_disk)?;
@@ -172,6 +178,11 @@ impl Part {
         self.version.total = Some(total);
         let written = self.version.write(&self.dir);
         written.map_err(|source| self.space.failed(&self.dir, source, 0))
+    }
+
+    /// What follows comes from another answer than what is there.
+    pub fn continues(&mut self) {
+        self.is_pieced = true;
     }
 
     /// Refuses at once what cannot fit.
@@ -205,6 +216,7 @@ impl Part {
             raw: self.dir.join("raw"),
             tree: grown.map(|grown| (self.dir.join("tree"), grown)),
             validator: self.version.validator,
+            is_pieced: self.is_pieced,
         };
         Ok((whole, self.lease))
     }
@@ -315,6 +327,10 @@ fn recover(dir: &Path, from: Digest) -> io::Result<(Version, u64)> {
         if version.boot != boot {
             let synced: Option<Synced> = read_json(&dir.join("synced.json"));
             length = length.min(synced.map_or(0, |synced| synced.bytes));
+        }
+        if length > 0 {
+            // It may have been on its way to the shelf already.
+            fs::set_permissions(&raw, Permissions::from_mode(0o644))?;
         }
         let is_usable = version.validator.is_some() || version.total == Some(length);
         if length > 0 && is_usable && version.total.is_none_or(|total| length <= total) {

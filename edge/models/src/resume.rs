@@ -198,7 +198,10 @@ mod tests {
             validator(&Answer { etag, last_modified, date, ..Answer::default() })
         };
         assert_eq!(of(Some("\"x\""), old, now), Some(Validator::ETag("\"x\"".into())));
-        assert_eq!(of(None, old, now), Some(Validator::LastModified(old.unwrap_or_default().into())));
+        assert_eq!(
+            of(None, old, now),
+            Some(Validator::LastModified(old.unwrap_or_default().into()))
+        );
         for weak in [
             of(Some("W/\"x\""), old, now),
             of(Some("\"\""), None, None),

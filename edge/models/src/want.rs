@@ -93,8 +93,9 @@ impl Want {
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
         };
-        let plain =
-            |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
+        };
         let name: String = last.chars().map(plain).take(128).collect();
         if name.trim_matches('.').is_empty() { "model".to_owned() } else { name }
     }
@@ -148,7 +149,9 @@ impl Source {
                 .filter(|path| path.starts_with('/') && !path.starts_with("//"))
                 .filter(|path| !path.contains(['%', '?', '#']))
                 .and_then(local)
-                .ok_or_else(|| bad("it should read file:///absolute/path, without escapes and `..`")),
+                .ok_or_else(|| {
+                    bad("it should read file:///absolute/path, without escapes and `..`")
+                }),
             "s3" => {
                 let (bucket, key) = rest
                     .strip_prefix("//")
@@ -170,7 +173,10 @@ impl Source {
                 Ok(Self::S3 { bucket: bucket.to_owned(), key: key.to_owned() })
             }
             // Not the whole text: it may be a password with a colon.
-            scheme if scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) => {
+            scheme
+                if scheme.len() <= 20
+                    && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) =>
+            {
                 Err(ModelError::UnknownScheme { scheme: scheme.to_owned() })
             }
             _ => Err(bad("it is neither a URL nor an absolute path")),

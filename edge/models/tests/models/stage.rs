@@ -1,0 +1,85 @@
+//! A store in a directory of its own, which may ask this machine.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use neptune_models::{Artifact, Digest, ModelError, Policy, Progress, Store, Want};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+pub struct Stage {
+    pub dir: TempDir,
+    pub store: Store,
+}
+
+pub fn policy() -> Policy {
+    Policy {
+        allowed: vec!["127.0.0.0/8".parse().unwrap()],
+        reserve: 0,
+        stalled_after: Duration::from_secs(5),
+        ..Policy::default()
+    }
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        Self::with(policy())
+    }
+
+    pub fn with(policy: Policy) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("store"), policy).unwrap();
+        Self { dir, store }
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    pub async fn fetch(
+        &self,
+        url: &str,
+        digest: Option<Digest>,
+    ) -> Result<Artifact, Arc<ModelError>> {
+        let want = Want::parse(url, digest).map_err(Arc::new)?;
+        self.store.ensure(&want, &watch::channel(Progress::default()).0).await
+    }
+
+    /// Nothing is on the shelf, and nothing was left on the way to it.
+    pub fn assert_empty(&self) {
+        let left = files(&self.root());
+        let left: Vec<_> = left.iter().filter(|path| !path.ends_with("lock")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// All files below, without their directories.
+pub fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Bytes that do not repeat and do not pack: the same for the same seed.
+pub fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
