@@ -300,7 +300,7 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Output, Phase, Revision, TaskInfo};
+    use serde_json::json;
 
     use super::*;
 
@@ -332,26 +332,15 @@ mod tests {
     }
 
     fn report(instance: &str, epoch: u64, seq: u64, inference: u64) -> StatusReport {
-        StatusReport {
-            instance: Instance(instance.to_owned()),
-            epoch,
-            seq,
-            uid: "uid".to_owned(),
-            revision: Revision(1),
-            phase: Phase::Running,
-            status: seq.to_string(),
-            output: Output {
-                models: Vec::new(),
-                task_info: Some(TaskInfo {
-                    inference_number: inference,
-                    hard_example_number: 0,
-                    upload_cloud_ratio: 0.0,
-                    start_time: String::new(),
-                    current_time: String::new(),
-                }),
-            },
-            workers: Vec::new(),
-        }
+        let report = json!({
+            "instance": instance, "epoch": epoch, "seq": seq, "uid": "uid", "revision": 1,
+            "phase": "Running", "status": "",
+            "output": {"taskInfo": {
+                "inferenceNumber": inference, "hardExampleNumber": 0, "uploadCloudRatio": 0.0,
+                "startTime": "", "currentTime": "",
+            }},
+        });
+        serde_json::from_value(report).unwrap()
     }
 
     fn held(fleet: &Fleet) -> String {

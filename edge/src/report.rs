@@ -133,6 +133,7 @@ impl Reporter {
             status: status(subject),
             output: Output { models: Vec::new(), task_info },
             workers: statuses.collect(),
+            serving: None,
         }
     }
 }

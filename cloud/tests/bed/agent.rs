@@ -3,10 +3,10 @@
 
 use neptune_link::{Event, Events, Link, LinkOptions, Message};
 use neptune_wire::{
-    Content, Instance, NodeName, NodeReport, ObjectKey, Output, Phase, Prefix, Replica, Revision,
-    Role, StatusReport, TaskInfo, Topic, WorkerReason, WorkerState, WorkerStatus, decode, encode,
-    replica::Change,
+    Content, Instance, NodeName, NodeReport, ObjectKey, Prefix, Replica, Role, Topic, Worker,
+    WorkerReason, WorkerState, decode, encode, replica::Change,
 };
+use serde_json::{Value, json};
 
 use super::{Bed, SERVICE, soon};
 
@@ -127,29 +127,15 @@ impl Agent {
         counted: Option<(u64, u64)>,
     ) {
         self.seq += 1;
-        let workers = task.workers.iter().map(|worker| WorkerStatus {
-            name: worker.name.clone(),
-            role: worker.role,
-            state,
-            reason,
-            message: String::new(),
-            restarts: 0,
+        let worker = |worker: &Worker| json!({"name": worker.name, "role": worker.role, "state": state, "reason": reason});
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": task.metadata.uid, "revision": 1, "phase": "Running", "status": "running",
+            "output": {"models": [], "taskInfo": counted.map(task_info)},
+            "workers": task.workers.iter().map(worker).collect::<Vec<_>>(),
         });
-        let report = StatusReport {
-            instance: Instance(self.instance.clone()),
-            epoch: self.epoch,
-            seq: self.seq,
-            uid: task.metadata.uid.clone(),
-            revision: Revision(1),
-            phase: Phase::Running,
-            status: "running".to_owned(),
-            output: Output {
-                models: Vec::new(),
-                task_info: counted.map(|(inference, hard)| task_info(inference, hard)),
-            },
-            workers: workers.collect(),
-        };
-        self.say(&Topic::Status(self.node.clone(), key()), encode(&report), true);
+        let topic = Topic::Status(self.node.clone(), key());
+        self.say(&topic, report.to_string().into_bytes(), true);
     }
 
     /// Waits until the broker has everything that was said.
@@ -169,7 +155,7 @@ pub fn key() -> ObjectKey {
 }
 
 /// The worker of a role.
-pub fn worker(task: &Content, role: Role) -> neptune_wire::Worker {
+pub fn worker(task: &Content, role: Role) -> Worker {
     task.workers.iter().find(|worker| worker.role == role).unwrap().clone()
 }
 
@@ -184,12 +170,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
     }
 }
 
-fn task_info(inference: u64, hard: u64) -> TaskInfo {
-    TaskInfo {
-        inference_number: inference,
-        hard_example_number: hard,
-        upload_cloud_ratio: 0.0,
-        start_time: String::new(),
-        current_time: String::new(),
-    }
+fn task_info((inference, hard): (u64, u64)) -> Value {
+    json!({"inferenceNumber": inference, "hardExampleNumber": hard, "uploadCloudRatio": 0.0,
+           "startTime": "", "currentTime": ""})
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ContentHash, Namespace, ObjectKey, ObjectName, Revision, WorkerName};
+use crate::{ContentHash, Namespace, ObjectKey, ObjectName, Revision, Serving, WorkerName};
 
 /// "This object is now so": the object as in the API, and what of it concerns this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Content {
     /// The workers of this object that this node runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<Worker>,
+    /// The model server of this object that this node runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<Box<Serving>>,
 }
 
 /// The part of an object's metadata that a node needs.

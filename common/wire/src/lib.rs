@@ -19,6 +19,7 @@ mod name;
 pub mod replica;
 mod resource;
 mod revision;
+mod serving;
 pub mod source;
 mod topic;
 mod upstream;
@@ -34,6 +35,10 @@ pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName
 pub use replica::Replica;
 pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};
+pub use serving::{
+    DownloadProgress, HealthCheck, LoadFailure, Reload, ServedModel, Serving, ServingStatus,
+    Transition,
+};
 pub use source::Source;
 pub use topic::{Prefix, Topic, TopicError};
 pub use upstream::{

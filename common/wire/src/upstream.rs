@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Listed, ObjectKey, Revision, Role, WorkerName};
+use crate::{Counters, Listed, ObjectKey, Revision, Role, ServingStatus, WorkerName};
 
 /// Which data directory speaks, in which start of the agent. `(epoch, seq)` order an instance's
 /// messages; another instance is another history, whose counters add to what was counted before.
@@ -35,6 +35,9 @@ pub struct StatusReport {
     /// The workers, one by one.
     #[serde(default)]
     pub workers: Vec<WorkerStatus>,
+    /// The model server, of an `InferenceModel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<ServingStatus>,
 }
 
 /// An object's or a worker's state in one word.

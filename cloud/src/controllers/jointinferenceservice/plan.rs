@@ -81,6 +81,7 @@ fn contents(
         metadata: checked.metadata.clone(),
         spec: value(&service.spec),
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
+        serving: None,
     };
     contents.insert(checked.key.clone(), task);
     contents
@@ -103,6 +104,7 @@ fn model(model: &Model, service: &Metadata) -> (ObjectKey, Content) {
         metadata,
         spec: value(&model.spec),
         workers: Vec::new(),
+        serving: None,
     };
     (key, content)
 }
