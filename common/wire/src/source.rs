@@ -8,6 +8,7 @@ use crate::{
 
 /// A message for the node.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most are inserts, and each is moved once or twice")]
 pub enum Say {
     /// On the object's insert topic, retained.
     Insert(ObjectKey, Insert),
