@@ -50,7 +50,7 @@ measure() {
             name, o, om, t, tm, t / o, tm / om, samples, lines, samples == lines ? "" : ", which is wrong" }'
 }
 
-say "1 GiB each, $RUNS runs in turns, on $(nproc) cores: $(wc --version | head -1)"
+say "1 GiB each, $RUNS runs in turns, on $(nproc) cores (load $(cut -d" " -f1 /proc/loadavg)): $(wc --version | head -1)"
 measure "txt" txt 'n " " int(rand() * 1000000000) " lorem ipsum dolor sit amet consectetur"'
 measure "csv" csv 'n "," rand() "," int(rand() * 1000) ",label-" n % 10'
 measure "csv, all fields quoted" csv '"\"" n "\",\"" rand() "\",\"label-" n % 10 "\""'

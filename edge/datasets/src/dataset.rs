@@ -28,7 +28,8 @@ pub struct DatasetSpec {
 }
 
 /// What is known of a dataset: its tally, and what is needed to count on from there. Worth storing: a restart then
-/// costs a look at the file instead of reading it.
+/// costs a look at the file instead of reading it. One that cannot be deserialised, since a newer release has another
+/// form of it, is as good as none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     spec: DatasetSpec,

@@ -1,7 +1,7 @@
 //! Counting the samples of datasets on a node, and keeping up with them as they grow.
 //!
 //! [`Counter`] counts bytes, pure; [`read`] feeds it; [`DatasetSpec::count`] counts a file or directory once, from
-//! what was known; [`watch`] does so whenever it changes. Which datasets there are, and where reports go, is the
+//! what was known; [`watch()`] does so whenever it changes. Which datasets there are, and where reports go, is the
 //! agent's; downloading remote ones too.
 
 mod annotations;

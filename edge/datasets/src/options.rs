@@ -12,7 +12,7 @@ pub struct Options {
     pub header: bool,
     /// csv: an ASCII character between fields.
     pub delimiter: char,
-    /// csv: count the samples by the value of this column.
+    /// csv: count the samples by the value of this column, one of the first 1,024. Slower: every byte is looked at.
     pub label_column: Option<Column>,
     /// json: the member of the object at the top whose array holds the samples; without it the top must be an array.
     pub member: Option<String>,

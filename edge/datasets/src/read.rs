@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
+    path::Path,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -48,31 +49,36 @@ impl Meter {
 
 /// What ended reading early.
 #[derive(Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     Io(io::Error),
     Format(Error),
 }
 
-/// Feeds `counter` all that `reader` has: the way in for sources that are no files.
+/// Feeds `counter` all that `reader` has: the way in for sources that are no files of this node. Blocks.
+///
+/// `source` is what an error calls it, a path or a URL.
 ///
 /// # Errors
 /// Those of the reader and of the format; [`Error::Stopped`].
-pub fn count(mut reader: impl Read, counter: &mut Counter, meter: &Meter) -> Result<(), Ended> {
+pub fn count(
+    source: &Path,
+    mut reader: impl Read,
+    counter: &mut Counter,
+    meter: &Meter,
+) -> Result<(), Error> {
     let mut buffer = vec![0; CHUNK];
-    loop {
-        if meter.is_stopped() {
-            return Err(Ended::Format(Error::Stopped));
-        }
+    while !meter.is_stopped() {
         match reader.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(read) => {
                 meter.add(read);
-                counter.feed(&buffer[..read]).map_err(Ended::Format)?;
+                counter.feed(&buffer[..read])?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Ended::Io(error)),
+            Err(error) => return Err(Error::io(source, &error)),
         }
     }
+    Err(Error::Stopped)
 }
 
 /// Feeds `counter` the bytes `from..to` of `file`.
@@ -81,7 +87,7 @@ pub fn count(mut reader: impl Read, counter: &mut Counter, meter: &Meter) -> Res
 /// turns, each what it has read itself, so that the counter sees the bytes in their order.
 ///
 /// # Errors
-/// As [`count`]; also if the file ends before `to`.
+/// As [`count`]; `UnexpectedEof` if the file ends before `to`.
 pub(crate) fn count_range(
     file: &File,
     from: u64,
@@ -169,5 +175,38 @@ impl<'a> Turns<'a> {
         self.changed
             .wait_while(state, |turn| turn.next != number && turn.ended.is_none())
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{format::Format, options::Options};
+
+    #[test]
+    fn any_reader_can_be_counted_and_a_stopped_meter_ends_it() {
+        let mut counter = Counter::new(Format::Csv, &Options::default()).unwrap();
+        let (source, meter) = (Path::new("http://host/a.csv"), Meter::default());
+        let reader = "a,b\n1,\"".as_bytes().chain("2\n\"\n3,4".as_bytes());
+        count(source, reader, &mut counter, &meter).unwrap();
+        assert_eq!((counter.tally().samples, meter.bytes_read()), (2, 14));
+        meter.stop();
+        assert_eq!(count(source, "5".as_bytes(), &mut counter, &meter), Err(Error::Stopped));
+    }
+
+    #[test]
+    fn what_a_reader_fails_with_names_the_source() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("the connection is gone"))
+            }
+        }
+        let mut counter = Counter::new(Format::Txt, &Options::default()).unwrap();
+        let error = count(Path::new("http://host/a.txt"), Broken, &mut counter, &Meter::default())
+            .unwrap_err();
+        assert_eq!(error.to_string(), "http://host/a.txt: the connection is gone");
     }
 }
