@@ -212,6 +212,30 @@ async fn a_change_reaches_the_edge_and_a_move_leaves_the_old_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_no_message_can_carry_is_said_and_heals() {
+    let bed = Bed::start().await;
+    bed.models().await;
+    bed.apply_sample().await;
+    let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
+    agent.task().await;
+    let parameters = |bytes| {
+        let parameters = json!([{"key": "prompt", "value": "x".repeat(bytes)}]);
+        json!({"edgeWorker": {"workerSpec": {"parameters": parameters}}})
+    };
+    bed.patch(parameters(400_000)).await;
+    let status = bed.status("it is too large", |s| s.is("Failed", "TaskTooLarge")).await;
+    assert!(status.message.contains("the limit is 1048576; shorten"), "{}", status.message);
+    bed.patch(parameters(10)).await;
+    agent
+        .until("the smaller one", |replica| {
+            let held = replica.objects().get(&key());
+            held.is_some_and(|held| worker(&held.content, Role::Edge).env.contains_key("PROMPT"))
+        })
+        .await;
+    bed.status("it heals", |s| s.type_ == "Pending" && s.observed == Some(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_somebody_else_has_is_never_taken_over() {
     let bed = Bed::without_controller().await;
     bed.models().await;

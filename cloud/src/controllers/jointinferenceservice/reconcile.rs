@@ -143,8 +143,7 @@ async fn carry_out(
     context: &Context,
 ) -> Result<Vec<Finding>, Error> {
     let too_large = context.downstream().set(key, plan.downstream);
-    let mut findings: Vec<_> =
-        too_large.map(|why| Finding::new(Reason::TaskTooLarge, why)).into_iter().collect();
+    let mut findings: Vec<_> = too_large.map(too_large_finding).into_iter().collect();
     let before = context.memory(service, |memory| memory.applied.clone());
     match apply(service, plan.objects.as_ref(), before.as_ref(), context).await {
         Ok(apply::Outcome::Done { applied, created }) => {
@@ -169,6 +168,11 @@ async fn carry_out(
         Err(error) => return Err(error),
     }
     Ok(findings)
+}
+
+fn too_large_finding(why: String) -> Finding {
+    let remedy = "shorten its parameters and env";
+    Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {remedy}"))
 }
 
 /// The service with the status that was written last, also before the copy has it.
