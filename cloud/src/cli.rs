@@ -71,6 +71,10 @@ pub struct Run {
     /// The namespace of the ConfigMap neptune-frameworks.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_NAMESPACE", default_value = "neptune-system")]
     pub namespace: String,
+    /// Look only at objects of this namespace. Its nodes must be nobody else's: a controller tells each
+    /// node all that it should have, so two of them on one broker and topic prefix undo each other.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_WATCH_NAMESPACE")]
+    pub watch_namespace: Option<String>,
     /// The image with neptune-edge that downloads and checks models for cloud workers in Pods.
     #[arg(
         long,

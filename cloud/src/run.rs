@@ -43,7 +43,8 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let questions = Questions::new(downstream.clone(), metrics.registry());
     let (send_change, changes) = mpsc::unbounded();
     let (wake, wakes) = mpsc::unbounded();
-    let stores = Stores::watch(&client, &flags.namespace, &send_change);
+    let only = flags.watch_namespace.as_deref();
+    let stores = Stores::watch(&client, only, &flags.namespace, &send_change);
     let context =
         Context::new(client, stores.clone(), downstream, metrics, flags.fetch_image, wake);
     let work = async {

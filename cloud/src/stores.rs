@@ -79,14 +79,21 @@ pub enum Change {
 
 impl Stores {
     /// Starts to watch. The watches end when `changes` has no receiver any more.
-    pub fn watch(client: &Client, namespace: &str, changes: &UnboundedSender<Change>) -> Self {
+    ///
+    /// `only` is the one namespace whose objects are watched, all of them if there is none; `namespace`
+    /// is where the framework table is.
+    pub fn watch(
+        client: &Client,
+        only: Option<&str>,
+        namespace: &str,
+        changes: &UnboundedSender<Change>,
+    ) -> Self {
         let ours = watcher::Config::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
         let table = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
         let all = watcher::Config::default;
-        let everywhere = client.clone();
         Self {
             joint_inference_services: follow(
-                Api::all(client.clone()),
+                scoped(client, only),
                 all(),
                 changes,
                 |service: &JointInferenceService, gone| {
@@ -94,16 +101,16 @@ impl Stores {
                     Some(if gone { Change::ServiceGone(service) } else { Change::Service(service) })
                 },
             ),
-            models: follow(Api::all(client.clone()), all(), changes, |model: &Model, _| {
+            models: follow(scoped(client, only), all(), changes, |model: &Model, _| {
                 let namespace = model.namespace().unwrap_or_default();
                 Some(Change::Model { namespace, name: model.name_any() })
             }),
             nodes: follow(Api::all(client.clone()), all(), changes, |node: &Node, _| {
                 Some(Change::Node(node.name_any()))
             }),
-            deployments: follow_owned::<Deployment>(&everywhere, ours.clone(), changes),
-            services: follow_owned::<Service>(&everywhere, ours.clone(), changes),
-            pods: follow(Api::all(client.clone()), ours, changes, |pod: &Pod, _| {
+            deployments: follow_owned::<Deployment>(scoped(client, only), ours.clone(), changes),
+            services: follow_owned::<Service>(scoped(client, only), ours.clone(), changes),
+            pods: follow(scoped(client, only), ours, changes, |pod: &Pod, _| {
                 let service = pod.annotations().get(SERVICE_ANNOTATION)?.clone();
                 let namespace = pod.namespace().unwrap_or_default();
                 Some(Change::Owned { namespace, service, gone: false })
@@ -129,8 +136,18 @@ impl Stores {
     }
 }
 
+fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match only {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
 fn follow_owned<K>(
-    client: &Client,
+    api: Api<K>,
     config: watcher::Config,
     changes: &UnboundedSender<Change>,
 ) -> Store<K>
@@ -143,7 +160,7 @@ where
         + Sync
         + 'static,
 {
-    follow(Api::all(client.clone()), config, changes, |object: &K, gone| {
+    follow(api, config, changes, |object: &K, gone| {
         let owner =
             object.owner_references().iter().find(|owner| owner.controller == Some(true))?;
         let namespace = object.namespace().unwrap_or_default();
