@@ -212,6 +212,35 @@ async fn a_change_reaches_the_edge_and_a_move_leaves_the_old_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_starts_while_a_reference_is_missing_takes_nothing_from_a_node() {
+    let mut bed = Bed::start().await;
+    bed.models().await;
+    bed.apply_sample().await;
+    let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
+    agent.until("task and model", |replica| replica.objects().len() == 2).await;
+    agent.until("it has all", neptune_wire::Replica::is_complete).await;
+
+    bed.kill_controller();
+    let models = bed.api::<neptune_api::Model>();
+    models.delete("small-model", &kube::api::DeleteParams::background()).await.unwrap();
+    agent.changes.clear();
+    let index = agent.replica.index().revision;
+    bed.start_controller();
+    bed.status("it is missed", |s| s.is("Pending", "ModelNotFound")).await;
+    agent.until("the new controller spoke", |replica| replica.index().revision > index).await;
+    agent.sync();
+    bed.model("small-model", "/model/new.pb").await;
+    let model = "default/models/small-model".parse().unwrap();
+    agent
+        .until("the new model", |replica| {
+            replica.objects()[&model].content.spec["modelUrl"] == "/model/new.pb"
+        })
+        .await;
+    let removed = agent.changes.iter().any(|change| matches!(change, Change::Removed(_)));
+    assert!(!removed, "{:?}", agent.changes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_no_message_can_carry_is_said_and_heals() {
     let bed = Bed::start().await;
     bed.models().await;

@@ -143,7 +143,7 @@ async fn carry_out(
     context: &Context,
 ) -> Result<Vec<Finding>, Error> {
     let too_large = context.downstream().set(key, plan.downstream);
-    let mut findings: Vec<_> = too_large.map(too_large_finding).into_iter().collect();
+    let mut findings: Vec<_> = too_large.as_deref().map(too_large_finding).into_iter().collect();
     let before = context.memory(service, |memory| memory.applied.clone());
     match apply(service, plan.objects.as_ref(), before.as_ref(), context).await {
         Ok(apply::Outcome::Done { applied, created }) => {
@@ -170,7 +170,7 @@ async fn carry_out(
     Ok(findings)
 }
 
-fn too_large_finding(why: String) -> Finding {
+fn too_large_finding(why: &str) -> Finding {
     let remedy = "shorten its parameters and env";
     Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {remedy}"))
 }
