@@ -30,7 +30,20 @@ pub fn prune(
 
     // What nobody owns, or an updater owns, stays.
     let kept = with_parents(&field_set(&pruned, schema), Some(schema));
-    without(merged, &all.difference(&kept).intersection(&last), Some(schema)).unwrap_or_else(empty)
+    let mut pruned = without(merged, &all.difference(&kept).intersection(&last), Some(schema))
+        .unwrap_or_else(empty);
+    drop_emptied(&mut pruned, merged);
+    pruned
+}
+
+/// Removes the nulls that stand where everything below was taken away. Until here they tell that
+/// their parents are still there.
+fn drop_emptied(value: &mut Value, before: &Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    fields.retain(|name, child| !child.is_null() || before[name].is_null());
+    for (name, child) in fields {
+        drop_emptied(child, &before[name]);
+    }
 }
 
 fn empty() -> Value {
@@ -75,7 +88,6 @@ fn without(value: &Value, set: &FieldSet, schema: Option<Schema<'_>>) -> Option<
                     None => kept.insert(name.clone(), child.clone()),
                 };
             }
-            kept.retain(|_, child| !child.is_null());
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
         Shape::Elements(schema) => {

@@ -168,3 +168,20 @@ fn status_is_not_owned_through_the_main_resource() {
         json!({"f:spec": {".": {}, "f:a": {}}})
     );
 }
+
+#[test]
+fn the_last_label_that_its_manager_drops_takes_nothing_else_with_it() {
+    let schema = schema();
+    let labelled = |labels: Value, live: Option<&Value>| {
+        let mut config = config(json!({"a": "1"}));
+        config["metadata"]["labels"] = labels;
+        let writer = writer("m", "2020-01-01T00:00:00Z");
+        apply(live, &config, Schema::new(&schema).unwrap(), &writer, true).unwrap()
+    };
+    let with = labelled(json!({"role": "edge"}), None);
+    assert_eq!(with["metadata"]["labels"]["role"], "edge");
+    let without = labelled(json!({}), Some(&with));
+    assert_eq!(without["metadata"]["name"], "x");
+    assert!(without["metadata"]["labels"]["role"].is_null(), "{without}");
+    assert_eq!(without["spec"]["a"], "1");
+}
