@@ -65,19 +65,20 @@ pub fn refused(address: IpAddr, host: &str, allowed: &[Allowed]) -> Option<&'sta
 /// The IPv4 address that packets to this IPv6 address may end at.
 fn embedded(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(v6) = address else { return None };
-    let [a, b, c, d, e, f, g, h] = v6.segments();
+    let parts = v6.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    let v4 = match [a, b, c, d, e, f] {
-        // Mapped, compatible, translated (SIIT).
-        [0, 0, 0, 0, 0, 0xffff | 0] | [0, 0, 0, 0, 0xffff, 0] => v4(g, h),
-        // NAT64, well-known and local.
-        [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, _, _, _] => v4(g, h),
+    let last = v4(parts[6], parts[7]);
+    let v4 = match parts {
+        // Mapped, compatible, translated (SIIT); NAT64, well-known and local; ISATAP.
+        [0, 0, 0, 0, 0, 0xffff | 0, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [0x64, 0xff9b, 0, 0, 0, 0, ..]
+        | [0x64, 0xff9b, 1, ..]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => last,
         // 6to4.
         [0x2002, high, low, ..] => v4(high, low),
         // Teredo hides it.
-        [0x2001, 0, ..] => v4(!g, !h),
-        // ISATAP.
-        [_, _, _, _, 0 | 0x200, 0x5efe] => v4(g, h),
+        [0x2001, 0, ..] => v4(!parts[6], !parts[7]),
         _ => return None,
     };
     Some(IpAddr::V4(v4))
@@ -106,7 +107,7 @@ fn kind_v6(v6: Ipv6Addr) -> Option<&'static str> {
         [0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x254] => {
             Some("a metadata service")
         }
-        [0xfe80..=0xfebf, ..] | [0xfec0..=0xfeff, ..] => Some("link-local"),
+        [0xfe80..=0xfeff, ..] => Some("link-local"),
         [0xff00..=0xffff, ..] => Some("multicast"),
         _ => None,
     }

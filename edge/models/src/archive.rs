@@ -83,8 +83,14 @@ fn entries<R: Read>(from: Counted<R>, mut tree: Tree) -> Result<Grown, ModelErro
         let Some(next) = next else { break };
         let mut entry = next.map_err(|error| tree.refuse(b"", &error.to_string()))?;
         let name = entry.path_bytes().into_owned();
+        let kind = entry.header().entry_type();
+        if kind == EntryType::XGlobalHeader {
+            // Comments, mostly.
+            global(&mut entry).map_err(|why| tree.refuse(&name, why))?;
+            continue;
+        }
         pax(&mut entry).map_err(|why| tree.refuse(&name, &why))?;
-        match entry.header().entry_type() {
+        match kind {
             EntryType::Regular | EntryType::Continuous => {
                 let size = entry.size();
                 tree.file(&name, size, &mut entry)?;
@@ -95,18 +101,14 @@ fn entries<R: Read>(from: Counted<R>, mut tree: Tree) -> Result<Grown, ModelErro
                 }
                 tree.dir(&name)?;
             }
-            // Comments, mostly; `pax` has looked.
-            EntryType::XGlobalHeader => {
-                global(&mut entry).map_err(|why| tree.refuse(&name, why))?
-            }
-            other => return Err(tree.refuse(&name, kind(other))),
+            other => return Err(tree.refuse(&name, unfit(other))),
         }
     }
     rest_is_zero(&mut archive.into_inner()).map_err(|why| tree.refuse(b"", &why))?;
     Ok(tree.grown())
 }
 
-fn kind(kind: EntryType) -> &'static str {
+fn unfit(kind: EntryType) -> &'static str {
     match kind {
         EntryType::Symlink => "it is a symbolic link",
         EntryType::Link => "it is a hard link",
@@ -147,7 +149,10 @@ fn pax<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<(), String> {
 /// Global records would apply to all that follows, in some programs.
 fn global<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<(), &'static str> {
     let mut text = Vec::new();
-    entry.take(TAR_HEADERS).read_to_end(&mut text).map_err(|_| "its records cannot be read")?;
+    if entry.size() > TAR_HEADERS {
+        return Err("its headers are too long");
+    }
+    entry.read_to_end(&mut text).map_err(|_| "its records cannot be read")?;
     let changes = [&b" path="[..], b" size=", b" linkpath=", b" GNU.sparse"];
     if changes.iter().any(|change| text.windows(change.len()).any(|at| at == *change)) {
         return Err("global PAX records rename or resize entries");

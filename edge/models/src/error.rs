@@ -65,7 +65,7 @@ pub enum Class {
 impl ModelError {
     pub fn class(&self) -> Class {
         match self {
-            Self::Refused { status, .. } if (400..500).contains(status) => match status {
+            Self::Refused { status, .. } if (300..500).contains(status) => match status {
                 408 | 425 | 429 => Class::Transient,
                 _ => Class::Stuck,
             },

@@ -68,6 +68,9 @@ impl Fetch {
             warn!(url = self.want.printable(), %error, wait = wait.as_secs_f32(), "fetch failed");
             let error = Arc::new(error);
             self.progress.send_modify(|progress| {
+                if let Some(part) = &self.part {
+                    (progress.received, progress.total) = (part.received(), part.total());
+                }
                 progress.phase = Phase::Retrying;
                 progress.bytes_per_second = 0;
                 progress.trouble = Some(error);

@@ -148,7 +148,7 @@ impl Part {
     /// What to ask for so that it can be appended; none to ask for the whole.
     pub fn asked(&self) -> Option<Asked> {
         let validator = self.version.validator.clone()?;
-        (self.received > 0).then(|| Asked {
+        (self.received > 0).then_some(Asked {
             from: self.received,
             total: self.version.total,
             validator,
@@ -162,7 +162,7 @@ impl Part {
         validator: Option<Validator>,
     ) -> Result<(), ModelError> {
         self.stop().await;
-        self.version = Version { total, validator, ..self.version.clone() };
+        self.version = Version { validator, total, ..self.version.clone() };
         self.hash = Sha256::new();
         self.received = 0;
         self.is_pieced = false;

@@ -19,7 +19,7 @@ use crate::{Digest, ModelError};
 /// Where buckets are, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3 {
-    /// Of MinIO and its like, which name buckets in the path; none for AWS.
+    /// Of `MinIO` and its like, which name buckets in the path; none for AWS.
     pub endpoint: Option<Url>,
     pub region: String,
     /// None for public buckets.
@@ -135,10 +135,11 @@ impl S3 {
     ) -> String {
         let names: Vec<&str> = headers.keys().copied().collect();
         let names = names.join(";");
-        let lines: String =
-            headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
+        let lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}:{}", value.trim())).collect();
+        let lines = lines.join("\n");
         let body = headers.get("x-amz-content-sha256").copied().unwrap_or_default();
-        let request = format!("GET\n{path}\n\n{lines}\n{names}\n{body}");
+        let request = format!("GET\n{path}\n\n{lines}\n\n{names}\n{body}");
         let date = &time[..8];
         let scope = format!("{date}/{}/s3/aws4_request", self.region);
         let text =
@@ -146,8 +147,7 @@ impl S3 {
         let key = [date, &self.region, "s3", "aws4_request"]
             .iter()
             .fold(format!("AWS4{}", credentials.secret).into_bytes(), |key, part| hmac(&key, part));
-        let signature: String =
-            hmac(&key, &text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let signature = hex(&hmac(&key, &text));
         let id = &credentials.key_id;
         format!(
             "AWS4-HMAC-SHA256 Credential={id}/{scope},SignedHeaders={names},Signature={signature}"
@@ -159,6 +159,13 @@ fn hmac(key: &[u8], text: &str) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits = |byte: &u8| {
+        [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
+    };
+    bytes.iter().flat_map(digits).collect()
 }
 
 /// As S3 wants it: everything but unreserved characters and slashes.

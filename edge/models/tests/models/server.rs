@@ -2,10 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    fmt::Display,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -53,7 +51,7 @@ impl Reply {
         Self { status, ..Self::default() }
     }
 
-    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+    pub fn with(mut self, name: &str, value: impl Display) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self.headers.push((name.to_owned(), value.to_string()));
         self
@@ -87,8 +85,8 @@ pub fn ranged(request: &Request, body: &Bytes, etag: &str) -> Reply {
 pub struct Server {
     pub url: String,
     pub seen: Arc<Mutex<Vec<Request>>>,
-    /// Bytes of bodies.
-    pub sent: Arc<AtomicU64>,
+    /// Bytes of the body of each answer.
+    sent: Arc<Mutex<Vec<u64>>>,
     task: JoinHandle<()>,
 }
 
@@ -102,7 +100,8 @@ impl Server {
     pub async fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (seen, sent) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
+        let (seen, sent) =
+            (Arc::<Mutex<Vec<Request>>>::default(), Arc::<Mutex<Vec<u64>>>::default());
         let (script, all, count) = (Arc::new(script), Arc::clone(&seen), Arc::clone(&sent));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -125,7 +124,14 @@ impl Server {
     }
 
     pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::SeqCst)
+        self.sent.lock().unwrap().iter().sum()
+    }
+
+    /// Where each answer began in the file, and how many bytes of it were sent.
+    pub fn spans(&self) -> Vec<(u64, u64)> {
+        let (seen, sent) = (self.seen.lock().unwrap(), self.sent.lock().unwrap());
+        let from = seen.iter().map(|request| request.from().unwrap_or(0) as u64);
+        from.zip(sent.iter().copied()).collect()
     }
 }
 
@@ -133,7 +139,7 @@ async fn serve(
     mut stream: TcpStream,
     script: &(impl Fn(&Request) -> Reply + Send + Sync),
     seen: &Mutex<Vec<Request>>,
-    sent: &AtomicU64,
+    sent: &Mutex<Vec<u64>>,
 ) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut head = Vec::new();
@@ -151,23 +157,22 @@ async fn serve(
         let mut seen = seen.lock().unwrap();
         let request = Request { path, headers, number: seen.len() };
         seen.push(request.clone());
+        sent.lock().unwrap().push(0);
         request
     };
     let reply = script(&request);
-    let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
+    let mut lines = vec![format!("HTTP/1.1 {} X", reply.status), "connection: close".to_owned()];
     let has_length = reply.headers.iter().any(|(name, _)| name == "content-length");
     if !reply.is_unsized && !has_length {
-        text += &format!("content-length: {}\r\n", reply.body.len());
+        lines.push(format!("content-length: {}", reply.body.len()));
     }
-    for (name, value) in &reply.headers {
-        text += &format!("{name}: {value}\r\n");
-    }
-    stream.write_all(format!("{text}\r\n").as_bytes()).await.ok()?;
+    lines.extend(reply.headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    stream.write_all((lines.join("\r\n") + "\r\n\r\n").as_bytes()).await.ok()?;
     let body = reply.body.slice(..reply.cut.unwrap_or(reply.body.len()).min(reply.body.len()));
     let (step, pause) = reply.pause();
     for chunk in body.chunks(step) {
         stream.write_all(chunk).await.ok()?;
-        sent.fetch_add(chunk.len() as u64, Ordering::SeqCst);
+        sent.lock().unwrap()[request.number] += chunk.len() as u64;
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
         }

@@ -1,0 +1,178 @@
+//! A process that is killed, and a machine that is switched off, while a model is on its way.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use neptune_models::{Digest, Store, Want};
+
+use crate::{
+    archives::{file, gz, tar},
+    server::{Reply, Server, ranged},
+    stage::{Stage, files, noise, policy},
+};
+
+const KILLS: usize = 50;
+/// What a killed process may have had on its way to the disk, and what its kernel had not given it.
+const BOUND: u64 = (1 << 20) + (512 << 10);
+
+fn child(dir: &Path, url: &str, digest: Digest) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_models-fetch"))
+        .args([dir.as_os_str(), url.as_ref(), digest.to_string().as_ref()])
+        .env("MODELS_ALLOW", "127.0.0.0/8")
+        .env("MODELS_RESERVE", "0")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// A server of about 25 MB/s: slow enough that what is in the sockets is little.
+async fn paced(body: Bytes) -> Server {
+    let pace = Some((32 << 10, Duration::from_millis(1)));
+    Server::start(move |request| Reply { pace, ..ranged(request, &body, "\"1\"") }).await
+}
+
+#[tokio::test]
+async fn fifty_kills_cost_little_and_never_show_half_a_model() {
+    let weights = noise(12 << 20, 30);
+    let packed = gz(&tar(&[file("w", &weights)]));
+    let dice = noise(2 * KILLS, 31);
+    let (mut kills, mut finished, mut worst) = (0, 0, 0);
+    while kills < KILLS {
+        let (end, body) =
+            if finished % 2 == 0 { ("bin", weights.clone()) } else { ("tar.gz", packed.clone()) };
+        let digest = Digest::of_bytes(&body);
+        let length = body.len() as u64;
+        let server = paced(body.into()).await;
+        let url = format!("{}/m.{end}", server.url);
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        let want = Want::parse(&url, Some(digest)).unwrap();
+        loop {
+            let mut child = child(&store, &url, digest);
+            let moment = 40 + u64::from(dice[2 * kills % dice.len()]);
+            tokio::time::sleep(Duration::from_millis(moment)).await;
+            let is_done = child.try_wait().unwrap().is_some();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            kills += usize::from(!is_done);
+            // One rename makes it visible: before it there is nothing, after it everything.
+            let shelf = store.join("sha256").join(digest.to_string());
+            let models: Vec<_> = if shelf.exists() { files(&shelf) } else { Vec::new() };
+            for model in models.iter().filter(|path| path.ends_with("model") || path.ends_with("w"))
+            {
+                assert_eq!(fs::read(model).unwrap(), weights);
+            }
+            if is_done {
+                break;
+            }
+        }
+        let opened = Store::open(&store, policy()).unwrap();
+        assert_eq!(opened.present(&want).unwrap().digest, digest);
+        let spans = server.spans();
+        for pair in spans.windows(2) {
+            let (reached, next) = (pair[0].0 + pair[0].1, pair[1].0);
+            worst = worst.max(reached.saturating_sub(next));
+            assert!(reached <= next + BOUND, "{spans:?}");
+        }
+        let sent: u64 = spans.iter().map(|(_, sent)| sent).sum();
+        assert!(sent >= length, "{spans:?}");
+        finished += 1;
+    }
+    println!("{kills} kills over {finished} downloads, {worst} bytes came twice at worst");
+}
+
+/// What a power cut leaves of a download that was cut at `at`: `synced` bytes are certain.
+async fn after_power_cut(synced: Option<u64>, damage: bool) -> (Vec<(u64, u64)>, bool) {
+    let body = Bytes::from(noise(300_000, 32));
+    let content = body.clone();
+    let server = Server::start(move |request| match request.number {
+        0 => Reply { hangs: true, ..ranged(request, &content, "\"1\"").cut(200_000) },
+        _ => ranged(request, &content, "\"1\""),
+    })
+    .await;
+    let stage = Stage::new();
+    let url = format!("{}/m", server.url);
+    let is_there = || {
+        let whole = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == 200_000);
+        files(&stage.root()).iter().any(|path| path.ends_with("raw") && whole(path))
+    };
+    tokio::select! {
+        result = stage.fetch(&url, None) => panic!("{result:?}"),
+        () = async {
+            while !is_there() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        } => {}
+    }
+    let Stage { dir, store } = stage;
+    drop(store);
+    let root = dir.path().join("store");
+    let part = fs::read_dir(root.join("partial")).unwrap().next().unwrap().unwrap().path();
+    let version = fs::read_to_string(part.join("version.json")).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    fs::write(part.join("version.json"), version.replace(boot.trim(), "before")).unwrap();
+    if let Some(bytes) = synced {
+        fs::write(part.join("synced.json"), format!("{{\"bytes\":{bytes}}}")).unwrap();
+    }
+    if damage {
+        // Blocks that were allocated and never written read as zeros.
+        let mut raw = fs::read(part.join("raw")).unwrap();
+        raw[100_000..].fill(0);
+        fs::write(part.join("raw"), raw).unwrap();
+    }
+    // The abandoned fetch may hold the store a moment longer.
+    let store = loop {
+        match Store::open(&root, policy()) {
+            Ok(store) => break store,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    let stage = Stage { dir, store };
+    let found = stage.fetch(&url, None).await.unwrap();
+    (server.spans(), fs::read(found.path).unwrap() == body)
+}
+
+#[tokio::test]
+async fn after_a_power_cut_only_what_is_certain_is_gone_on_from() {
+    assert_eq!(after_power_cut(None, true).await, (vec![(0, 200_000), (0, 300_000)], true));
+    let spans = vec![(0, 200_000), (100_000, 200_000)];
+    assert_eq!(after_power_cut(Some(100_000), true).await, (spans, true));
+    let spans = vec![(0, 200_000), (200_000, 100_000)];
+    assert_eq!(after_power_cut(Some(999_999), false).await, (spans, true));
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_from_what_was_there() {
+    let body = Bytes::from(noise(300_000, 33));
+    let digest = Digest::of_bytes(&body);
+    let content = body.clone();
+    let server = Server::start(move |request| {
+        let reply = ranged(request, &content, "\"1\"");
+        if request.number == 0 { reply.cut(120_000) } else { reply }
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("{}/m", server.url);
+    let run = |once: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_models-fetch"));
+        command.args([dir.path().as_os_str(), url.as_ref(), digest.to_string().as_ref()]);
+        command.env("MODELS_ALLOW", "127.0.0.0/8").env("MODELS_RESERVE", "0");
+        if once {
+            command.env("MODELS_ONCE", "1");
+        }
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let first = run(true).await.unwrap();
+    assert!(
+        !first.status.success()
+            && String::from_utf8_lossy(&first.stderr).contains("cut after 120000")
+    );
+    let second = run(false).await.unwrap();
+    assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    assert_eq!(server.spans(), [(0, 120_000), (120_000, 180_000)]);
+}
