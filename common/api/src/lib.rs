@@ -17,7 +17,8 @@ pub mod model;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{
-    InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus,
+    InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, ServingFailure,
+    ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
     CloudWorker, Condition, ConditionType, CountedReport, Counts, EdgeWorker, EnvironmentVariable,

@@ -54,7 +54,7 @@ fn the_names_are_those_of_the_documents() {
         names,
         [
             json!(["datasets.edgeai.io", "Dataset", "Namespaced", "v1alpha1", null]),
-            json!(["inferencemodels.sedna.io", "InferenceModel", "Namespaced", "v1alpha1", null]),
+            json!(["inferencemodels.sedna.io", "InferenceModel", "Namespaced", "v1alpha1", ["im"]]),
             json!([
                 "jointinferenceservices.neptune.io",
                 "JointInferenceService",
@@ -98,6 +98,21 @@ fn the_printer_columns_of_the_documents_stand_in_their_order() {
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]
     );
+    assert_eq!(
+        columns("inferencemodels"),
+        [
+            json!(["Layer", "string", ".spec.deployToLayer"]),
+            json!(["Node", "string", ".status.node"]),
+            json!(["Target", "string", ".status.targetVersion"]),
+            json!(["Serving", "string", ".status.servingVersion"]),
+            json!(["Status", "string", ".status.transitionStatus"]),
+            json!(["Progress", "integer", ".status.progress.percent"]),
+            json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
+            json!(["URL", "string", ".status.url"]),
+            json!(["Age", "date", ".metadata.creationTimestamp"]),
+        ]
+    );
+    assert_eq!(crd("inferencemodels")["spec"]["names"]["categories"], json!(["neptune"]));
     assert_eq!(
         columns("datasets"),
         [
