@@ -31,6 +31,10 @@ pub enum ModelError {
     Refused { url: String, status: u16, detail: String },
     #[error("{url}: sha256 is {got}, expected {expected}; correct the digest or what is there")]
     DigestMismatch { url: String, expected: Digest, got: Digest },
+    #[error(
+        "{url}: the server does not say how long it is, so that a cut would go unseen; give its sha256"
+    )]
+    Unmeasured { url: String },
     #[error("{url}: refused to unpack{entry}: {why}; pack the model again")]
     Archive { url: String, entry: String, why: String },
     #[error(
@@ -81,6 +85,7 @@ impl ModelError {
             | Self::AddressRefused { .. }
             | Self::Redirect { .. }
             | Self::DigestMismatch { .. }
+            | Self::Unmeasured { .. }
             | Self::Archive { .. }
             | Self::NotOffered { .. }
             | Self::Local { .. }

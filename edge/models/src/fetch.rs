@@ -20,7 +20,8 @@ use crate::{
     error::Class,
     http::{self, Place},
     local,
-    part::{Part, Whole, remove},
+    part::{Part, Whole},
+    record::remove,
     shelf::Meta,
     space::Space,
     store::Inner,
@@ -36,11 +37,22 @@ pub struct Fetch {
     dialer: Option<Dialer>,
     /// Kept between tries, so that nothing is unpacked twice.
     part: Option<Part>,
+    /// What came last came in more than one answer.
+    is_pieced: bool,
+    has_started_over: bool,
 }
 
 impl Fetch {
     pub fn new(inner: Arc<Inner>, want: Want, progress: watch::Sender<Progress>) -> Self {
-        Self { inner, want, progress, dialer: None, part: None }
+        Self {
+            inner,
+            want,
+            progress,
+            dialer: None,
+            part: None,
+            is_pieced: false,
+            has_started_over: false,
+        }
     }
 
     /// Ends with the model, or with an error that only somebody can cure.
@@ -51,12 +63,18 @@ impl Fetch {
         let mut failures = 0;
         loop {
             let before = self.part.as_ref().map_or(0, Part::received);
-            let error = match self.attempt().await {
+            let mut error = match self.attempt().await {
                 Ok(artifact) => return Ok(artifact),
                 Err(error) => error,
             };
             if matches!(error, ModelError::Archive { .. } | ModelError::DigestMismatch { .. }) {
                 self.discard().await?;
+                // The pieces may be of two versions, and the whole may be right: that is seen once.
+                if self.is_pieced && !self.has_started_over {
+                    self.has_started_over = true;
+                    let why = format!("it came in pieces that do not fit ({error})");
+                    error = ModelError::Changed { url: self.want.printable(), why };
+                }
             }
             if error.class() == Class::Stuck {
                 return Err(error.into());
@@ -90,9 +108,11 @@ impl Fetch {
             Some(part) => part,
             None => self.open().await?,
         };
+        self.is_pieced = part.is_pieced();
         let is_local = matches!(self.want.source, Source::File(_));
         if is_local || !part.is_whole() {
             let pulled = self.pull(&mut part).await;
+            self.is_pieced = part.is_pieced();
             if let Err(error) = pulled {
                 self.part = Some(part);
                 return Err(error);
@@ -146,19 +166,12 @@ impl Fetch {
     }
 
     async fn finish(
-        &mut self,
+        &self,
         whole: Whole,
         lease: Arc<OwnedMutexGuard<()>>,
     ) -> Result<Artifact, ModelError> {
         if let Some(expected) = self.want.sha256.filter(|expected| *expected != whole.digest) {
             let url = self.want.printable();
-            if whole.is_pieced {
-                // The pieces may have been of two versions: the whole may be right.
-                drop(lease);
-                self.discard().await?;
-                let why = "what came in pieces is not what was wanted".to_owned();
-                return Err(ModelError::Changed { url, why });
-            }
             return Err(ModelError::DigestMismatch { url, expected, got: whole.digest });
         }
         let (inner, want, space) = (Arc::clone(&self.inner), self.want.clone(), self.space());

@@ -6,7 +6,7 @@ use reqwest::{
     Response, Url,
     header::{
         CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_RANGE,
-        LAST_MODIFIED, RANGE,
+        LAST_MODIFIED, RANGE, TRANSFER_ENCODING,
     },
 };
 use tokio::sync::watch;
@@ -48,6 +48,8 @@ pub async fn pull(
         headers.insert(condition, text(validator));
     }
     let response = dialer.get(&place.url, &headers, place.signed.is_some()).await?;
+    // The end of a chunked body is told; else it is where the connection ends, for whatever reason.
+    let is_measured = response.headers().contains_key(TRANSFER_ENCODING);
     match judge(asked.as_ref(), &answer(&response)) {
         Verdict::Whole => return Ok(()),
         Verdict::Append { total } => {
@@ -55,6 +57,9 @@ pub async fn pull(
             if let Some(total) = total.filter(|total| part.total() != Some(*total)) {
                 part.learn(total)?;
             }
+        }
+        Verdict::Fresh { total: None, .. } if !is_measured && !part.is_verified_later() => {
+            return Err(ModelError::Unmeasured { url: place.shown.clone() });
         }
         Verdict::Fresh { total, validator } => part.start_over(total, validator).await?,
         Verdict::StartOver(why) => {

@@ -20,6 +20,7 @@ mod local;
 mod names;
 mod part;
 mod progress;
+mod record;
 mod resume;
 mod s3;
 mod shelf;

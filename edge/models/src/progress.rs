@@ -10,7 +10,7 @@ use crate::ModelError;
 /// How far a fetch is, as a watcher sees it.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// Bytes of the download that are on disk.
+    /// Bytes of the download that came, in this process and before.
     pub received: u64,
     /// Bytes of the whole, if the server says.
     pub total: Option<u64>,

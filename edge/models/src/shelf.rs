@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Digest,
-    part::{read_json, remove, write_json},
+    record::{read_json, remove, write_json},
     resume::Validator,
     tree,
     want::{Form, Want},

@@ -17,7 +17,7 @@ use crate::{
     ModelError,
     archive::untar,
     limits::Limits,
-    part::write_synced,
+    record::write_synced,
     space::Space,
     tree::{Grown, Tree},
     want::Form,

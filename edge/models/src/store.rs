@@ -20,7 +20,7 @@ use crate::{
     Allowed, Digest, Limits, ModelError, Progress, S3, Want,
     fetch::Fetch,
     local,
-    part::remove,
+    record::remove,
     shelf::{Shelf, remove_all},
     want::{Form, Source},
 };

@@ -192,8 +192,11 @@ async fn what_is_short_or_silent_is_told_and_never_seen() {
         ..Reply::default()
     })
     .await;
+    let url = format!("{}/m", unsized_.url);
+    let error = stage.fetch(&url, None).await.unwrap_err();
+    assert!(matches!(*error, ModelError::Unmeasured { .. }), "{error}");
     let digest = Digest::of_bytes(b"cut short");
-    let error = stage.fetch(&format!("{}/m", unsized_.url), Some(digest)).await.unwrap_err();
+    let error = stage.fetch(&url, Some(digest)).await.unwrap_err();
     assert!(matches!(*error, ModelError::DigestMismatch { .. }), "{error}");
     assert!(!files(&stage.root()).iter().any(|path| path.ends_with("model")));
 }
@@ -251,4 +254,31 @@ async fn a_thousand_flipped_bits_are_a_thousand_errors() {
     let path = dir.path().join("good.tar.gz");
     fs::write(&path, good).unwrap();
     assert_eq!(stage.fetch(path.to_str().unwrap(), Some(digest)).await.unwrap().digest, digest);
+}
+
+#[tokio::test]
+async fn a_chunked_body_has_an_end_that_is_seen() {
+    let body = Bytes::from(noise(LENGTH, 9));
+    let content = body.clone();
+    let server = Server::start(move |request| {
+        if request.from().is_some() {
+            return ranged(request, &content, "\"1\"");
+        }
+        let chunks: Vec<Vec<u8>> = content
+            .chunks(10_000)
+            .map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat())
+            .collect();
+        let chunked = [chunks.concat(), b"0\r\n\r\n".to_vec()].concat();
+        let reply =
+            Reply { status: 200, body: chunked.into(), is_unsized: true, ..Reply::default() };
+        let reply = reply.with("transfer-encoding", "chunked").with("etag", "\"1\"");
+        if request.number == 0 { reply.cut(LENGTH / 2) } else { reply }
+    })
+    .await;
+    let stage = Stage::new();
+    for (name, requests) in [("cut", 2), ("whole", 3)] {
+        let found = stage.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
+        assert_eq!(fs::read(found.path).unwrap(), body, "{name}");
+        assert_eq!(server.requests(), requests, "{name}");
+    }
 }

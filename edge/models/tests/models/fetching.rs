@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use neptune_models::{Class, Digest, ModelError, Policy, Store};
 
 use crate::{
-    archives::{Member, file, gz, member, special, tar, zip},
+    archives::{Member, file, gz, member, pax, special, tar, zip},
     server::{Reply, Server},
     stage::{Stage, noise, policy},
 };
@@ -170,4 +170,41 @@ fn a_store_is_open_once() {
     let stage = Stage::new();
     let error = Store::open(&stage.root(), policy()).unwrap_err();
     assert!(matches!(error, ModelError::Locked(_)), "{error}");
+}
+
+#[tokio::test]
+async fn what_gnu_tar_writes_is_read_as_it_was_in_each_of_its_formats() {
+    let dir = tempfile::tempdir().unwrap();
+    let offered = dir.path().canonicalize().unwrap();
+    let source = offered.join("source");
+    let long = "directory-with-a-long-name/".repeat(6);
+    for name in ["short", "a dir/näme", &format!("{long}file"), "empty"] {
+        let path = source.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(
+            path,
+            if name == "empty" { Vec::new() } else { noise(70_000, name.len() as u64) },
+        )
+        .unwrap();
+    }
+    let stage = Stage::with(Policy { file_roots: vec![offered.clone()], ..policy() });
+    for format in ["gnu", "oldgnu", "pax", "ustar"] {
+        let archive = offered.join(format!("{format}.tar"));
+        let made = std::process::Command::new("tar")
+            .args(["--format", format, "-cf"])
+            .args([archive.as_os_str(), "-C".as_ref(), source.as_os_str(), ".".as_ref()])
+            .status()
+            .unwrap();
+        assert!(made.success());
+        let found = stage.fetch(archive.to_str().unwrap(), None).await.unwrap();
+        let same = std::process::Command::new("diff")
+            .args(["-r".as_ref(), source.as_os_str(), found.path.as_os_str()])
+            .status()
+            .unwrap();
+        assert!(same.success(), "{format}");
+    }
+    let commented = [pax(b'g', &[("comment", "0123")]), file("a", b"x")];
+    fs::write(offered.join("git.tar"), tar(&commented)).unwrap();
+    let found = stage.fetch(offered.join("git.tar").to_str().unwrap(), None).await.unwrap();
+    assert_eq!(fs::read(found.path.join("a")).unwrap(), b"x");
 }

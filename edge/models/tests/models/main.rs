@@ -12,3 +12,4 @@ mod s3;
 mod server;
 mod sharing;
 mod stage;
+mod tls;
