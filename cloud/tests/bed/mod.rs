@@ -9,7 +9,6 @@ use std::{
     fmt::Debug,
     fs,
     future::Future,
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -42,10 +41,7 @@ const SAMPLE: &str =
 /// The name of the sample.
 pub const SERVICE: &str = "helmet-detection-demo";
 
-/// A port of loopback that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+pub use free_port::free_port;
 
 /// Waits, but not for ever.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -40,9 +39,7 @@ pub fn unique(kind: &str) -> String {
     format!("{kind}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+pub use free_port::free_port;
 
 pub fn docker(args: &[&str]) -> String {
     let output =
@@ -203,6 +200,7 @@ impl Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
         command.args(["run", "--node-name", self.node.as_str(), "--mqtt-url", &self.mqtt_url]);
         command.arg("--data-dir").arg(self.data_dir());
+        command.args(["--allow-address", "127.0.0.0/8"]);
         command
             .args(["--local-listen", &format!("127.0.0.1:{}", self.local_port)])
             .args(&self.extra);

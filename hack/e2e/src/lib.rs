@@ -16,12 +16,12 @@ mod truth;
 pub use broker::Broker;
 pub use cluster::Cluster;
 pub use fleet::{Fleet, KillTarget, is_running, totals};
+pub use free_port::free_port;
 pub use model_server::ModelServer;
 pub use process::Process;
 pub use truth::Truth;
 
 use std::{
-    net::TcpListener,
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -51,15 +51,6 @@ pub fn program(name: &str) -> PathBuf {
 pub fn unique(what: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// A port on loopback that was free a moment ago.
-///
-/// # Panics
-/// If the machine has none.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
 }
 
 /// Runs a command to its end and returns what it printed.

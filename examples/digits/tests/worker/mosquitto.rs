@@ -105,6 +105,4 @@ fn program() -> PathBuf {
         .expect("these tests need the broker mosquitto (package mosquitto), in PATH or /usr/sbin")
 }
 
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+pub use free_port::free_port;

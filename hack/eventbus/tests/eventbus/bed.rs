@@ -1,7 +1,7 @@
 //! The fixture: brokers, an emulator in the test's process, and the two ends that speak through it.
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ pub struct Broker {
 
 impl Broker {
     pub async fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port::free_port();
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("mosquitto.conf");
         let text = format!(
