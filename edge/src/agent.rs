@@ -3,9 +3,11 @@
 
 mod cloud;
 mod node;
+mod serving;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -16,9 +18,11 @@ use tracing::{error, info, warn};
 
 use crate::{
     Error,
+    agent::serving::Server,
     config::Config,
     counts::Counts,
-    desired::Desired,
+    depot::{self, Depot},
+    desired::{Desired, Source},
     dice::dice,
     engine::Engine,
     execute::Executor,
@@ -28,6 +32,7 @@ use crate::{
     rejected::Rejected,
     report::Reporter,
     resync::Resync,
+    server,
     store::Store,
     track::{Outcome, Problem, Track},
     upstream::Upstream,
@@ -55,6 +60,10 @@ pub enum Event {
     Done { worker: WorkerName, outcome: Outcome, spec: Option<(String, u32)> },
     /// A model's task found something.
     Model { key: ObjectKey, content_key: String, found: Found },
+    /// A task of the depot found something.
+    Supply { source: Source, found: depot::Found },
+    /// A model server was asked for its health: which edition in which run.
+    Checked { key: ObjectKey, edition: String, run: String, answer: Result<(), String> },
     /// The address at which this node can be reached.
     Address(Option<String>),
     /// The broker took these back.
@@ -70,6 +79,7 @@ pub struct Agent {
     pub replica: Replica,
     pub counts: Counts,
     pub models: Models,
+    pub depot: Depot,
     pub executor: Executor,
     pub upstream: Upstream,
     pub reporter: Reporter,
@@ -82,6 +92,9 @@ pub struct State {
     desired: Desired,
     tracks: BTreeMap<WorkerName, Track>,
     health: BTreeMap<WorkerName, Health>,
+    servers: BTreeMap<ObjectKey, Server>,
+    /// The directories of versions that stayed when the others were last removed.
+    tidied: Option<BTreeSet<PathBuf>>,
     resync: Resync,
     rejected: Rejected,
     engine: Engine,
@@ -91,6 +104,7 @@ pub struct State {
     /// Something that the plan depends on changed.
     is_stale: bool,
     plan_at: Option<Instant>,
+    ask_at: Option<Instant>,
     report_at: Option<Instant>,
 }
 
@@ -100,6 +114,8 @@ impl State {
             desired: Desired::default(),
             tracks: BTreeMap::new(),
             health: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            tidied: None,
             resync: Resync::default(),
             rejected: Rejected::default(),
             engine: Engine::new(now),
@@ -108,6 +124,7 @@ impl State {
             heartbeat_at: None,
             is_stale: true,
             plan_at: None,
+            ask_at: None,
             report_at: None,
         }
     }
@@ -169,6 +186,10 @@ impl Agent {
             Event::Model { key, content_key, found } => {
                 self.model_found(&key, &content_key, found);
             }
+            Event::Supply { source, found } => self.depot.found(&source, found),
+            Event::Checked { key, edition, run, answer } => {
+                self.checked(&key, &edition, &run, answer, now);
+            }
             Event::Address(address) => self.greet(address, now),
             Event::FarewellsSaid(keys) => self.farewells_said(&keys),
             Event::BrokerFailed(error) => return Err(error),
@@ -186,6 +207,7 @@ impl Agent {
         if self.state.is_stale || self.state.plan_at.is_some_and(|at| at <= now) {
             self.plan(now);
         }
+        self.state.ask_at = self.ask(now);
         self.keep_counts();
         if self.state.is_up {
             self.heartbeat(now);
@@ -197,6 +219,7 @@ impl Agent {
         let state = &self.state;
         let times = [
             state.plan_at,
+            state.ask_at,
             state.report_at,
             state.heartbeat_at,
             state.resync.wake_at(),
@@ -208,21 +231,27 @@ impl Agent {
     fn plan(&mut self, now: Instant) {
         self.state.is_stale = false;
         self.aim();
+        let decide_at = self.serve(now);
+        self.aim_servers();
         let state = &self.state;
-        let plan = plan(
-            &Facts {
-                desired: &state.desired,
-                is_complete: self.replica.index().revision.0 > 0 && self.replica.is_complete(),
-                keep: &self.replica.index().keep,
-                instance: &self.upstream.speaker.identity.instance,
-                site: &self.executor.site,
-                observed: state.engine.shown(),
-                models: self.models.views(),
-                tracks: &state.tracks,
-            },
-            now,
-        );
-        self.state.plan_at = plan.wake_at;
+        let facts = Facts {
+            desired: &state.desired,
+            is_complete: self.replica.index().revision.0 > 0 && self.replica.is_complete(),
+            keep: &self.replica.index().keep,
+            instance: &self.upstream.speaker.identity.instance,
+            site: &self.executor.site,
+            observed: state.engine.shown(),
+            models: self.models.views(),
+            tracks: &state.tracks,
+        };
+        let mut plan = plan(&facts, now);
+        for (key, wanted) in &state.desired.servers {
+            if let Some(server) = state.servers.get(key) {
+                let wanted = server.wanted(key, wanted, &self.depot, facts.site);
+                server::plan(&mut plan, &facts, &wanted, now);
+            }
+        }
+        self.state.plan_at = plan.wake_at.into_iter().chain(decide_at).min();
         for step in plan.steps {
             self.state.tracks.entry(step.worker().clone()).or_default().busy = true;
             self.executor.begin(step);

@@ -30,7 +30,7 @@ pub enum LogFormat {
 pub enum Command {
     /// Run the agent until SIGTERM or SIGINT. The workers go on without it.
     #[command(after_help = RUN_HELP)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Download one file, check it, and put it in its place only when it is whole and right.
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
@@ -106,6 +106,31 @@ pub struct RunArgs {
     /// PEM file of the authorities that may sign the broker's certificate. Needed for mqtts://.
     #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub models: ModelArgs,
+}
+
+/// What models may be fetched, and from where. Credentials and endpoint of s3:// are read from the
+/// variables that AWS programs read, such as `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the
+/// file that `AWS_SHARED_CREDENTIALS_FILE` names.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// A network, address or host from which models are fetched although it is loopback, link-local or a
+    /// metadata service. May be given several times; the variable is a list with commas.
+    #[arg(long, env = "NEPTUNE_ALLOW_ADDRESS", value_name = "CIDR|HOST", value_delimiter = ',')]
+    pub allow_address: Vec<String>,
+    /// A directory of the node in which file:// URLs of served models may name files. May be given
+    /// several times; the variable is a list with commas.
+    #[arg(long, env = "NEPTUNE_ALLOW_MODEL_DIR", value_name = "DIR", value_delimiter = ',')]
+    pub allow_model_dir: Vec<PathBuf>,
+    /// Bytes of the disk that downloads leave free.
+    #[arg(
+        long,
+        env = "NEPTUNE_MODEL_RESERVE_BYTES",
+        value_name = "BYTES",
+        default_value_t = 512 << 20
+    )]
+    pub model_reserve_bytes: u64,
 }
 
 #[derive(Debug, Args)]

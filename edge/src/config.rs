@@ -6,9 +6,14 @@ use std::{
 };
 
 use neptune_link::BrokerUrl;
+use neptune_models::{Allowed, Policy};
 use neptune_wire::{NodeName, Prefix};
 
-use crate::{Error, broker::reachable, cli::RunArgs};
+use crate::{
+    Error,
+    broker::reachable,
+    cli::{ModelArgs, RunArgs},
+};
 
 /// What the agent is told at its start.
 #[derive(Debug, Clone)]
@@ -26,6 +31,8 @@ pub struct Config {
     pub docker_socket: PathBuf,
     pub prefix: Prefix,
     pub advertise: Option<String>,
+    /// What models may be fetched, from where.
+    pub policy: Policy,
 }
 
 /// Reads the arguments.
@@ -113,6 +120,33 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         docker_socket: docker_socket.into(),
         prefix,
         advertise: args.advertise_address,
+        policy: policy(args.models)?,
+    })
+}
+
+/// What models may be fetched. The S3 settings are the environment's, and read elsewhere.
+///
+/// # Errors
+/// [`Error::Config`], naming the flag and what helps.
+pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
+    let allowed = args.allow_address.iter().map(|text| text.parse::<Allowed>());
+    let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
+        flag: "--allow-address",
+        problem: error.to_string(),
+        remedy: "write 127.0.0.0/8, ::1 or models.example.org",
+    })?;
+    if let Some(dir) = args.allow_model_dir.iter().find(|dir| !dir.is_absolute()) {
+        return Err(Error::Config {
+            flag: "--allow-model-dir",
+            problem: format!("{} is not absolute", dir.display()),
+            remedy: "write /like/this",
+        });
+    }
+    Ok(Policy {
+        allowed,
+        reserve: args.model_reserve_bytes,
+        file_roots: args.allow_model_dir,
+        ..Policy::default()
     })
 }
 
@@ -130,7 +164,7 @@ mod tests {
         let given = |flag: &str| extra.contains(&flag);
         let base = base.chunks(2).filter(|pair| !given(pair[0])).flatten();
         match Cli::try_parse_from(base.chain(extra)).unwrap().command {
-            Command::Run(args) => config(args),
+            Command::Run(args) => config(*args),
             Command::Fetch(_) => panic!("run was asked for"),
         }
     }
@@ -161,6 +195,8 @@ mod tests {
             ["--advertise-address", "http://x"],
             ["--mqtt-ca-file", "/x"],
             ["--data-dir", "/"],
+            ["--allow-address", "a b"],
+            ["--allow-model-dir", "models"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };

@@ -37,11 +37,15 @@ pub struct ContainerSpec {
     pub env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scripts: Option<ScriptMount>,
-    pub model: Mount,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Mount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Between the request to stop and the kill; Docker's 10 s if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_grace_seconds: Option<u32>,
 }
 
 /// A read-only mount.
@@ -80,9 +84,10 @@ pub fn container(wanted: &Wanted, model: &Path, site: &Site) -> ContainerSpec {
         env,
         scripts: scripts
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
-        model: Mount { source: model.to_owned(), target },
+        model: Some(Mount { source: model.to_owned(), target }),
         cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
         memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
+        stop_grace_seconds: None,
     }
 }
 
@@ -174,7 +179,7 @@ pub mod tests {
         assert_eq!(spec.env["MODEL_URL"], "/models/m/small.bin");
         assert_eq!(spec.env["WORKER_INFO_TOPIC"], "neptune/workers/s-w-1/info");
         assert_eq!(spec.env["HEM_NAME"], "IBT");
-        assert_eq!(spec.model.source, Path::new("/data/x/small.bin"));
+        assert_eq!(spec.model.as_ref().unwrap().source, Path::new("/data/x/small.bin"));
         assert_eq!((spec.memory_bytes, spec.cpu_millis), (None, Some(5)), "zero means no limit");
     }
 

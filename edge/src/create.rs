@@ -1,4 +1,5 @@
-//! Decides what Docker is told when a container is made: the limits and rights of every worker.
+//! Decides what Docker is told when a container is made: the limits and rights of every worker and
+//! model server.
 
 use std::path::Path;
 
@@ -19,6 +20,7 @@ pub fn request(identity: &Identity, spec: &ContainerSpec) -> models::ContainerCr
         cmd: some_unless_empty(&spec.args),
         env: Some(spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
         labels: Some(identity.labels()),
+        stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),
         ..Default::default()
     }
@@ -38,11 +40,11 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         .scripts
         .iter()
         .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
-    let model = read_only(&spec.model.source, spec.model.target.clone());
+    let model = spec.model.iter().map(|model| read_only(&model.source, model.target.clone()));
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
         network_mode: Some("host".to_owned()),
-        mounts: Some(scripts.chain([model]).collect()),
+        mounts: Some(scripts.chain(model).collect()),
         memory,
         // The same again: no swap, so that the limit is one.
         memory_swap: memory,

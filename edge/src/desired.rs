@@ -1,17 +1,72 @@
-//! Decides what this node should run, from the objects it was told of: workers and models by name.
+//! Decides what this node should run, from the objects it was told of: workers by name, models and
+//! model servers by object.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use neptune_wire::{Content, ContentHash, ObjectKey, Replica, Resource, Worker, WorkerName};
+use neptune_models::{Digest, Want};
+use neptune_wire::{
+    Content, ContentHash, ObjectKey, Replica, Resource, ServedModel, Serving, Worker, WorkerName,
+};
 use serde_json::Value;
+
+use crate::edition::refusal;
 
 /// All that the node should have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Desired {
     pub workers: BTreeMap<WorkerName, Wanted>,
     pub models: BTreeMap<ObjectKey, WantedModel>,
+    pub servers: BTreeMap<ObjectKey, WantedServer>,
     /// Workers whose name another object has already taken, with that object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
+}
+
+/// A model server as this node has to run it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedServer {
+    pub uid: String,
+    pub serving: Box<Serving>,
+    /// Why it cannot be served before the spec is changed.
+    pub refusal: Option<String>,
+}
+
+/// Where a model is to come from. Equal sources are one model.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    pub url: String,
+    pub sha256: Option<String>,
+}
+
+impl Source {
+    /// Where a served model is to come from.
+    pub fn of(model: &ServedModel) -> Self {
+        Self { url: model.url.clone(), sha256: model.sha256.clone() }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with the URL or the digest, for a person.
+    pub fn want(&self) -> Result<Want, String> {
+        let sha256 = self.sha256.as_ref().map(|text| text.parse::<Digest>()).transpose();
+        let sha256 = sha256.map_err(|error| {
+            format!("{error}; write what `sha256sum FILE` prints, or leave it out")
+        })?;
+        Want::parse(&self.url, sha256).map_err(|error| error.to_string())
+    }
+}
+
+impl Desired {
+    /// Whether a worker or a model server of this name is wanted.
+    pub fn names(&self, name: &WorkerName) -> bool {
+        self.workers.contains_key(name) || self.server_named(name).is_some()
+    }
+
+    /// The object whose server has this name.
+    pub fn server_named(&self, name: &WorkerName) -> Option<&ObjectKey> {
+        let mut servers = self.servers.iter().filter(|(_, server)| server.serving.name == *name);
+        servers.next().map(|(key, _)| key)
+    }
 }
 
 /// A worker and whose it is.
@@ -69,7 +124,30 @@ pub fn desired(replica: &Replica) -> Desired {
             desired.workers.insert(worker.name.clone(), wanted);
         }
     }
+    for (key, held) in replica.objects() {
+        if let Some(serving) = &held.content.serving {
+            let server = server(&desired, &held.content.metadata.uid, serving);
+            desired.servers.insert(key.clone(), server);
+        }
+    }
     desired
+}
+
+fn server(desired: &Desired, uid: &str, serving: &Serving) -> WantedServer {
+    let has_name = |other: &&WantedServer| other.serving.name == serving.name;
+    let name_taken = || {
+        let is_taken = desired.workers.contains_key(&serving.name)
+            || desired.servers.values().any(|other| has_name(&other));
+        is_taken.then(|| {
+            format!("another object's container on this node is named {} already; rename one of the two", serving.name)
+        })
+    };
+    let source = || serving.model.as_ref().and_then(|model| Source::of(model).want().err());
+    WantedServer {
+        uid: uid.to_owned(),
+        serving: Box::new(serving.clone()),
+        refusal: refusal(uid, serving).or_else(name_taken).or_else(source),
+    }
 }
 
 fn model(content: &Content) -> WantedModel {

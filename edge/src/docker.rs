@@ -21,8 +21,6 @@ use crate::{
 const ANSWER_WITHIN: u64 = 120;
 /// A pull that shows no progress for so long is given up, to be tried again.
 const PULL_STALLED: Duration = Duration::from_secs(10 * 60);
-/// Between the request to stop and the kill, in seconds.
-const STOP_GRACE: i32 = 10;
 /// The last lines of a container that ended, and their longest form.
 const LAST_LINES: &str = "5";
 const LAST_WORDS: usize = 600;
@@ -220,8 +218,8 @@ impl Docker {
             _ => Ok(()),
         };
         for id in ids {
-            let grace = query::StopContainerOptionsBuilder::new().t(STOP_GRACE).build();
-            gone(client.stop_container(id, Some(grace)).await)?;
+            // As long as the container was made to be given, or 10 s.
+            gone(client.stop_container(id, None::<query::StopContainerOptions>).await)?;
             let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
             gone(client.remove_container(id, Some(force)).await)?;
         }

@@ -33,6 +33,8 @@ pub enum Error {
     LocalBroker { listen: std::net::SocketAddr, why: String },
     #[error("link: {0}")]
     Link(#[from] neptune_link::LinkError),
+    #[error(transparent)]
+    Model(#[from] neptune_models::ModelError),
     #[error("{url}: {why}")]
     Unreachable { url: String, why: String },
     #[error("{url}: the server answers {status}")]

@@ -1,16 +1,18 @@
 //! Does what the plan says, each step in a task of its own, so that a slow stop or pull delays no
 //! other worker. How it went comes back as an event.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use neptune_wire::{WorkerName, WorkerReason};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::info;
 
 use crate::{
     agent::Event,
     container::{ContainerSpec, Site, is_below, may_be_mounted},
     docker::Docker,
+    edition::{Supplied, VERSIONS},
+    place::place,
     plan::Step,
     track::{Outcome, Problem},
 };
@@ -27,7 +29,7 @@ impl Step {
     pub fn worker(&self) -> &WorkerName {
         match self {
             Self::Start { identity, .. } => &identity.worker,
-            Self::Remove { worker, .. } => worker,
+            Self::Remove { worker, .. } | Self::Place { worker, .. } => worker,
         }
     }
 }
@@ -42,7 +44,7 @@ impl Executor {
             log(&worker, &step, &outcome);
             let spec = match step {
                 Step::Start { identity, .. } => Some((identity.spec_hash, identity.restarts)),
-                Step::Remove { .. } => None,
+                Step::Remove { .. } | Step::Place { .. } => None,
             };
             // The agent is gone only when the process ends.
             let _ = executor.events.send(Event::Done { worker, outcome, spec }).await;
@@ -52,6 +54,7 @@ impl Executor {
     async fn run(&self, step: &Step) -> Outcome {
         match step {
             Step::Remove { ids, .. } => self.docker.remove(ids).await,
+            Step::Place { dir, versions, .. } => self.place(dir, versions).await,
             Step::Start { identity, spec, remove, may_pull } => {
                 if let Err(problem) = self.mounts_are_there(spec).await {
                     return Outcome::Failed(problem);
@@ -59,6 +62,18 @@ impl Executor {
                 self.docker.start(identity, spec, remove, *may_pull).await
             }
         }
+    }
+
+    async fn place(&self, dir: &Path, versions: &BTreeMap<String, Supplied>) -> Outcome {
+        let root = self.site.data_dir.join(VERSIONS);
+        let (dir, versions) = (dir.to_owned(), versions.clone());
+        let shown = dir.display().to_string();
+        let placing = spawn_blocking(move || place(&root, &dir, &versions));
+        let placed = placing.await.expect("linking files does not panic");
+        Outcome::Placed(placed.map_err(|error| Problem {
+            reason: WorkerReason::ModelUnavailable,
+            message: format!("the model's versions cannot be put into {shown}: {error}"),
+        }))
     }
 
     async fn mounts_are_there(&self, spec: &ContainerSpec) -> Result<(), Problem> {
@@ -83,7 +98,7 @@ impl Executor {
                 )));
             }
         }
-        let model = &spec.model.source;
+        let Some(model) = spec.model.as_ref().map(|model| &model.source) else { return Ok(()) };
         let missing =
             |why: String| Problem { reason: WorkerReason::ModelUnavailable, message: why };
         if tokio::fs::metadata(model).await.is_err() {
@@ -115,6 +130,9 @@ fn log(worker: &WorkerName, step: &Step, outcome: &Outcome) {
         (Step::Start { identity, .. }, Outcome::Started { id }) => {
             let container = &id[..id.len().min(12)];
             info!(%worker, container, restarts = identity.restarts, "worker started");
+        }
+        (_, Outcome::Placed(Ok(versions))) => {
+            info!(%worker, versions = ?versions.names, "versions placed");
         }
         (_, Outcome::Removed) => info!(%worker, "containers removed"),
         // What went wrong is logged with the worker's health, once.

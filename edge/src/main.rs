@@ -1,17 +1,21 @@
 //! neptune-edge: the agent on each node. Reads the command line and runs what it asks for.
 
 mod agent;
+mod ask;
 mod backoff;
 mod broker;
+mod checks;
 mod cli;
 mod config;
 mod container;
 mod counts;
 mod create;
+mod depot;
 mod desired;
 mod dice;
 mod docker;
 mod downstream;
+mod edition;
 mod engine;
 mod error;
 mod execute;
@@ -19,10 +23,13 @@ mod fetch;
 mod model;
 mod observed;
 mod obtain;
+mod place;
 mod plan;
 mod rejected;
 mod report;
 mod resync;
+mod server;
+mod serving;
 mod start;
 mod store;
 mod track;
@@ -84,7 +91,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     runtime.block_on(async {
         match cli.command {
             Command::Run(args) => {
-                let config = config::config(args)?;
+                let config = config::config(*args)?;
                 let mut terminate = signal(SignalKind::terminate())?;
                 let mut interrupt = signal(SignalKind::interrupt())?;
                 let stop = async {

@@ -1,5 +1,5 @@
 //! Decides what to do next and how each worker fares, from what should be and what is. Doing it is
-//! left to execute.rs, telling it to report.rs.
+//! left to execute.rs, telling it to report.rs, model servers to server.rs.
 //!
 //! A worker, from the first line that fits:
 //!
@@ -28,6 +28,7 @@ use neptune_wire::{Instance, ObjectKey, WorkerName, WorkerReason, WorkerState};
 use crate::{
     container::{ContainerSpec, Site, container},
     desired::{Desired, Wanted},
+    edition::Supplied,
     observed::{Container, ContainerState, Identity},
     track::{Problem, Track},
 };
@@ -79,6 +80,8 @@ pub enum Step {
     Start { identity: Identity, spec: Box<ContainerSpec>, remove: Vec<String>, may_pull: bool },
     /// Stop and remove these containers.
     Remove { worker: WorkerName, ids: Vec<String> },
+    /// Make these versions, and no others, be in the directory that a server watches.
+    Place { worker: WorkerName, dir: PathBuf, versions: BTreeMap<String, Supplied> },
 }
 
 /// How a worker fares.
@@ -99,7 +102,7 @@ pub fn plan(facts: &Facts<'_>, now: Instant) -> Plan {
         }
         Err(_) => BTreeSet::new(),
     };
-    for name in names.into_iter().filter(|name| !facts.desired.workers.contains_key(name)) {
+    for name in names.into_iter().filter(|name| !facts.desired.names(name)) {
         plan.unwanted(facts, name, now);
     }
     for (name, wanted) in &facts.desired.workers {
@@ -109,7 +112,8 @@ pub fn plan(facts: &Facts<'_>, now: Instant) -> Plan {
 }
 
 impl Facts<'_> {
-    fn containers(&self, worker: &WorkerName) -> Vec<&Container> {
+    /// What Docker shows of a worker or a model server.
+    pub fn containers(&self, worker: &WorkerName) -> Vec<&Container> {
         let all = self.observed.map_or(&[][..], |(containers, _)| containers);
         all.iter().filter(|container| container.identity.worker == *worker).collect()
     }
@@ -121,13 +125,13 @@ impl Facts<'_> {
     }
 
     /// Whether what Docker shows of this worker can be acted on.
-    fn is_settled(&self, track: &Track) -> bool {
+    pub fn is_settled(&self, track: &Track) -> bool {
         !track.busy && self.observed.is_ok_and(|(_, seq)| seq >= track.fresh_from)
     }
 }
 
 impl Plan {
-    fn wake(&mut self, at: Instant) {
+    pub fn wake(&mut self, at: Instant) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
@@ -146,7 +150,7 @@ impl Plan {
         self.remove(worker, ids, track, now);
     }
 
-    fn remove(&mut self, worker: &WorkerName, ids: Vec<String>, track: &Track, now: Instant) {
+    pub fn remove(&mut self, worker: &WorkerName, ids: Vec<String>, track: &Track, now: Instant) {
         if ids.is_empty() {
             return;
         }
@@ -429,6 +433,7 @@ mod tests {
             Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
                 ids.iter().map(String::as_str)
             }
+            Step::Place { .. } => [].iter().map(String::as_str),
         });
         ids.collect()
     }

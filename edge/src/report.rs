@@ -8,8 +8,8 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    ObjectKey, Output, Phase, Role, StatusReport, TaskInfo, WorkerReason, WorkerState,
-    WorkerStatus, replica::Held,
+    ObjectKey, Output, Phase, Resource, Role, ServingStatus, StatusReport, TaskInfo, Transition,
+    WorkerReason, WorkerState, WorkerStatus, replica::Held,
 };
 
 use crate::{counts::Total, plan::Health, store::Identity};
@@ -24,6 +24,8 @@ pub struct Subject<'a> {
     /// By worker, in the object's order: its health, and the last that it said of itself.
     pub workers: Vec<(Health, String)>,
     pub total: Total,
+    /// Of a model server.
+    pub serving: Option<ServingStatus>,
 }
 
 /// A start usually takes less: then only its end is told, at once, and not first its beginning.
@@ -106,7 +108,7 @@ impl Reporter {
     }
 
     fn report(&self, subject: &Subject<'_>) -> StatusReport {
-        let Subject { held, workers, total, .. } = subject;
+        let Subject { held, workers, total, serving, .. } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -129,13 +131,19 @@ impl Reporter {
             seq: 0,
             uid: held.content.metadata.uid.clone(),
             revision: held.revision,
-            phase: phase(workers.iter().map(|(health, _)| health.state)),
+            phase: phase(workers.iter().map(|(health, _)| health.state))
+                .max(serving.as_ref().map_or(Phase::Running, phase_of_server)),
             status: status(subject),
             output: Output { models: Vec::new(), task_info },
             workers: statuses.collect(),
-            serving: None,
+            serving: serving.clone(),
         }
     }
+}
+
+/// Whether a status is said of objects of this kind.
+pub fn is_told(key: &ObjectKey) -> bool {
+    matches!(key.resource, Resource::JointInferenceServices | Resource::InferenceModels)
 }
 
 /// The worst state.
@@ -146,6 +154,15 @@ fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
         WorkerState::Failed => Phase::Failed,
     };
     states.map(of).max().unwrap_or(Phase::Running)
+}
+
+/// One word for a model server.
+fn phase_of_server(status: &ServingStatus) -> Phase {
+    match status.transition {
+        Transition::UpToDate => Phase::Running,
+        Transition::InProgress => Phase::Pending,
+        Transition::BlockedByFailedLoad | Transition::InvalidSpec => Phase::Failed,
+    }
 }
 
 /// What the edge workers say of themselves, in one word: the one that a person should know first. The
@@ -200,6 +217,7 @@ mod tests {
                 .map(|(state, said)| (health(*state), (*said).to_owned()))
                 .collect(),
             total: Total { counters, first_start: "then".into(), has_counted: inference > 0 },
+            serving: None,
         }
     }
 

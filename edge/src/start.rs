@@ -9,6 +9,7 @@ use std::{
 };
 
 use neptune_link::{Link, LinkOptions};
+use neptune_models::{Policy, S3};
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -19,6 +20,7 @@ use crate::{
     config::Config,
     container::Site,
     counts::Counts,
+    depot::Depot,
     dice::unique,
     docker::Docker,
     execute::Executor,
@@ -29,6 +31,8 @@ use crate::{
     watch,
 };
 
+/// Below the data directory.
+const MODELS: &str = "store";
 /// Events that may wait for the loop. The links stop reading when it is full.
 const WAITING_EVENTS: usize = 256;
 
@@ -68,6 +72,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     options.subscriptions = vec![config.prefix.workers()];
     let local = start_link(options, &config, Event::Local, &sender)?;
 
+    let policy = Policy { s3: s3()?, ..config.policy.clone() };
+    let models = neptune_models::Store::open(&config.data_dir.join(MODELS), policy)?;
     let site = Site {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
@@ -82,6 +88,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         counts: Counts::restore(store.counts()?),
         farewells: store.farewells()?,
         models: Models::new(&config.data_dir, &store, sender.clone())?,
+        depot: Depot::new(models, sender.clone()),
         executor: Executor { docker, site: Arc::new(site), events: sender },
         reporter: Reporter::new(identity),
         upstream: Upstream { link, speaker },
@@ -108,6 +115,16 @@ fn start_link(
     })?;
     tokio::spawn(watch::link(events, named, sender.clone()));
     Ok(link)
+}
+
+/// The environment's settings for s3://, and the file's that it names.
+pub fn s3() -> Result<S3, Error> {
+    let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
+    let file = file.map(|path| {
+        fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
+    });
+    let file = file.transpose()?;
+    Ok(S3::read(|name| std::env::var(name).ok(), file.as_deref())?)
 }
 
 /// Makes the data directory this process's own, for as long as the file is open.

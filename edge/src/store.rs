@@ -21,12 +21,12 @@ use std::{
 };
 
 use neptune_wire::{Instance, ObjectKey, WorkerName};
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use crate::{Error, counts::Count};
+use crate::{Error, counts::Count, serving::Memory};
 
 /// The layout of the tables. A newer one is refused, an older one would be brought up to date here.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 const TABLES: &str = "
     CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -36,6 +36,11 @@ const TABLES: &str = "
     CREATE TABLE counts (uid TEXT, worker TEXT, object TEXT NOT NULL, count TEXT NOT NULL, PRIMARY KEY (uid, worker)) WITHOUT ROWID;
     CREATE TABLE models (object TEXT, content_key TEXT, path TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
         sha256 TEXT NOT NULL, stored INTEGER NOT NULL, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
+";
+
+/// What the second layout has more than the first.
+const SERVINGS: &str = "
+    CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// The database of a data directory.
@@ -93,9 +98,12 @@ impl Store {
         }
         let found: u32 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         match found {
-            0 => self
-                .connection
-                .execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
+            0 => self.connection.execute_batch(&format!(
+                "BEGIN; {TABLES} {SERVINGS} PRAGMA user_version={LAYOUT}; COMMIT;"
+            ))?,
+            1 => self.connection.execute_batch(&format!(
+                "BEGIN; {SERVINGS} PRAGMA user_version={LAYOUT}; COMMIT;"
+            ))?,
             LAYOUT => {}
             _ => return Err(Error::NewerStore { path: self.path.clone(), found, known: LAYOUT }),
         }
@@ -148,6 +156,35 @@ impl Store {
                 insert.execute(params![uid, worker.as_str(), count.object.to_string(), text])?;
             }
             Ok(())
+        })
+    }
+
+    /// What is remembered of the model server of the object with this uid.
+    pub fn serving(&self, uid: &str) -> Result<Memory, Error> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT memory FROM servings WHERE uid = ?1", [uid], |row| row.get(0))
+            .optional()?;
+        let Some(text) = text else { return Ok(Memory::default()) };
+        let unread =
+            |error: serde_json::Error| Error::StoredValue(format!("server of {uid}: {error}"));
+        serde_json::from_str(&text).map_err(unread)
+    }
+
+    /// Remembers it, before it is acted on.
+    pub fn keep_serving(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        memory: &Memory,
+    ) -> Result<(), Error> {
+        let text = serde_json::to_string(memory).expect("a memory has text keys and whole numbers");
+        self.durable(|tx| {
+            tx.execute(
+                "INSERT OR REPLACE INTO servings VALUES (?1, ?2, ?3)",
+                params![uid, object.to_string(), text],
+            )
+            .map(drop)
         })
     }
 

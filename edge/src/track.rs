@@ -8,6 +8,7 @@ use neptune_wire::{ContentHash, WorkerReason};
 use crate::{
     backoff::Backoff,
     observed::{Container, ContainerState, Ending},
+    place::Versions,
 };
 
 /// Between the starts of a worker that keeps ending.
@@ -42,6 +43,8 @@ pub enum Outcome {
     ImageAbsent,
     /// The image is not on the node, and the registry did not give it.
     PullFailed(String),
+    /// These versions are in the directory that the server watches; its container was not touched.
+    Placed(Result<Versions, Problem>),
     Failed(Problem),
 }
 
@@ -55,6 +58,8 @@ pub struct Track {
     pub failures: u32,
     pub next_try: Option<Instant>,
     pub problem: Option<Problem>,
+    /// How the container that was last seen running ended.
+    pub ending: Option<String>,
     /// The last spec that was started, and how often it was started before.
     pub started: Option<(String, u32)>,
     /// The spec that the failures belong to.
@@ -83,6 +88,17 @@ impl Track {
         }
     }
 
+    /// Another version is to run, maybe in the same container: it has failed at nothing yet.
+    pub fn forgive(&mut self) {
+        self.aimed_at = None;
+        self.failures = 0;
+        self.pull_failures = 0;
+        self.next_pull = None;
+        self.next_try = None;
+        self.problem = None;
+        self.ending = None;
+    }
+
     /// Takes note of what Docker shows of the worker while no operation is in flight.
     pub fn observe(&mut self, containers: &[&Container], now: Instant, random: u64) {
         if let Some(container) = containers.iter().find(|container| container.is_alive()) {
@@ -105,7 +121,11 @@ impl Track {
         let Some(alive) = self.alive.take() else { return };
         let ended = containers.iter().find(|container| container.id == alive.id);
         self.fail(now, random);
-        self.problem = Some(self.ending(ended.map(|container| &container.state)));
+        let (reason, what) = ending(ended.map(|container| &container.state));
+        let again = RESTART.step(self.failures).as_secs();
+        let message = format!("{what}; it is started again within {again} s");
+        self.problem = Some(Problem { reason, message });
+        self.ending = Some(what);
     }
 
     /// Takes note of how an operation ended. `seq` is the next observation's number.
@@ -119,6 +139,13 @@ impl Track {
     ) {
         self.busy = false;
         self.fresh_from = seq;
+        if let Outcome::Placed(placed) = outcome {
+            if let Err(problem) = placed {
+                self.next_try = Some(now + LOOK_AGAIN);
+                self.problem = Some(problem);
+            }
+            return;
+        }
         self.alive = None;
         match outcome {
             Outcome::Started { id } => {
@@ -139,7 +166,7 @@ impl Track {
                     self.failures = 0;
                 }
             }
-            Outcome::Removed => self.next_try = None,
+            Outcome::Removed | Outcome::Placed(_) => self.next_try = None,
             Outcome::ImageAbsent => {
                 self.next_try = Some(self.next_pull.map_or(now, |pull| pull.min(now + LOOK_AGAIN)));
                 if self
@@ -202,25 +229,25 @@ impl Track {
         self.failures = self.failures.saturating_add(1);
         self.next_try = Some(now + RESTART.after(self.failures, random));
     }
+}
 
-    fn ending(&self, state: Option<&ContainerState>) -> Problem {
-        let again =
-            format!("it is started again within {} s", RESTART.step(self.failures).as_secs());
-        let (reason, what) = match state {
-            Some(ContainerState::Ended(Ending { out_of_memory: true, .. })) => (
-                WorkerReason::OutOfMemory,
-                "the container used more memory than workerSpec.resources allows, or than the node has".to_owned(),
-            ),
-            Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) if log_tail.is_empty() => {
-                (WorkerReason::CrashLoopBackOff, format!("the container ended with exit code {exit_code} and wrote nothing"))
-            }
-            Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) => (
-                WorkerReason::CrashLoopBackOff,
-                format!("the container ended with exit code {exit_code}, its last words: {log_tail}"),
-            ),
-            _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
-        };
-        Problem { reason, message: format!("{what}; {again}") }
+/// What to say of a container that ended, or is gone.
+fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
+    match state {
+        Some(ContainerState::Ended(Ending { out_of_memory: true, .. })) => (
+            WorkerReason::OutOfMemory,
+            "the container used more memory than workerSpec.resources allows, or than the node has"
+                .to_owned(),
+        ),
+        Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) if log_tail.is_empty() => (
+            WorkerReason::CrashLoopBackOff,
+            format!("the container ended with exit code {exit_code} and wrote nothing"),
+        ),
+        Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) => (
+            WorkerReason::CrashLoopBackOff,
+            format!("the container ended with exit code {exit_code}, its last words: {log_tail}"),
+        ),
+        _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
     }
 }
 

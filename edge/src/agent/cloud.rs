@@ -4,9 +4,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use jiff::Timestamp;
 use neptune_link::Message;
-use neptune_wire::{
-    ObjectKey, Replica, Resource, WorkerName, WorkerReason, WorkerState, replica::Change,
-};
+use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerReason, WorkerState, replica::Change};
 use tracing::{error, info, warn};
 
 use super::{Agent, Event, HEARTBEAT, State};
@@ -16,7 +14,7 @@ use crate::{
     dice::dice,
     downstream::{Received, receive},
     plan::Health,
-    report::Subject,
+    report::{Subject, is_told},
     upstream::own_address,
 };
 
@@ -48,7 +46,7 @@ impl Agent {
                 Change::Removed(key) => {
                     info!(object = %key, "object removed");
                     self.counts.forget(key, None);
-                    if key.resource == Resource::JointInferenceServices {
+                    if is_told(key) {
                         gone.insert(key.clone());
                     }
                 }
@@ -68,6 +66,7 @@ impl Agent {
             // Their workers say that the model is missing, until the next change.
             error!(%error, "models cannot be looked up");
         }
+        self.servers_changed();
     }
 
     pub(super) fn report(&mut self, now: Instant) {
@@ -159,7 +158,8 @@ impl Agent {
 
 fn subjects<'a>(replica: &'a Replica, state: &State, counts: &Counts) -> Vec<Subject<'a>> {
     let objects = replica.objects().iter().filter(|(key, held)| {
-        key.resource == Resource::JointInferenceServices && !held.content.workers.is_empty()
+        let is_served = held.content.serving.is_some();
+        is_told(key) && (is_served || !held.content.workers.is_empty())
     });
     let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::Held)| {
         let uid = &held.content.metadata.uid;
@@ -175,7 +175,8 @@ fn subjects<'a>(replica: &'a Replica, state: &State, counts: &Counts) -> Vec<Sub
             };
             (health, counts.status(uid, &worker.name).to_owned())
         });
-        Subject { key, held, workers: workers.collect(), total: counts.total(uid) }
+        let serving = state.servers.get(key).map(|server| server.status.clone());
+        Subject { key, held, workers: workers.collect(), total: counts.total(uid), serving }
     };
     objects.map(subject).collect()
 }

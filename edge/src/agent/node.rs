@@ -96,7 +96,7 @@ impl Agent {
         let desired = &self.state.desired;
         self.state.tracks.retain(|name, track| {
             track.busy
-                || desired.workers.contains_key(name)
+                || desired.names(name)
                 || containers.iter().any(|container| container.identity.worker == *name)
         });
         if self.state.tracks.values().any(|track| track.busy || track.fresh_from > seq) {
@@ -107,9 +107,11 @@ impl Agent {
             .flat_map(|container| &container.sources)
             .map(String::as_str)
             .collect();
+        self.depot.collect(&sources);
         if let Err(error) = self.models.collect(&sources, &mut self.store) {
             warn!(%error, "unused models stay");
         }
+        self.tidy_versions();
     }
 
     pub(super) fn done(
@@ -121,7 +123,16 @@ impl Agent {
     ) {
         let seq = self.state.engine.changed(now);
         let lost_model = matches!(&outcome, Outcome::Failed(problem) if problem.reason == WorkerReason::ModelUnavailable);
-        self.state.tracks.entry(worker.clone()).or_default().done(outcome, spec, seq, now, dice());
+        if let Outcome::Placed(Ok(versions)) = &outcome {
+            self.placed(worker, versions);
+        }
+        let is_outdated = spec.as_ref().is_some_and(|(hash, _)| self.is_outdated(worker, hash));
+        let track = self.state.tracks.entry(worker.clone()).or_default();
+        track.done(outcome, spec, seq, now, dice());
+        if is_outdated {
+            // How it went says nothing of what is to run now.
+            track.forgive();
+        }
         if let Some(wanted) = self.state.desired.workers.get(worker).filter(|_| lost_model)
             && let Err(error) = self.models.look_again(&wanted.model, &mut self.store)
         {

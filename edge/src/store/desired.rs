@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
-    Index, Insert, ObjectKey, Replica, Resource, Revision, decode, encode,
+    Index, Insert, ObjectKey, Replica, Revision, decode, encode,
     replica::{Change, Held},
 };
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use tracing::warn;
 
 use super::Store;
-use crate::Error;
+use crate::{Error, report::is_told};
 
 impl Store {
     /// What the node was told. An object that this version cannot read is left in the database and
@@ -106,6 +106,10 @@ fn store_change(
                 "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
                 [&name, &held.content.metadata.uid],
             )?;
+            tx.execute(
+                "DELETE FROM servings WHERE object = ?1 AND uid <> ?2",
+                [&name, &held.content.metadata.uid],
+            )?;
         }
         Change::Renewed(key) => {
             let revision = replica.objects()[key].revision.0.cast_signed();
@@ -119,8 +123,9 @@ fn store_change(
             let name = key.to_string();
             let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
             tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
             // Only of these a status was said.
-            if was_there && key.resource == Resource::JointInferenceServices {
+            if was_there && is_told(key) {
                 tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
             }
             if let Some(revision) = replica.tombstone(key) {
