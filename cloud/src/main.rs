@@ -14,6 +14,7 @@ mod quantity;
 mod reason;
 mod run;
 mod serve;
+mod servers;
 mod stores;
 mod upstream;
 mod worker_name;

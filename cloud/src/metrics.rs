@@ -94,6 +94,7 @@ pub struct Metrics {
     rejected: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     services: Gauge,
+    inference_models: Gauge,
     connected: Gauge,
 }
 
@@ -133,6 +134,11 @@ impl Metrics {
         self.services.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// How many inference models there are.
+    pub fn set_inference_models(&self, count: usize) {
+        self.inference_models.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Whether the broker is connected.
     pub fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
@@ -141,13 +147,18 @@ impl Metrics {
     /// A registry that shows them all.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("neptune_controller");
-        registry.register("reconcile", "Looks at a service", self.reconciles.clone());
+        registry.register(
+            "reconcile",
+            "Looks at a service or an inference model",
+            self.reconciles.clone(),
+        );
         registry.register("publish", "Messages for nodes", self.publishes.clone());
         registry.register("status_write", "Statuses written", self.status_writes.clone());
         registry.register("upstream_messages", "Messages of nodes", self.upstream.clone());
         registry.register("upstream_rejected", "Messages dropped", self.rejected.clone());
         registry.register("nodes", "Nodes whose agent spoke", self.nodes.clone());
         registry.register("services", "JointInferenceServices", self.services.clone());
+        registry.register("inference_models", "InferenceModels", self.inference_models.clone());
         registry.register(
             "mqtt_connected",
             "Whether the broker is connected",

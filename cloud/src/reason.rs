@@ -70,11 +70,43 @@ reasons! {
     /// A limit is no quantity.
     ResourceInvalid => Failed,
 
+    // What `validate` finds of an `InferenceModel`.
+    /// Several nodes have the labels, and none is preferred.
+    NodeAmbiguous => Pending,
+    /// A version that the hold-upgrade annotation keeps is not in the manifest any more.
+    HeldVersionMissing => Pending,
+    /// No such layer.
+    LayerUnknown => Failed,
+    /// Neither a node nor labels of one are given.
+    NodeRequired => Failed,
+    /// The model's name cannot be part of a path.
+    ModelNameInvalid => Failed,
+    /// Neither an image nor a manifest is given.
+    ManifestRequired => Failed,
+    /// The target version is not in the manifest.
+    TargetVersionUnknown => Failed,
+    /// A version cannot be a directory's name, or is none that the server takes.
+    VersionInvalid => Failed,
+    /// Two entries of the manifest have one version.
+    VersionDuplicate => Failed,
+    /// A version's address cannot be used.
+    DownloadUrlInvalid => Failed,
+    /// The port is missing, or is none.
+    ServingPortInvalid => Failed,
+    /// The number of servers is negative.
+    ReplicasInvalid => Failed,
+    /// No such type of a Service.
+    ServiceTypeInvalid => Failed,
+    /// The health check cannot be made.
+    HealthInvalid => Failed,
+
     // What `apply` and the downstream find.
     /// An object with the cloud worker's name exists and is somebody else's.
     NameTaken => Failed,
     /// The API server refuses the cloud worker's Deployment or Service.
     CloudWorkerRefused => Failed,
+    /// The API server refuses an `InferenceModel`'s Deployment or Service.
+    ServerRefused => Failed,
     /// The task is larger than a message may be.
     TaskTooLarge => Failed,
 
@@ -111,6 +143,18 @@ reasons! {
     CrashLoopBackOff => Failed,
     /// The kernel ended the worker for its memory.
     OutOfMemory => Failed,
+    /// What is wanted is served.
+    Serving => Running,
+    /// The model server is on its way.
+    ServerStarting => Pending,
+    /// No server is wanted.
+    ScaledToZero => Pending,
+    /// A switch is prepared and not made, because an annotation says so.
+    UpgradeHeld => Pending,
+    /// A version could not be served.
+    LoadFailed => Failed,
+    /// The agent says that the spec cannot be served.
+    ServingRefused => Failed,
     /// A newer agent gives a reason that this controller does not know.
     WorkerNotRunning => Pending,
 }
@@ -126,6 +170,10 @@ impl Reason {
                 | Self::Starting
                 | Self::ModelNotReceived
                 | Self::ModelDownloading
+                | Self::Serving
+                | Self::ServerStarting
+                | Self::ScaledToZero
+                | Self::UpgradeHeld
         )
     }
 

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli::Run,
-    controllers::jointinferenceservice::{self, Context},
+    controllers::{self, Context},
     downstream::Downstream,
     error::Error,
     metrics::Metrics,
@@ -42,18 +42,19 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let downstream = Downstream::new(link.clone(), flags.topic_prefix.clone(), metrics.clone());
     let questions = Questions::new(downstream.clone(), metrics.registry());
     let (send_change, changes) = mpsc::unbounded();
-    let (wake, wakes) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
     let stores = Stores::watch(&client, only, &flags.namespace, &send_change);
-    let context =
-        Context::new(client, stores.clone(), downstream, metrics, flags.fetch_image, wake);
+    let (context, wakes) =
+        Context::new(client, stores.clone(), downstream, metrics, flags.fetch_image);
     let work = async {
         // Before the copies are whole, a model or an object that is not in them may well exist.
         stores.ready().await;
         tracing::info!("the API server's objects are here");
+        controllers::expect(&context);
         futures::join!(
-            jointinferenceservice::dispatch(changes, context.clone()),
-            jointinferenceservice::run(wakes, context.clone()),
+            controllers::dispatch(changes, context.clone()),
+            controllers::run(wakes.services, context.clone()),
+            controllers::run(wakes.inference_models, context.clone()),
             upstream::listen(events, context.clone(), flags.topic_prefix),
         );
     };

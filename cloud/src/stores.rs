@@ -19,11 +19,12 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_wire::Resource as Plural;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    controllers::jointinferenceservice::{MANAGED_BY, SERVICE_ANNOTATION},
+    controllers::{INFERENCE_MODEL_ANNOTATION, Kind, MANAGED_BY, SERVICE_ANNOTATION},
     frameworks::CONFIG_MAP,
 };
 
@@ -32,6 +33,8 @@ use crate::{
 pub struct Stores {
     /// The services.
     pub joint_inference_services: Store<JointInferenceService>,
+    /// The inference models.
+    pub inference_models: Store<InferenceModel>,
     /// All models.
     pub models: Store<Model>,
     /// All nodes.
@@ -53,6 +56,10 @@ pub enum Change {
     Service(Box<JointInferenceService>),
     /// A service is gone.
     ServiceGone(Box<JointInferenceService>),
+    /// An inference model was made or changed.
+    InferenceModel(Box<InferenceModel>),
+    /// An inference model is gone.
+    InferenceModelGone(Box<InferenceModel>),
     /// A model came, changed or went.
     Model {
         /// Its namespace.
@@ -62,12 +69,14 @@ pub enum Change {
     },
     /// A node came, changed or went.
     Node(String),
-    /// A Deployment, Service or Pod of a service's cloud worker came, changed or went.
+    /// A Deployment, Service or Pod that we made came, changed or went.
     Owned {
-        /// The service's namespace.
+        /// The owner's kind.
+        owner: Plural,
+        /// The owner's namespace.
         namespace: String,
-        /// The service's name.
-        service: String,
+        /// The owner's name.
+        name: String,
         /// Whether it went.
         gone: bool,
     },
@@ -101,6 +110,19 @@ impl Stores {
                     Some(if gone { Change::ServiceGone(service) } else { Change::Service(service) })
                 },
             ),
+            inference_models: follow(
+                scoped(client, only),
+                all(),
+                changes,
+                |model: &InferenceModel, gone| {
+                    let model = Box::new(model.clone());
+                    Some(if gone {
+                        Change::InferenceModelGone(model)
+                    } else {
+                        Change::InferenceModel(model)
+                    })
+                },
+            ),
             models: follow(scoped(client, only), all(), changes, |model: &Model, _| {
                 let namespace = model.namespace().unwrap_or_default();
                 Some(Change::Model { namespace, name: model.name_any() })
@@ -111,9 +133,15 @@ impl Stores {
             deployments: follow_owned::<Deployment>(scoped(client, only), ours.clone(), changes),
             services: follow_owned::<Service>(scoped(client, only), ours.clone(), changes),
             pods: follow(scoped(client, only), ours, changes, |pod: &Pod, _| {
-                let service = pod.annotations().get(SERVICE_ANNOTATION)?.clone();
+                let owners = [
+                    (Plural::JointInferenceServices, SERVICE_ANNOTATION),
+                    (Plural::InferenceModels, INFERENCE_MODEL_ANNOTATION),
+                ];
+                let (owner, name) = owners.into_iter().find_map(|(owner, annotation)| {
+                    Some((owner, pod.annotations().get(annotation)?.clone()))
+                })?;
                 let namespace = pod.namespace().unwrap_or_default();
-                Some(Change::Owned { namespace, service, gone: false })
+                Some(Change::Owned { owner, namespace, name, gone: false })
             }),
             frameworks: follow(
                 Api::namespaced(client.clone(), namespace),
@@ -128,6 +156,7 @@ impl Stores {
     pub async fn ready(&self) {
         // The writers live in tasks of their own, so the only error, a dropped writer, means the end.
         let _ = self.joint_inference_services.wait_until_ready().await;
+        let _ = self.inference_models.wait_until_ready().await;
         let _ = self.models.wait_until_ready().await;
         let _ = self.nodes.wait_until_ready().await;
         let _ = self.deployments.wait_until_ready().await;
@@ -164,8 +193,16 @@ where
         let owner =
             object.owner_references().iter().find(|owner| owner.controller == Some(true))?;
         let namespace = object.namespace().unwrap_or_default();
-        Some(Change::Owned { namespace, service: owner.name.clone(), gone })
+        let kind = owner_kind(&owner.kind)?;
+        Some(Change::Owned { owner: kind, namespace, name: owner.name.clone(), gone })
     })
+}
+
+fn owner_kind(kind: &str) -> Option<Plural> {
+    fn named<K: Kind>(kind: &str) -> Option<Plural> {
+        (K::kind(&()) == kind).then_some(K::RESOURCE)
+    }
+    named::<JointInferenceService>(kind).or_else(|| named::<InferenceModel>(kind))
 }
 
 fn follow<K>(

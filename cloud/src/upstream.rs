@@ -11,7 +11,7 @@ use neptune_wire::{
 };
 
 use crate::{
-    controllers::jointinferenceservice::Context,
+    controllers::Context,
     fleet::Nudge,
     metrics::{Kind, Rejection},
 };

@@ -1,4 +1,4 @@
-//! The name of a worker: its container's, its Deployment's and its Service's. Pure.
+//! The name of a worker or a model server: its container's, its Deployment's and its Service's. Pure.
 
 use neptune_wire::{Role, WorkerName};
 use sha2::{Digest as _, Sha256};
@@ -16,9 +16,19 @@ pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> 
         Role::Edge => "edge",
         Role::Cloud => "cloud",
     };
-    let digest = Sha256::digest(format!("{namespace}/{service}/{role_name}/{worker}"));
+    name(&format!("{service}-{worker}"), &format!("{namespace}/{service}/{role_name}/{worker}"))
+}
+
+/// `<model>-serving-<hash>`, the same way, of an `InferenceModel`'s server.
+pub fn server_name(namespace: &str, model: &str) -> WorkerName {
+    // No role is called so: no worker has this hash because of its own parts.
+    name(&format!("{model}-serving"), &format!("{namespace}/{model}/inferencemodel"))
+}
+
+fn name(readable: &str, unique: &str) -> WorkerName {
+    let digest = Sha256::digest(unique);
     let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
-    let mut readable: String = format!("{service}-{worker}")
+    let mut readable: String = readable
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
         .collect();
@@ -46,6 +56,14 @@ mod tests {
         );
         assert_ne!(name("a", Role::Edge, "w"), name("a", Role::Cloud, "w"));
         assert_ne!(name("a-b", Role::Edge, "c"), name("a", Role::Edge, "b-c"));
+    }
+
+    #[test]
+    fn a_server_is_named_after_its_model() {
+        let name = server_name("default", "digits");
+        assert!(name.as_str().starts_with("digits-serving-"), "{name}");
+        assert_ne!(name, server_name("other", "digits"));
+        assert_ne!(name, worker_name("default", "digits", Role::Edge, "serving"));
     }
 
     #[test]

@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
 use neptune_wire::{NodeName, Resources, Role, WorkerName};
 
-use super::validate::{EDGE_LABEL, Facts, RUNTIME_LABEL, is_agent_node, label};
+use super::{
+    super::nodes::{EDGE_LABEL, RUNTIME_LABEL, is_edge_node},
+    validate::Facts,
+};
 use crate::{
     environment::{RESERVED, is_variable, variable},
     model_source::ModelSource,
@@ -126,7 +129,7 @@ fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
         ));
         return None;
     };
-    if spec.role == Role::Edge && label(node, EDGE_LABEL).is_none() && !is_agent_node(node) {
+    if spec.role == Role::Edge && !is_edge_node(node) {
         findings.push(Finding::new(
             Reason::NodeNotEdge,
             format!(

@@ -6,9 +6,8 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
         core::v1::{
-            Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PodSpec,
-            PodTemplateSpec, Probe, ResourceRequirements, Service, ServicePort, ServiceSpec,
-            TCPSocketAction, Volume, VolumeMount,
+            Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, Probe,
+            ResourceRequirements, TCPSocketAction, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::{
@@ -17,33 +16,20 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use kube::Resource as _;
 use neptune_api::JointInferenceService;
 use neptune_wire::Worker;
 
-use super::{half::Half, plan::SERVICE_PORT};
+use super::{
+    super::objects::{
+        self, Fetched, KubernetesObjects, SERVICE_ANNOTATION, fetched, read_only, some, variable,
+    },
+    half::Half,
+    plan::SERVICE_PORT,
+};
 use crate::model_source::ModelSource;
-
-/// The label that says who made an object, and its value on ours.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "neptune-cloud");
-
-/// The annotation of a Pod that names its service.
-pub const SERVICE_ANNOTATION: &str = "neptune.io/jointinferenceservice";
-
-/// The label by which the Deployment and the Service find the Pod.
-const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Where a worker's models are, one directory a model.
 const MODELS: &str = "/models";
-
-/// The two objects of a cloud worker.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KubernetesObjects {
-    /// One Pod on the worker's node.
-    pub deployment: Deployment,
-    /// The name under which the edge worker finds it.
-    pub service: Service,
-}
 
 /// The objects of a service's cloud worker.
 pub fn objects(
@@ -52,14 +38,13 @@ pub fn objects(
     worker: &Worker,
     fetch_image: &str,
 ) -> KubernetesObjects {
-    let selector: BTreeMap<_, _> = [(INSTANCE.to_owned(), worker.name.to_string())].into();
-    let metadata = metadata(service, worker);
+    let metadata = objects::metadata(service, &worker.name, "cloud-worker");
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
             selector: LabelSelector {
-                match_labels: Some(selector.clone()),
+                match_labels: Some(objects::selector(&worker.name)),
                 ..LabelSelector::default()
             },
             // Two Pods at once may not fit on the one node that the worker is bound to.
@@ -85,39 +70,8 @@ pub fn objects(
         }),
         status: None,
     };
-    let service = Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            selector: Some(selector),
-            ports: Some(vec![ServicePort {
-                name: Some("http".to_owned()),
-                port: i32::from(SERVICE_PORT),
-                protocol: Some("TCP".to_owned()),
-                target_port: Some(IntOrString::Int(i32::from(SERVICE_PORT))),
-                ..ServicePort::default()
-            }]),
-            ..ServiceSpec::default()
-        }),
-        status: None,
-    };
+    let service = objects::service(metadata, &worker.name, SERVICE_PORT, None);
     KubernetesObjects { deployment, service }
-}
-
-fn metadata(service: &JointInferenceService, worker: &Worker) -> ObjectMeta {
-    let labels = [
-        ("app.kubernetes.io/name", "jointinferenceservice"),
-        (INSTANCE, worker.name.as_str()),
-        ("app.kubernetes.io/component", "cloud-worker"),
-        ("app.kubernetes.io/part-of", "neptune"),
-        MANAGED_BY,
-    ];
-    ObjectMeta {
-        name: Some(worker.name.to_string()),
-        namespace: service.metadata.namespace.clone(),
-        labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
-        owner_references: service.controller_owner_ref(&()).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    }
 }
 
 fn pod(half: &Half, worker: &Worker, fetch_image: &str) -> PodSpec {
@@ -131,7 +85,6 @@ fn pod(half: &Half, worker: &Worker, fetch_image: &str) -> PodSpec {
         worker.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", half.node.as_str()));
-    let some = |list: &[String]| Some(list.to_vec()).filter(|list| !list.is_empty());
     let container = Container {
         name: "worker".to_owned(),
         image: Some(worker.image.clone()),
@@ -182,31 +135,10 @@ fn delivery(half: &Half, worker: &Worker, fetch_image: &str) -> Delivery {
         }
         ModelSource::Http(url) => url.clone(),
     };
-    let mut args = vec!["fetch".to_owned(), "--url".to_owned(), url];
-    args.extend(["--output".to_owned(), model_url.clone()]);
-    if let Some(digest) = &half.model.spec.sha256sum {
-        args.extend(["--sha256".to_owned(), digest.clone()]);
-    }
-    let volume = Volume {
-        name: "model".to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    };
-    let writable = VolumeMount {
-        name: "model".to_owned(),
-        mount_path: directory.clone(),
-        ..VolumeMount::default()
-    };
-    let fetch = Container {
-        name: "fetch-model".to_owned(),
-        image: Some(fetch_image.to_owned()),
-        command: Some(vec!["neptune-edge".to_owned()]),
-        args: Some(args),
-        volume_mounts: Some(vec![writable]),
-        ..Container::default()
-    };
-    let mount = read_only("model", &directory);
-    Delivery { volumes: vec![volume], mount, fetch: Some(fetch), model_url }
+    let digest = half.model.spec.sha256sum.as_deref();
+    let Fetched { volume, mount, init } =
+        fetched(&directory, &url, digest, &model_url, fetch_image);
+    Delivery { volumes: vec![volume], mount, fetch: Some(init), model_url }
 }
 
 fn host_path(name: &str, path: &str) -> Volume {
@@ -215,19 +147,6 @@ fn host_path(name: &str, path: &str) -> Volume {
         host_path: Some(HostPathVolumeSource { path: path.to_owned(), type_: None }),
         ..Volume::default()
     }
-}
-
-fn read_only(name: &str, path: &str) -> VolumeMount {
-    VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    }
-}
-
-fn variable(name: &str, value: &str) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }
 
 fn limits(worker: &Worker) -> Option<ResourceRequirements> {

@@ -1,7 +1,5 @@
 //! The `JointInferenceService` controller: observe, validate, plan, apply, status.
 
-mod apply;
-mod context;
 mod half;
 mod kubernetes;
 mod notices;
@@ -13,11 +11,7 @@ mod reconcile;
 mod sample;
 mod status;
 mod validate;
-mod wake;
 mod workers;
 mod write;
 
-pub use context::Context;
-pub use kubernetes::{MANAGED_BY, SERVICE_ANNOTATION};
-pub use reconcile::run;
-pub use wake::dispatch;
+pub use reconcile::wake_neighbours;

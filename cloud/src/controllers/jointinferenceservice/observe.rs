@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node, Pod},
+    api::core::v1::{Node, Pod},
     jiff::Timestamp,
 };
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
@@ -11,14 +11,14 @@ use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{NodeName, ObjectKey, Role};
 
 use super::{
-    context::Context,
-    kubernetes::SERVICE_ANNOTATION,
-    ports,
-    validate::{self, is_agent_node},
+    super::{
+        context::Context, identity::is_owned, nodes::is_agent_node, objects::SERVICE_ANNOTATION,
+        tables,
+    },
+    ports, validate,
     workers::{self, AgentFacts, View},
 };
 use crate::{
-    frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
     reason::{Finding, Reason},
     stores::Stores,
     worker_name::worker_name,
@@ -41,7 +41,7 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> validate::Fa
         cloud_model: model(&spec.cloud_worker.model.name),
         edge_node: node(&spec.edge_worker.node_name),
         cloud_node,
-        frameworks: frameworks(stores),
+        frameworks: tables::frameworks(stores),
         agent_address: cloud_name
             .and_then(|name| context.fleet().address(&name).map(str::to_owned)),
         agent_port: if by_agent { port(service, stores) } else { 0 },
@@ -55,20 +55,6 @@ fn port(service: &JointInferenceService, stores: &Stores) -> u16 {
         .state_filter(|other| other.spec.cloud_worker.node_name == *node);
     let on_node: Vec<_> = on_node.iter().map(Arc::as_ref).collect();
     ports::port(service, &on_node)
-}
-
-fn frameworks(stores: &Stores) -> Result<Arc<Frameworks>, String> {
-    let Some(config_map) = stores.frameworks.state().into_iter().next() else {
-        return Ok(Arc::new(Frameworks::default()));
-    };
-    let ConfigMap { data, .. } = &*config_map;
-    let yaml = data.as_ref().and_then(|data| data.get(TABLE_KEY)).map_or("", String::as_str);
-    Frameworks::with(yaml).map(Arc::new).map_err(|error| {
-        format!(
-            "ConfigMap {CONFIG_MAP} in namespace {}: {TABLE_KEY}: {error}",
-            config_map.namespace().unwrap_or_default()
-        )
-    })
 }
 
 /// How the two workers fare.
@@ -120,8 +106,7 @@ fn by_agent(
 
 fn by_kubelet(service: &JointInferenceService, stores: &Stores) -> View {
     let (namespace, name) = (service.namespace(), service.name_any());
-    let owned =
-        stores.deployments.find(|deployment| super::apply::is_owned(&deployment.metadata, service));
+    let owned = stores.deployments.find(|deployment| is_owned(&deployment.metadata, service));
     let pods = stores.pods.state_filter(|pod| {
         pod.namespace() == namespace
             && pod.annotations().get(SERVICE_ANNOTATION) == Some(&name)

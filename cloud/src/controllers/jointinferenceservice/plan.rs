@@ -11,8 +11,9 @@ use neptune_wire::{
 use serde::Serialize;
 
 use super::{
+    super::{nodes::in_url, objects::KubernetesObjects},
     half::Half,
-    kubernetes::{self, KubernetesObjects},
+    kubernetes,
     validate::{Checked, Runtime},
 };
 use crate::environment::{environment, json};
@@ -126,7 +127,7 @@ fn edge_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
         }
         Runtime::Agent { address, port } => (address.clone(), *port),
     };
-    let url_host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let url_host = in_url(&host);
     let env = environment(
         &spec.worker_spec.parameters,
         &checked.edge.env,

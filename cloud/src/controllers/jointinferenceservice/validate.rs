@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{JointInferenceService, Model};
-use neptune_wire::{Metadata, ObjectKey, Resource, Role};
+use neptune_wire::{Metadata, ObjectKey, Role};
 
-use super::half::{Half, Spec, algorithm, half};
+use super::{
+    super::{
+        identity::identity,
+        nodes::{internal_address, is_agent_node},
+    },
+    half::{Half, Spec, algorithm, half},
+};
 use crate::{
     frameworks::Frameworks,
     reason::{Finding, Reason},
 };
-
-/// `KubeEdge`'s mark of an edge node.
-pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
-
-/// The mark of a node whose agent runs the workers, cloud workers too.
-pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
 
 /// What the cluster has of what a service names.
 #[derive(Debug, Clone)]
@@ -68,16 +68,6 @@ pub enum Runtime {
     },
 }
 
-/// Whether a node's agent runs also cloud workers.
-pub fn is_agent_node(node: &Node) -> bool {
-    label(node, RUNTIME_LABEL.0) == Some(RUNTIME_LABEL.1)
-}
-
-/// A label's value.
-pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
-    node.metadata.labels.as_ref()?.get(name).map(String::as_str)
-}
-
 /// Checks a service against the facts.
 ///
 /// # Errors
@@ -118,43 +108,12 @@ pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checke
     }
 }
 
-/// The key of a service, if it can have one.
-pub fn key(service: &JointInferenceService) -> Option<ObjectKey> {
-    Some(ObjectKey {
-        namespace: service.metadata.namespace.as_deref()?.parse().ok()?,
-        resource: Resource::JointInferenceServices,
-        name: service.metadata.name.as_deref()?.parse().ok()?,
-    })
-}
-
-fn identity(
-    service: &JointInferenceService,
-    findings: &mut Vec<Finding>,
-) -> Option<(ObjectKey, Metadata)> {
-    let Some(key) = key(service) else {
-        let message = "metadata: the namespace or the name is none of RFC 1123; rename the service";
-        findings.push(Finding::new(Reason::NameInvalid, message));
-        return None;
-    };
-    let metadata = Metadata {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        uid: service.metadata.uid.clone().unwrap_or_default(),
-    };
-    Some((key, metadata))
-}
-
 fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
     let node = facts.cloud_node.as_ref()?;
     if !is_agent_node(node) {
         return Some(Runtime::Kubelet);
     }
-    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
-    let internal = addresses
-        .into_iter()
-        .flatten()
-        .find(|address| address.type_ == "InternalIP")
-        .map(|address| address.address.clone());
+    let internal = internal_address(node).map(str::to_owned);
     if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
         return Some(Runtime::Agent { address, port: facts.agent_port });
     }
@@ -446,9 +405,10 @@ mod tests {
     #[test]
     fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
         let covered: Vec<_> = CASES.iter().map(|case| case.2).collect();
-        let found_later = [Reason::NameTaken, Reason::CloudWorkerRefused, Reason::TaskTooLarge];
-        for reason in Reason::ALL.iter().filter(|reason| reason.is_obstacle()) {
-            assert!(covered.contains(reason) || found_later.contains(reason), "{reason}");
+        let of_a_service =
+            |reason: &&Reason| reason.is_obstacle() && **reason < Reason::NodeAmbiguous;
+        for reason in Reason::ALL.iter().filter(of_a_service) {
+            assert!(covered.contains(reason), "{reason}");
         }
     }
 }

@@ -1,14 +1,12 @@
 //! How each of a service's two workers fares, from what its node's agent or its Pod says. Pure.
 
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::{ContainerStatus, Pod},
-    },
+    api::{apps::v1::Deployment, core::v1::Pod},
     jiff::Timestamp,
 };
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
 
+use super::super::pods::{deployment_trouble, is_current, pod_trouble};
 use crate::{
     fleet::Presence,
     reason::{Finding, Reason},
@@ -122,60 +120,22 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> View {
         return waiting("cloud worker: its Deployment is being made".to_owned());
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let status = deployment.status.clone().unwrap_or_default();
-    let current = status.observed_generation >= deployment.metadata.generation;
-    if current && status.available_replicas.unwrap_or_default() > 0 {
+    let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
+    if is_current(deployment) && available.unwrap_or_default() > 0 {
         return View::Running;
     }
-    if let Some(trouble) = pods.iter().find_map(|pod| pod_trouble(pod)) {
-        return View::Failed(Finding::new(
+    let trouble = pods.iter().find_map(|pod| pod_trouble(pod));
+    match trouble.or_else(|| deployment_trouble(deployment)) {
+        Some(trouble) => View::Failed(Finding::new(
             Reason::CloudWorkerFailed,
             format!("cloud worker: {trouble}"),
-        ));
-    }
-    let refused = status.conditions.into_iter().flatten().find(|condition| {
-        condition.type_ == "ReplicaFailure" && condition.status == "True"
-            || condition.type_ == "Progressing" && condition.status == "False"
-    });
-    match refused {
-        Some(condition) if current => View::Failed(Finding::new(
-            Reason::CloudWorkerFailed,
-            format!(
-                "cloud worker: Deployment {name}: {}",
-                condition.message.or(condition.reason).unwrap_or(condition.type_)
-            ),
         )),
-        _ => waiting(format!("cloud worker: the Pod of Deployment {name} is not ready yet")),
+        None => waiting(format!("cloud worker: the Pod of Deployment {name} is not ready yet")),
     }
 }
 
 fn waiting(message: String) -> View {
     View::Waiting(Finding::new(Reason::CloudWorkerStarting, message))
-}
-
-/// What a kubelet says when a Pod does not come up by waiting.
-fn pod_trouble(pod: &Pod) -> Option<String> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let status = pod.status.as_ref()?;
-    if status.phase.as_deref() == Some("Failed") {
-        let why = status.message.as_deref().or(status.reason.as_deref()).unwrap_or("it failed");
-        return Some(format!("Pod {name}: {why}"));
-    }
-    let of = |list: &Option<Vec<ContainerStatus>>| list.clone().unwrap_or_default();
-    let containers =
-        of(&status.init_container_statuses).into_iter().chain(of(&status.container_statuses));
-    containers.filter_map(|container| container.state?.waiting).find_map(|waiting| {
-        let reason = waiting.reason.unwrap_or_default();
-        if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing" | "") {
-            return None;
-        }
-        // The back-off's pause is in the message of a crash loop and changes without meaning.
-        let why = match (reason.as_str(), waiting.message) {
-            ("CrashLoopBackOff", _) | (_, None) => reason,
-            (_, Some(message)) => format!("{reason}: {message}"),
-        };
-        Some(format!("Pod {name}: {why}"))
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Makes the API server have a service's Deployment and Service, and no other ones of it. Server-side
+//! Makes the API server have an object's Deployment and Service, and no other ones of it. Server-side
 //! apply with one field manager; what somebody else owns is never taken over.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -9,12 +9,14 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::reflector::{ObjectRef, Store},
 };
-use neptune_api::JointInferenceService;
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{context::Context, kubernetes::KubernetesObjects};
+use super::{context::Context, identity::is_owned, kind::Kind, objects::KubernetesObjects};
 use crate::error::Error;
+
+/// After a refusal that nothing tells us the end of: a name that is free again, a quota raised.
+pub const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Who we are to the API server, on every write.
 pub const FIELD_MANAGER: &str = "neptune-cloud";
@@ -44,29 +46,20 @@ pub enum Outcome {
     },
 }
 
-/// Whether an object was made for this very service.
-pub fn is_owned(metadata: &ObjectMeta, service: &JointInferenceService) -> bool {
-    let owners = metadata.owner_references.iter().flatten();
-    service.metadata.uid.is_some()
-        && owners.into_iter().any(|owner| {
-            owner.controller == Some(true) && Some(&owner.uid) == service.metadata.uid.as_ref()
-        })
-}
-
-/// Applies `objects`, or removes what was applied before when an agent runs the cloud worker.
+/// Applies `objects`, or removes what was applied before when an agent runs what they would.
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn apply(
-    service: &JointInferenceService,
+pub async fn apply<O: Kind>(
+    owner: &O,
     objects: Option<&KubernetesObjects>,
     before: Option<&Applied>,
     context: &Context,
 ) -> Result<Outcome, Error> {
     let (client, stores) = (context.client(), context.stores());
     let keep = objects.map(|objects| objects.deployment.name_any());
-    prune(client, service, &stores.deployments, keep.as_deref()).await?;
-    prune(client, service, &stores.services, keep.as_deref()).await?;
+    prune(client, owner, &stores.deployments, keep.as_deref()).await?;
+    prune(client, owner, &stores.services, keep.as_deref()).await?;
     let Some(KubernetesObjects { deployment, service: address }) = objects else {
         return Ok(Outcome::Done { applied: None, created: None });
     };
@@ -83,11 +76,11 @@ pub async fn apply(
     {
         return Ok(Outcome::Done { applied: Some(before.clone()), created: None });
     }
-    let made = match put(client, service, &stores.deployments, deployment).await? {
+    let made = match put(client, owner, &stores.deployments, deployment).await? {
         Put::Taken(object) => return Ok(Outcome::NameTaken { object }),
         Put::Done(made) => made,
     };
-    let address = match put(client, service, &stores.services, address).await? {
+    let address = match put(client, owner, &stores.services, address).await? {
         Put::Taken(object) => return Ok(Outcome::NameTaken { object }),
         Put::Done(made) => made,
     };
@@ -120,13 +113,14 @@ struct Made<K> {
     is_new: bool,
 }
 
-async fn put<K>(
+async fn put<O, K>(
     client: &Client,
-    service: &JointInferenceService,
+    owner: &O,
     store: &Store<K>,
     wished: &K,
 ) -> Result<Put<K>, Error>
 where
+    O: Kind,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -149,7 +143,7 @@ where
     let params = PatchParams::apply(FIELD_MANAGER);
     let mut wished = wished.clone();
     let params = match &existing {
-        Some(metadata) if !is_owned(metadata, service) => return Ok(Put::Taken(object)),
+        Some(metadata) if !is_owned(metadata, owner) => return Ok(Put::Taken(object)),
         Some(metadata) => {
             // Not another one of that name which somebody made meanwhile.
             wished.meta_mut().uid.clone_from(&metadata.uid);
@@ -173,23 +167,24 @@ where
     store.get(&ObjectRef::from_obj(wished))
 }
 
-/// Removes what was made for this service under another name or for another runtime.
-async fn prune<K>(
+/// Removes what was made for this owner under another name or for another runtime.
+async fn prune<O, K>(
     client: &Client,
-    service: &JointInferenceService,
+    owner: &O,
     store: &Store<K>,
     keep: Option<&str>,
 ) -> Result<(), Error>
 where
+    O: Kind,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
         + DeserializeOwned
         + 'static,
 {
-    let namespace = service.namespace().unwrap_or_default();
+    let namespace = owner.namespace().unwrap_or_default();
     let stale = store.state_filter(|held| {
-        is_owned(held.meta(), service)
+        is_owned(held.meta(), owner)
             && held.meta().deletion_timestamp.is_none()
             && Some(held.name_any().as_str()) != keep
     });

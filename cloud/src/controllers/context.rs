@@ -1,0 +1,239 @@
+//! What every look at an object shares: the API server, the copies, the nodes, and what is remembered
+//! of each object. Decides nothing.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Client,
+    runtime::{events::Recorder, reflector::ObjectRef},
+};
+use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_wire::{NodeName, ObjectKey, Resource};
+
+use super::{
+    apply::{Applied, FIELD_MANAGER},
+    identity::reference,
+    kind::Kind,
+};
+use crate::{downstream::Downstream, fleet::Fleet, metrics::Metrics, stores::Stores};
+
+/// Everything that a look at an object needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    recorder: Recorder,
+    stores: Stores,
+    downstream: Downstream,
+    metrics: Metrics,
+    fetch_image: String,
+    fleet: Mutex<Fleet>,
+    services: Desk<JointInferenceService>,
+    inference_models: Desk<InferenceModel>,
+}
+
+/// What a kind's controller has for itself: the way to wake it, and what it remembers.
+#[derive(Debug)]
+pub struct Desk<K: Kind> {
+    wake: UnboundedSender<ObjectRef<K>>,
+    memories: Mutex<HashMap<String, Memory<K>>>,
+}
+
+/// The objects that are woken, for the queue of each kind.
+#[derive(Debug)]
+pub struct Wakes {
+    /// Services to look at.
+    pub services: UnboundedReceiver<ObjectRef<JointInferenceService>>,
+    /// Inference models to look at.
+    pub inference_models: UnboundedReceiver<ObjectRef<InferenceModel>>,
+}
+
+/// What is remembered of an object, by its uid. Losing it costs requests and nothing else.
+#[derive(Debug, Clone)]
+pub struct Memory<K> {
+    /// What the API server was made to have.
+    pub applied: Option<Applied>,
+    /// The status that it was given last.
+    pub written: Option<Written<K>>,
+    /// Errors in a row.
+    pub failures: u32,
+}
+
+/// A status that was written and that the copy may not have yet.
+#[derive(Debug, Clone)]
+pub struct Written<K> {
+    /// The version of the copy when it was written.
+    pub over: Option<String>,
+    /// The object as the API server answered.
+    pub object: Arc<K>,
+    /// When.
+    pub at: Instant,
+}
+
+impl<K> Default for Memory<K> {
+    fn default() -> Self {
+        Self { applied: None, written: None, failures: 0 }
+    }
+}
+
+impl<K: Kind> Desk<K> {
+    fn new() -> (Self, UnboundedReceiver<ObjectRef<K>>) {
+        let (wake, wakes) = mpsc::unbounded();
+        (Self { wake, memories: Mutex::default() }, wakes)
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory<K>>> {
+        self.memories.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl Context {
+    /// With the receivers of what is woken, for [`run`](super::run).
+    pub fn new(
+        client: Client,
+        stores: Stores,
+        downstream: Downstream,
+        metrics: Metrics,
+        fetch_image: String,
+    ) -> (Self, Wakes) {
+        let recorder = Recorder::new(client.clone(), FIELD_MANAGER.into());
+        let fleet = Mutex::new(Fleet::new(Timestamp::now()));
+        let (services, service_wakes) = Desk::new();
+        let (inference_models, model_wakes) = Desk::new();
+        let context = Self(Arc::new(Inner {
+            client,
+            recorder,
+            stores,
+            downstream,
+            metrics,
+            fetch_image,
+            fleet,
+            services,
+            inference_models,
+        }));
+        (context, Wakes { services: service_wakes, inference_models: model_wakes })
+    }
+
+    /// The API server.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// The copies of its objects.
+    pub fn stores(&self) -> &Stores {
+        &self.0.stores
+    }
+
+    /// The way to the nodes.
+    pub fn downstream(&self) -> &Downstream {
+        &self.0.downstream
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The services' desk.
+    pub fn services(&self) -> &Desk<JointInferenceService> {
+        &self.0.services
+    }
+
+    /// The inference models' desk.
+    pub fn inference_models(&self) -> &Desk<InferenceModel> {
+        &self.0.inference_models
+    }
+
+    /// What the nodes said. Not to be held while something is awaited.
+    pub fn fleet(&self) -> MutexGuard<'_, Fleet> {
+        self.0.fleet.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Whether there is an object of that key and uid that has a controller.
+    pub fn exists(&self, key: &ObjectKey, uid: &str) -> bool {
+        match key.resource {
+            Resource::JointInferenceServices => self.has::<JointInferenceService>(key, uid),
+            Resource::InferenceModels => self.has::<InferenceModel>(key, uid),
+            Resource::Models | Resource::Datasets => false,
+        }
+    }
+
+    fn has<K: Kind>(&self, key: &ObjectKey, uid: &str) -> bool {
+        let held = K::store(self.stores()).get(&reference(key));
+        held.is_some_and(|object| object.meta().uid.as_deref() == Some(uid))
+    }
+
+    /// Looks at an object again.
+    pub fn wake(&self, key: &ObjectKey) {
+        match key.resource {
+            Resource::JointInferenceServices => {
+                self.send(reference::<JointInferenceService>(key));
+            }
+            Resource::InferenceModels => self.send(reference::<InferenceModel>(key)),
+            Resource::Models | Resource::Datasets => {}
+        }
+    }
+
+    /// Looks at each object that the node may have something of again.
+    pub fn wake_node(&self, node: &NodeName) {
+        self.wake_concerned(node.as_str());
+    }
+
+    /// Looks at each object for which news of the node may mean something again.
+    pub fn wake_concerned(&self, node: &str) {
+        self.wake_where(|service: &JointInferenceService| service.concerns(node));
+        self.wake_where(|model: &InferenceModel| model.concerns(node));
+    }
+
+    /// Looks at these objects again.
+    pub fn wake_where<K: Kind>(&self, which: impl Fn(&K) -> bool) {
+        for object in K::store(self.stores()).state_filter(|held| which(held)) {
+            self.send(ObjectRef::from_obj(&*object));
+        }
+    }
+
+    /// Looks at every object again.
+    pub fn wake_all(&self) {
+        self.wake_where(|_: &JointInferenceService| true);
+        self.wake_where(|_: &InferenceModel| true);
+    }
+
+    /// Looks at an object again, if there is one of that name.
+    pub fn send<K: Kind>(&self, reference: ObjectRef<K>) {
+        // Nobody listens any more only when the program ends.
+        let _ = K::desk(self).wake.unbounded_send(reference);
+    }
+
+    /// What is remembered of an object.
+    pub fn memory<K: Kind, T>(&self, object: &K, use_it: impl FnOnce(&mut Memory<K>) -> T) -> T {
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        use_it(K::desk(self).memories().entry(uid).or_default())
+    }
+
+    /// Forgets all objects of a kind but these.
+    pub fn remember_only<K: Kind>(&self, uids: &BTreeSet<String>) {
+        K::desk(self).memories().retain(|uid, _| uids.contains(uid));
+    }
+
+    /// Forgets an object.
+    pub fn forget<K: Kind>(&self, uid: &str) {
+        K::desk(self).memories().remove(uid);
+    }
+
+    /// The image that fetches models.
+    pub fn fetch_image(&self) -> &str {
+        &self.0.fetch_image
+    }
+
+    /// Where Events go.
+    pub fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+}

@@ -1,0 +1,15 @@
+//! The `InferenceModel` controller: observe, validate, plan, apply, status.
+
+mod kubernetes;
+mod manifest;
+mod notices;
+mod observe;
+mod place;
+mod plan;
+mod program;
+mod reconcile;
+#[cfg(test)]
+mod sample;
+mod status;
+mod validate;
+mod view;

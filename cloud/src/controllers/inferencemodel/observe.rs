@@ -1,0 +1,168 @@
+//! Collects what a model depends on: from the copies of the API's objects and from the fleet.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Node, Pod, Service},
+    },
+    jiff::Timestamp,
+};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use neptune_api::InferenceModel;
+use neptune_wire::{NodeName, ObjectKey};
+
+use super::{
+    super::{
+        context::Context,
+        identity::is_owned,
+        nodes::{in_url, internal_address, is_edge_node, matches},
+        objects::INFERENCE_MODEL_ANNOTATION,
+        tables,
+    },
+    kubernetes,
+    place::Place,
+    status::Placed,
+    validate::{self, Checked, target_version},
+    view::{AgentFacts, ClusterFacts, View, of_agent, of_cluster},
+};
+use crate::{
+    reason::{Finding, Reason},
+    stores::Stores,
+};
+
+/// What the cluster has of what the model names.
+pub fn facts(model: &InferenceModel, context: &Context) -> validate::Facts {
+    let stores = context.stores();
+    let spec = &model.spec;
+    let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
+    let by_labels = named.is_none() && !spec.node_selector.is_empty();
+    let mut selected = if by_labels {
+        stores.nodes.state_filter(|node| matches(node, &spec.node_selector))
+    } else {
+        Vec::new()
+    };
+    selected.sort_by_key(|node| node.name_any());
+    let deployment = deployment(model, stores);
+    validate::Facts {
+        named: named.and_then(|name| stores.nodes.get(&ObjectRef::new(name))),
+        selected,
+        frameworks: tables::frameworks(stores),
+        deployed_version: deployment.as_deref().and_then(kubernetes::version).map(str::to_owned),
+    }
+}
+
+/// Where a model that can be served is served.
+pub fn placed(checked: &Checked, context: &Context) -> Placed {
+    let stores = context.stores();
+    let remark = checked.remark.clone();
+    match &checked.place {
+        Place::Agent { node } => {
+            let held = stores.nodes.get(&ObjectRef::<Node>::new(node.as_str()));
+            let address = held.as_deref().and_then(internal_address).map(str::to_owned);
+            let address = address.or_else(|| context.fleet().address(node).map(str::to_owned));
+            let url =
+                address.map(|address| format!("http://{}:{}", in_url(&address), checked.port));
+            Placed { node: Some(node.to_string()), url, remark }
+        }
+        Place::Cluster { node, .. } => {
+            let url = Some(service_url(checked, node.as_deref(), stores));
+            Placed { node: None, url, remark }
+        }
+    }
+}
+
+/// Where the Service is reached: from outside if it can be, or else by its name in the cluster.
+fn service_url(checked: &Checked, node: Option<&str>, stores: &Stores) -> String {
+    let reference = ObjectRef::<Service>::new(checked.name.as_str())
+        .within(checked.metadata.namespace.as_str());
+    let outside = stores.services.get(&reference).and_then(|service| {
+        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()?.first().cloned());
+        if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
+            return Some((host, i32::from(checked.port)));
+        }
+        let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
+        Some((node_address(node, stores)?, port))
+    });
+    let (host, port) = outside.unwrap_or_else(|| {
+        let host = format!("{}.{}.svc", checked.name, checked.metadata.namespace);
+        (host, i32::from(checked.port))
+    });
+    format!("http://{}:{port}", in_url(&host))
+}
+
+/// The address of a node of the cloud: a node port is open on each, and the first by name stays the
+/// first while it is there.
+fn node_address(node: Option<&str>, stores: &Stores) -> Option<String> {
+    let fits = |held: &Node| match node {
+        Some(name) => held.metadata.name.as_deref() == Some(name),
+        None => !is_edge_node(held),
+    };
+    let nodes = stores.nodes.state_filter(|held| fits(held) && internal_address(held).is_some());
+    let first = nodes.into_iter().min_by_key(|node| node.name_any())?;
+    internal_address(&first).map(str::to_owned)
+}
+
+/// How the server fares: at its place, or, if it has none now, where it was.
+pub fn view(
+    model: &InferenceModel,
+    key: &ObjectKey,
+    place: Option<&Place>,
+    context: &Context,
+    now: Timestamp,
+) -> View {
+    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
+    match place {
+        Some(Place::Agent { node }) => by_agent(model, key, node, context, now),
+        Some(Place::Cluster { .. }) => by_cluster(model, context.stores(), now),
+        None => match before.and_then(|node| node.parse().ok()) {
+            Some(node) => by_agent(model, key, &node, context, now),
+            None if deployment(model, context.stores()).is_some() => {
+                by_cluster(model, context.stores(), now)
+            }
+            None => View::Awaited(Finding::new(Reason::ServerStarting, "nothing is served yet")),
+        },
+    }
+}
+
+fn by_agent(
+    model: &InferenceModel,
+    key: &ObjectKey,
+    node: &NodeName,
+    context: &Context,
+    now: Timestamp,
+) -> View {
+    let uid = model.metadata.uid.as_deref().unwrap_or_default();
+    let fleet = context.fleet();
+    of_agent(AgentFacts {
+        node,
+        target: target_version(model),
+        presence: fleet.presence(node),
+        report: fleet.report(node, key, uid),
+        settled: now >= fleet.settled_at(),
+        connected: context.downstream().is_connected(),
+    })
+}
+
+fn by_cluster(model: &InferenceModel, stores: &Stores, now: Timestamp) -> View {
+    let (namespace, name) = (model.namespace(), model.name_any());
+    let pods = stores.pods.state_filter(|pod| {
+        pod.namespace() == namespace
+            && pod.annotations().get(INFERENCE_MODEL_ANNOTATION) == Some(&name)
+            && pod.metadata.deletion_timestamp.is_none()
+    });
+    let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
+    of_cluster(ClusterFacts {
+        deployment: deployment(model, stores).as_deref(),
+        pods: &pods,
+        target: target_version(model),
+        previous: &model.status.clone().unwrap_or_default(),
+        now,
+    })
+}
+
+fn deployment(model: &InferenceModel, stores: &Stores) -> Option<Arc<Deployment>> {
+    stores.deployments.find(|deployment| is_owned(&deployment.metadata, model))
+}

@@ -1,0 +1,151 @@
+//! Looks at one model: observe, validate, plan, apply, status.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::reflector::Store;
+use neptune_api::InferenceModel;
+use neptune_wire::{ObjectKey, Resource};
+
+use super::{
+    super::{
+        apply::{self, REFUSED_RETRY, apply},
+        context::{Context, Desk},
+        kind::Kind,
+        notice::Notice,
+        write::{emit, must_rest, save},
+    },
+    notices::notices,
+    observe,
+    place::Place,
+    plan::{Plan, keeps, plan},
+    status::{self, Placed},
+    validate::{target_version, validate},
+};
+use crate::{
+    error::{Class, Error},
+    reason::{Finding, Reason},
+    stores::Stores,
+};
+
+impl Kind for InferenceModel {
+    const RESOURCE: Resource = Resource::InferenceModels;
+
+    fn store(stores: &Stores) -> &Store<Self> {
+        &stores.inference_models
+    }
+
+    fn desk(context: &Context) -> &Desk<Self> {
+        context.inference_models()
+    }
+
+    fn concerns(&self, node: &str) -> bool {
+        let named = self.spec.node_name.as_deref().filter(|name| !name.is_empty());
+        let before = self.status.as_ref().and_then(|status| status.node.as_deref());
+        // Without a name any node may be picked, and any may have the address of a Service.
+        named.is_none_or(|named| named == node) || before == Some(node)
+    }
+
+    async fn look(
+        model: Arc<Self>,
+        copy: Arc<Self>,
+        key: ObjectKey,
+        context: Arc<Context>,
+    ) -> Result<Option<Duration>, Error> {
+        let mut again = None;
+        let mut at = None;
+        let findings = match validate(&model, &observe::facts(&model, &context)) {
+            Ok(checked) => {
+                let plan = plan(&model, &checked, context.fetch_image());
+                let findings = carry_out(&model, &key, plan, &mut again, &context).await?;
+                at = Some((observe::placed(&checked, &context), checked.place));
+                findings
+            }
+            Err(findings) => {
+                context.downstream().keep(&key, &keeps(&model, &key));
+                findings
+            }
+        };
+        let later = write_status(&model, &copy, &key, &findings, at, &context).await?;
+        Ok(again.into_iter().chain(later).min())
+    }
+}
+
+/// Tells the node and the API server. Returns what stands in the way there, and in `again` when to try
+/// once more.
+async fn carry_out(
+    model: &InferenceModel,
+    key: &ObjectKey,
+    plan: Plan,
+    again: &mut Option<Duration>,
+    context: &Context,
+) -> Result<Vec<Finding>, Error> {
+    let too_large = context.downstream().set(key, plan.downstream);
+    let mut findings: Vec<_> = too_large.as_deref().map(too_large_finding).into_iter().collect();
+    let before = context.memory(model, |memory| memory.applied.clone());
+    match apply(model, plan.objects.as_ref(), before.as_ref(), context).await {
+        Ok(apply::Outcome::Done { applied, created }) => {
+            context.memory(model, |memory| memory.applied = applied);
+            if let Some(name) = created {
+                let note = format!("Deployment and Service {name} are made");
+                emit(model, Notice::normal("ServerCreated", note), context).await;
+            }
+        }
+        Ok(apply::Outcome::NameTaken { object }) => {
+            let message = format!(
+                "{object} exists and belongs to somebody else; delete it, or rename the InferenceModel"
+            );
+            findings.push(Finding::new(Reason::NameTaken, message));
+            *again = Some(REFUSED_RETRY);
+        }
+        Err(error) if error.class() == Class::Refused => {
+            let message = format!("the API server refuses the model server: {}", error.answer());
+            findings.push(Finding::new(Reason::ServerRefused, message));
+            *again = Some(REFUSED_RETRY);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(findings)
+}
+
+fn too_large_finding(why: &str) -> Finding {
+    Finding::new(Reason::TaskTooLarge, format!("spec: {why}; list fewer versions in spec.manifest"))
+}
+
+/// Writes the status if it says something new, and returns when to look again.
+async fn write_status(
+    model: &InferenceModel,
+    copy: &InferenceModel,
+    key: &ObjectKey,
+    findings: &[Finding],
+    at: Option<(Placed, Place)>,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let now = Timestamp::now();
+    let settled_at = context.fleet().settled_at();
+    let (placed, place) = at.unzip();
+    let previous = model.status.clone().unwrap_or_default();
+    let facts = status::Facts {
+        generation: model.metadata.generation,
+        target: target_version(model),
+        findings,
+        placed,
+        view: observe::view(model, key, place.as_ref(), context, now),
+        now,
+    };
+    let next = status::next(&previous, &facts);
+    // Silence means something from then on.
+    let until_settled = settled_at.duration_since(now).try_into().ok();
+    if previous == next {
+        return Ok(until_settled);
+    }
+    let is_new_spec = previous.observed_generation != next.observed_generation;
+    if let Some(rest) = must_rest(model, is_new_spec, context) {
+        return Ok(Some(rest));
+    }
+    save(model, copy, &next, context).await?;
+    for notice in notices(&previous, &next) {
+        emit(model, notice, context).await;
+    }
+    Ok(until_settled)
+}

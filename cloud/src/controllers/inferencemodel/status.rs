@@ -1,0 +1,214 @@
+//! The status that a model should have, from the one it has and what is known now. Pure.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use neptune_api::{ConditionType, InferenceModelStatus, TransitionStatus};
+
+use super::view::View;
+use crate::reason::{Finding, Reason};
+
+/// Requests are answered.
+pub const READY: &str = "Ready";
+/// A version is on its way.
+pub const PROGRESSING: &str = "Progressing";
+/// Something is wrong.
+pub const DEGRADED: &str = "Degraded";
+
+/// What a status is made of.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The generation that was looked at.
+    pub generation: Option<i64>,
+    /// The version that the spec wants.
+    pub target: Option<&'a str>,
+    /// What stands between the spec and its server.
+    pub findings: &'a [Finding],
+    /// Where it is served now, unless something stands in its way.
+    pub placed: Option<Placed>,
+    /// How the server fares.
+    pub view: View,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Where a model is served.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The node whose agent runs the server.
+    pub node: Option<String>,
+    /// Where requests go, if that is known.
+    pub url: Option<String>,
+    /// What a user may be wrong about.
+    pub remark: Option<String>,
+}
+
+/// The next status.
+#[must_use]
+pub fn next(previous: &InferenceModelStatus, facts: &Facts) -> InferenceModelStatus {
+    if keeps(previous, facts) {
+        return previous.clone();
+    }
+    let mut next = InferenceModelStatus {
+        target_version: facts.target.map(str::to_owned),
+        observed_generation: facts.generation,
+        ..previous.clone()
+    };
+    if let Some(placed) = &facts.placed {
+        let moved = placed.node != previous.node;
+        next.node.clone_from(&placed.node);
+        next.url.clone_from(&placed.url);
+        if moved {
+            // What another node served is served there no more.
+            next.serving_version = None;
+            next.ready_replicas = None;
+            next.last_failure = None;
+            next.progress = None;
+        }
+    }
+    match &facts.view {
+        View::Said(said) => {
+            next.serving_version.clone_from(&said.serving_version);
+            next.ready_replicas = Some(said.ready_replicas);
+            next.progress = said.progress;
+            next.last_failure.clone_from(&said.failure);
+        }
+        View::Awaited(_) => {
+            next.serving_version = None;
+            next.ready_replicas = Some(0);
+            next.progress = None;
+        }
+        View::Silent(_) | View::Unknown(_) => next.progress = None,
+    }
+    let verdict = verdict(previous, facts);
+    next.transition_status = Some(verdict.transition);
+    next.conditions = conditions(&previous.conditions, verdict, facts);
+    next
+}
+
+/// After this controller's start the agents' words are on their way: until they come, the model is as
+/// it was.
+fn keeps(previous: &InferenceModelStatus, facts: &Facts) -> bool {
+    let node = facts.placed.as_ref().map(|placed| &placed.node);
+    let reason = previous.conditions.iter().find(|condition| condition.type_ == READY);
+    let was_obstacle = reason
+        .and_then(|condition| condition.reason.parse().ok())
+        .is_none_or(|reason: Reason| reason.is_obstacle());
+    facts.findings.is_empty()
+        && matches!(facts.view, View::Unknown(_))
+        && previous.observed_generation == facts.generation
+        && node == Some(&previous.node)
+        && !was_obstacle
+        && previous.transition_status != Some(TransitionStatus::InvalidSpec)
+}
+
+/// What the conditions are to say.
+struct Verdict {
+    transition: TransitionStatus,
+    ready: Option<bool>,
+    /// Of Ready.
+    answer: Finding,
+    /// Of Progressing and Degraded.
+    state: Finding,
+    degraded: bool,
+}
+
+fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Verdict {
+    let (ready, seen) = match &facts.view {
+        View::Said(said) => (Some(said.answers), said.finding.clone()),
+        View::Awaited(finding) => (Some(false), finding.clone()),
+        View::Silent(finding) | View::Unknown(finding) => (None, finding.clone()),
+    };
+    if let Some(state) = obstacle(facts.findings) {
+        let broken = state.reason.condition() == ConditionType::Failed;
+        let transition =
+            if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::InProgress };
+        let answer = if ready == Some(true) { answering(facts) } else { state.clone() };
+        return Verdict { transition, ready, answer, state, degraded: true };
+    }
+    let transition = match &facts.view {
+        View::Said(said) => said.transition,
+        View::Silent(_) => previous
+            .transition_status
+            .filter(|was| *was != TransitionStatus::InvalidSpec)
+            .unwrap_or(TransitionStatus::InProgress),
+        View::Awaited(_) | View::Unknown(_) => TransitionStatus::InProgress,
+    };
+    let degraded = match &facts.view {
+        View::Said(_) => matches!(
+            transition,
+            TransitionStatus::BlockedByFailedLoad | TransitionStatus::InvalidSpec
+        ),
+        View::Awaited(finding) => finding.reason == Reason::AgentNotSeen,
+        View::Silent(_) => true,
+        View::Unknown(_) => false,
+    };
+    let answer = if ready == Some(true) { answering(facts) } else { seen.clone() };
+    Verdict { transition, ready, answer, state: seen, degraded }
+}
+
+/// Why requests are answered: the same as long as the same version does.
+fn answering(facts: &Facts) -> Finding {
+    let version = match &facts.view {
+        View::Said(said) => said.serving_version.as_deref(),
+        _ => None,
+    };
+    let message = version.map_or_else(
+        || "requests are answered".to_owned(),
+        |version| format!("version {version} answers requests"),
+    );
+    Finding::new(Reason::Serving, message)
+}
+
+/// All findings, headed by one that somebody has to mend, if there is such a one.
+fn obstacle(findings: &[Finding]) -> Option<Finding> {
+    let broken = |finding: &&Finding| finding.reason.condition() == ConditionType::Failed;
+    let first = findings.iter().find(broken).or(findings.first())?;
+    let rest = findings.iter().filter(|finding| *finding != first);
+    let messages: Vec<_> =
+        std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
+    Some(Finding::new(first.reason, messages.join("; ")))
+}
+
+fn conditions(previous: &[Condition], verdict: Verdict, facts: &Facts) -> Vec<Condition> {
+    let Verdict { transition, ready, answer, mut state, degraded } = verdict;
+    if let Some(remark) = facts.placed.as_ref().and_then(|placed| placed.remark.as_ref()) {
+        state.message = format!("{} ({remark})", state.message);
+    }
+    let is_on_its_way = transition == TransitionStatus::InProgress && !degraded;
+    let word = |is: Option<bool>| match is {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    };
+    let silent = matches!(facts.view, View::Silent(_)) && facts.findings.is_empty();
+    let well = Finding::new(Reason::Serving, "nothing is wrong");
+    [
+        (READY, word(ready), answer),
+        (PROGRESSING, word((!silent).then_some(is_on_its_way)), state.clone()),
+        (DEGRADED, word(Some(degraded)), if degraded { state } else { well }),
+    ]
+    .map(|(type_, status, finding)| condition(previous, type_, status, finding, facts))
+    .into()
+}
+
+fn condition(
+    previous: &[Condition],
+    type_: &str,
+    status: &str,
+    finding: Finding,
+    facts: &Facts,
+) -> Condition {
+    let before = previous.iter().find(|condition| condition.type_ == type_);
+    let since = before.filter(|before| before.status == status);
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: finding.reason.to_string(),
+        message: finding.message,
+        last_transition_time: since
+            .map_or(Time(facts.now), |since| since.last_transition_time.clone()),
+        observed_generation: facts.generation,
+    }
+}
