@@ -112,6 +112,8 @@ impl Agent {
             }
             server.memory = decision.memory;
             self.stock();
+            // What is not needed any more is removed after the next look.
+            self.state.engine.changed(now);
         }
         wake_at
     }

@@ -1,0 +1,367 @@
+//! Model servers by the built agent, with real Docker. The servers are busybox's `httpd`: a version
+//! is well if it has a file `health`, and what it answers is its file `predict`.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bed;
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bed::{Agent, Broker, Cloud, Files, Foreign, Image, docker, free_port, unique, until};
+use neptune_wire::{Phase, ServingStatus, StatusReport, Topic, Transition};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+const OBJECT: &str = "default/inferencemodels/m";
+
+/// A version of a model on a server of its own, as an archive.
+struct Version {
+    name: String,
+    sha256: String,
+    files: Files,
+}
+
+impl Version {
+    async fn serve(name: &str, is_well: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("predict"), name).unwrap();
+        if is_well {
+            fs::write(dir.path().join("health"), "ok").unwrap();
+        }
+        let tar =
+            Command::new("tar").args(["-cz", "-C"]).arg(dir.path()).arg(".").output().unwrap();
+        let packed = dir.path().join("packed");
+        fs::write(&packed, &tar.stdout).unwrap();
+        let sum = Command::new("sha256sum").arg(&packed).output().unwrap();
+        let sha256 = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+        Self { name: name.to_owned(), sha256, files: Files::serve(&tar.stdout).await }
+    }
+
+    fn url(&self) -> String {
+        self.files.url.replace("big.bin", "model.tar.gz")
+    }
+}
+
+/// An object with a server of this version.
+struct Model {
+    name: String,
+    image: String,
+    port: u16,
+    reload: &'static str,
+}
+
+impl Model {
+    fn new(image: &Image, reload: &'static str) -> Self {
+        Self { name: unique("m"), image: image.0.clone(), port: free_port(), reload }
+    }
+
+    fn of(&self, version: &Version) -> Value {
+        // The version with the highest name answers, as TensorFlow Serving's default is.
+        let script = format!(
+            r#"busybox mkdir -p /cgi-bin
+cat > /cgi-bin/predict <<'END'
+#!/bin/sh
+printf 'Content-Type: text/plain\r\n\r\n'
+cd /models/m; for v in *; do last=$v; done; cat "$last/predict"
+END
+busybox chmod +x /cgi-bin/predict
+exec busybox httpd -f -p {} -h /"#,
+            self.port
+        );
+        json!({"serving": {
+            "name": self.name, "modelName": "m", "image": self.image, "port": self.port, "reload": self.reload,
+            "command": ["/bin/sh", "-c"], "args": [script], "env": {"MODEL_NAME": "m"},
+            "model": {
+                "version": version.name, "url": version.url(), "sha256": version.sha256,
+                "directory": "/models/m",
+            },
+            "health": {
+                "httpPath": "/models/m/{version}/health", "periodMs": 100, "timeoutMs": 1000,
+                "startWithinMs": 3000, "probationMs": 700,
+            },
+            "resources": {"memoryBytes": 67_108_864},
+        }})
+    }
+
+    fn held(&self, version: &Version) -> Value {
+        let mut content = self.of(version);
+        content["serving"]["hold"] = json!(true);
+        content
+    }
+
+    /// What it answers now.
+    async fn ask(port: u16) -> Option<String> {
+        let ask = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+            stream.write_all(b"GET /cgi-bin/predict HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            let (head, body) = answer.split_once("\r\n\r\n")?;
+            (head.contains(" 200 ") && !body.is_empty()).then(|| body.trim().to_owned())
+        };
+        timeout(Duration::from_secs(2), ask).await.ok().flatten()
+    }
+}
+
+/// Asks without a pause.
+struct Load {
+    stop: Arc<AtomicBool>,
+    asking: JoinHandle<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    answers: Vec<String>,
+    failed: u32,
+    longest_outage: Duration,
+}
+
+impl Load {
+    fn on(port: u16) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let asking = tokio::spawn(async move {
+            let (mut asked, mut last_good) = (Asked::default(), Instant::now());
+            while !stopped.load(Ordering::Relaxed) {
+                if let Some(answer) = Model::ask(port).await {
+                    asked.longest_outage = asked.longest_outage.max(last_good.elapsed());
+                    last_good = Instant::now();
+                    asked.answers.push(answer);
+                } else {
+                    asked.failed += 1;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+            asked.answers.dedup();
+            asked
+        });
+        Self { stop, asking }
+    }
+
+    async fn end(self) -> Asked {
+        self.stop.store(true, Ordering::Relaxed);
+        self.asking.await.unwrap()
+    }
+}
+
+fn serving(report: &StatusReport) -> ServingStatus {
+    report.serving.clone().unwrap_or_default()
+}
+
+fn settled(version: &str) -> impl Fn(&StatusReport) -> bool {
+    move |report| {
+        let status = serving(report);
+        status.serving_version.as_deref() == Some(version)
+            && status.transition == Transition::UpToDate
+            && status.target_version.as_deref() == Some(version)
+            && report.phase == Phase::Running
+    }
+}
+
+fn blocked(serving_version: &str, failed: &str) -> impl Fn(&StatusReport) -> bool {
+    move |report| {
+        let status = serving(report);
+        status.transition == Transition::BlockedByFailedLoad
+            && status.serving_version.as_deref() == Some(serving_version)
+            && status.last_failure.is_some_and(|failure| failure.version == failed)
+    }
+}
+
+fn shown(id: &str, what: &str) -> String {
+    docker(&["inspect", "--format", what, id])
+}
+
+fn versions_on_disk(agent: &Agent) -> Vec<String> {
+    let below = |dir: &Path| -> Vec<_> {
+        fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+    };
+    let objects = below(&agent.data_dir().join("serving"));
+    let objects = objects.into_iter().filter(|dir| !dir.ends_with(".building"));
+    let versions = objects.flat_map(|object| below(&object)).flat_map(|lineage| below(&lineage));
+    let mut names: Vec<String> =
+        versions.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_replaced_server_is_away_shortly_and_returns_to_what_was_good() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, four, sick) = (
+        Version::serve("3", true).await,
+        Version::serve("4", true).await,
+        Version::serve("5", false).await,
+    );
+    let model = Model::new(&image, "replace");
+
+    cloud.insert(OBJECT, &model.of(&four));
+    let report = cloud
+        .status(OBJECT, "on its way", |report| serving(report).transition == Transition::InProgress)
+        .await;
+    assert_eq!((report.phase, report.uid.as_str()), (Phase::Pending, "uid-of-m"));
+    cloud.status(OBJECT, "serving 4", settled("4")).await;
+    assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
+    let id = agent.containers()[0].clone();
+    let env = shown(&id, "{{json .Config.Env}}");
+    assert!(env.contains("MODEL_URL=/models/m/4") && env.contains("MODEL_NAME=m"), "{env}");
+    assert_eq!(shown(&id, "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}}"), "host 67108864");
+    assert_eq!(shown(&id, "{{range .Mounts}}{{.Destination}} {{.RW}}{{end}}"), "/models/m/4 false");
+    assert_eq!(shown(&id, "{{index .Config.Labels \"io.neptune.object\"}}"), OBJECT);
+
+    let load = Load::on(model.port);
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    let asked = load.end().await;
+    assert_eq!(asked.answers, ["4", "3"]);
+    assert!(asked.longest_outage < Duration::from_secs(2), "{asked:?}");
+    cloud.insert(OBJECT, &model.of(&four));
+    cloud.status(OBJECT, "serving 4 again", settled("4")).await;
+
+    cloud.insert(OBJECT, &model.of(&sick));
+    let report = cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
+    let status = serving(&report);
+    assert_eq!((report.phase, status.last_good_version.as_deref()), (Phase::Failed, Some("4")));
+    assert_eq!(status.last_failure.unwrap().reason, "HealthCheckFailed");
+    let message = &status.message;
+    assert!(message.contains("returned to 4") && message.contains("404"), "{message}");
+    assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
+
+    // What cannot even be fetched leaves it alone as well.
+    let mut wrong = model.of(&three);
+    wrong["serving"]["model"]["sha256"] = json!("0".repeat(64));
+    cloud.insert(OBJECT, &wrong);
+    let report = cloud.status(OBJECT, "mismatched", blocked("4", "3")).await;
+    assert_eq!(serving(&report).last_failure.unwrap().reason, "ModelDigestMismatch");
+    wrong["serving"]["model"]["version"] = json!("../3");
+    cloud.insert(OBJECT, &wrong);
+    let invalid = |report: &StatusReport| serving(report).transition == Transition::InvalidSpec;
+    let report = cloud.status(OBJECT, "refused", invalid).await;
+    assert_eq!(serving(&report).serving_version.as_deref(), Some("4"));
+
+    let bystander = Foreign::run(&unique("neptune-bystander"), &image);
+    cloud.delete(OBJECT);
+    let status = Topic::Status(agent.node.clone(), OBJECT.parse().unwrap());
+    cloud.hear(&status, "taken back", |payload| payload.is_empty().then_some(())).await;
+    until("removed", || agent.containers().is_empty()).await;
+    assert_eq!(shown(&bystander.0, "{{.State.Running}}"), "true");
+}
+
+#[tokio::test]
+async fn a_watching_server_gets_its_versions_without_a_failed_request() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, four, sick) = (
+        Version::serve("3", true).await,
+        Version::serve("4", true).await,
+        Version::serve("5", false).await,
+    );
+    let model = Model::new(&image, "watch");
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    let container = agent.containers();
+    assert!(shown(&container[0], "{{json .Config.Env}}").contains("MODEL_URL=/models/m\""));
+
+    let load = Load::on(model.port);
+    cloud.insert(OBJECT, &model.of(&four));
+    cloud.status(OBJECT, "serving 4", settled("4")).await;
+    until("without 3", || versions_on_disk(&agent) == ["4"]).await;
+    let asked = load.end().await;
+    assert_eq!((asked.answers, asked.failed), (vec!["3".to_owned(), "4".to_owned()], 0));
+    assert_eq!(agent.containers(), container, "the same container");
+
+    cloud.insert(OBJECT, &model.of(&sick));
+    cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
+    until("without 5", || versions_on_disk(&agent) == ["4"]).await;
+    assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
+
+    // A restarted agent knows what failed, and what is good.
+    agent.kill();
+    agent.start();
+    let report = cloud
+        .status(OBJECT, "still blocked", |report| report.epoch == 2 && blocked("4", "5")(report))
+        .await;
+    assert_eq!(serving(&report).last_good_version.as_deref(), Some("4"));
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    assert_eq!(agent.containers(), container, "the same container all the time");
+
+    cloud.delete(OBJECT);
+    until("removed", || agent.containers().is_empty() && versions_on_disk(&agent).is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_in_the_middle_of_a_switch_finishes_it() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let versions = [Version::serve("3", true).await, Version::serve("4", true).await];
+    let model = Model::new(&image, "replace");
+    cloud.insert(OBJECT, &model.of(&versions[0]));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    // Each kill at another moment: fetching, stopping, starting, on trial.
+    for (round, after) in [30, 150, 400, 1200].into_iter().enumerate() {
+        let version = &versions[(round + 1) % 2];
+        cloud.insert(OBJECT, &model.of(version));
+        sleep(Duration::from_millis(after)).await;
+        agent.kill();
+        agent.start();
+        let epoch = round as u64 + 2;
+        let there = |report: &StatusReport| report.epoch == epoch && settled(&version.name)(report);
+        cloud.status(OBJECT, "switched", there).await;
+        assert_eq!(Model::ask(model.port).await.as_deref(), Some(version.name.as_str()));
+        assert_eq!(agent.containers().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_switch_can_be_held_and_an_image_can_bring_the_model() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
+    let model = Model::new(&image, "watch");
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    let container = agent.containers();
+    cloud.insert(OBJECT, &model.held(&four));
+    let held = |report: &StatusReport| {
+        let status = serving(report);
+        status.message.contains("hold-upgrade") && status.serving_version.as_deref() == Some("3")
+    };
+    cloud.status(OBJECT, "held", held).await;
+    assert_eq!(versions_on_disk(&agent), ["3"]);
+    // It was prepared: its server is not needed any more.
+    four.files.change(b"gone");
+    cloud.insert(OBJECT, &model.of(&four));
+    cloud.status(OBJECT, "serving 4", settled("4")).await;
+    assert_eq!(agent.containers(), container);
+
+    // To an image, which has no versions and says so by its port alone; and back.
+    let mut whole = model.of(&three);
+    whole["serving"].as_object_mut().unwrap().remove("model");
+    whole["serving"]["health"].as_object_mut().unwrap().remove("httpPath");
+    cloud.insert(OBJECT, &whole);
+    cloud.status(OBJECT, "serving an image", settled(&image.0)).await;
+    assert_eq!(shown(&agent.containers()[0], "{{len .Mounts}}"), "0");
+    until("without versions", || versions_on_disk(&agent).is_empty()).await;
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    assert_eq!((agent.containers().len(), versions_on_disk(&agent)), (1, vec!["3".to_owned()]));
+}
