@@ -171,10 +171,10 @@ pub struct InferenceModelStatus {
     /// Where requests go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The version that answers them.
+    /// The version that answers them; where an image brings its model, the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,
-    /// The version that is to answer them; absent when the image brings its model.
+    /// The version, or the image, that is to answer them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
     /// UpToDate: what is wanted is served. InProgress: it is on its way. BlockedByFailedLoad: it
@@ -247,7 +247,7 @@ pub struct ServingProgress {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingFailure {
-    /// The version; empty when the image brings its model.
+    /// The version, or the image.
     pub version: String,
     /// Why, as one word for programs.
     pub reason: String,

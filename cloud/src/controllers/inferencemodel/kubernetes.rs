@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Container, ContainerPort, EnvVar, HTTPGetAction, PodSpec, PodTemplateSpec, Probe,
+            Container, ContainerPort, EnvVar, HTTPGetAction, Pod, PodSpec, PodTemplateSpec, Probe,
             TCPSocketAction,
         },
     },
@@ -16,7 +16,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::ServedModel;
+use neptune_wire::{Reload, ServedModel};
 
 use super::{
     super::objects::{
@@ -24,8 +24,9 @@ use super::{
     },
     place::Place,
     plan::environment,
-    validate::Checked,
+    validate::{Checked, Deployed},
 };
+use crate::model_source::ModelSource;
 
 /// The label of a Pod, and of its Deployment's template, that names the version.
 pub const VERSION_LABEL: &str = "neptune.io/model-version";
@@ -33,11 +34,30 @@ pub const VERSION_LABEL: &str = "neptune.io/model-version";
 /// Seconds in which a Pod's image and model can be had before its Deployment says that it gets nowhere.
 const FETCH_WITHIN: u64 = 600;
 
-/// The version that a Deployment is to serve.
-pub fn version(deployment: &Deployment) -> Option<&str> {
+/// The name of the container that serves.
+const SERVER: &str = "server";
+
+/// What a fetch unpacks, by the end of its URL's path.
+const ARCHIVES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"];
+
+/// What a Deployment is to serve.
+pub fn deployed(deployment: &Deployment) -> Option<Deployed> {
     let template = &deployment.spec.as_ref()?.template;
-    let labels = template.metadata.as_ref()?.labels.as_ref()?;
-    labels.get(VERSION_LABEL).map(String::as_str)
+    served(template.metadata.as_ref(), template.spec.as_ref())
+}
+
+/// The version that a Pod serves, or the image that brings it.
+pub fn pod_version(pod: &Pod) -> Option<String> {
+    served(Some(&pod.metadata), pod.spec.as_ref()).map(Deployed::into_name)
+}
+
+fn served(metadata: Option<&ObjectMeta>, spec: Option<&PodSpec>) -> Option<Deployed> {
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
+    if let Some(version) = labels.and_then(|labels| labels.get(VERSION_LABEL)) {
+        return Some(Deployed::Version(version.clone()));
+    }
+    let server = spec?.containers.iter().find(|container| container.name == SERVER)?;
+    server.image.clone().map(Deployed::Image)
 }
 
 /// The objects of a model that is served in the cloud.
@@ -131,7 +151,10 @@ fn container(
         .iter()
         .map(|(name, value)| variable(name, value))
         .collect();
-    env.extend(version.map(|version| variable("MODEL_URL", &output(version))));
+    env.extend(version.map(|version| match program.reload {
+        Reload::Watch => variable("MODEL_URL", &version.directory),
+        Reload::Replace => variable("MODEL_URL", &output(version)),
+    }));
     let health = &program.health;
     let probe = Probe {
         http_get: health.http_path.as_ref().map(|path| HTTPGetAction {
@@ -149,7 +172,7 @@ fn container(
     };
     let tries = health.start_within_ms.div_ceil(health.period_ms.max(1));
     Container {
-        name: "server".to_owned(),
+        name: SERVER.to_owned(),
         image: Some(program.image.clone()),
         command: some(&fill_all(&program.command)),
         args: some(&fill_all(&program.args)),
@@ -167,9 +190,14 @@ fn container(
     }
 }
 
-/// Where a version is in the Pod: a directory for the server to find.
-fn output(version: &ServedModel) -> String {
-    format!("{}/{}", version.directory.trim_end_matches('/'), version.version)
+/// Where a version is in the Pod: an archive's content in a directory of that name, or a file in it.
+fn output(ServedModel { version, url, directory, .. }: &ServedModel) -> String {
+    let directory = format!("{}/{version}", directory.trim_end_matches('/'));
+    let path = &url[..url.find(['?', '#']).unwrap_or(url.len())].to_ascii_lowercase();
+    if ARCHIVES.iter().any(|end| path.ends_with(end)) {
+        return directory;
+    }
+    format!("{directory}/{}", ModelSource::Http(url.clone()).file_name())
 }
 
 fn seconds(millis: u64) -> u64 {

@@ -6,8 +6,9 @@ use neptune_api::{InferenceModel, InferenceModelFile};
 use neptune_wire::ServedModel;
 
 use super::{
-    program::Directory,
-    validate::{HOLD_ANNOTATION, target_version},
+    program::{Directory, Program},
+    validate::{Deployed, HOLD_ANNOTATION, target_version},
+    view::named,
 };
 use crate::{
     model_source::ModelSource,
@@ -62,36 +63,48 @@ pub fn version(
     if findings.len() > before {
         return None;
     }
-    Some(served(file, directory?))
+    Some(served(file, &directory?.path))
 }
 
-/// What a Deployment is to have while its switch is held: the version that it has.
+/// What a Deployment is to have while its switch is held: what it has.
 pub fn held(
     model: &InferenceModel,
-    target: ServedModel,
-    deployed: Option<&str>,
+    target: Option<ServedModel>,
+    program: Program,
+    deployed: &Deployed,
     findings: &mut Vec<Finding>,
-) -> Option<ServedModel> {
-    let Some(deployed) = deployed.filter(|deployed| *deployed != target.version) else {
-        return Some(target);
+) -> (Option<ServedModel>, Program) {
+    let kept = match (&target, deployed) {
+        (None, Deployed::Image(image)) => {
+            return (None, Program { image: image.clone(), ..program });
+        }
+        (Some(target), Deployed::Version(version)) if target.version == *version => {
+            return (Some(target.clone()), program);
+        }
+        (Some(target), Deployed::Version(version)) => {
+            let is_kept =
+                |file: &&InferenceModelFile| file.version.as_deref() == Some(version.as_str());
+            model.spec.manifest.iter().find(is_kept).map(|file| served(file, &target.directory))
+        }
+        _ => None,
     };
-    let kept = model.spec.manifest.iter().find(|file| file.version.as_deref() == Some(deployed));
-    let Some(kept) = kept else {
+    if kept.is_none() {
+        let (Deployed::Version(what) | Deployed::Image(what)) = deployed;
         let message = format!(
-            "spec.manifest: version {deployed}, which the annotation {HOLD_ANNOTATION} keeps, is not in it any more; put it back, or remove the annotation"
+            "spec: {}, which the annotation {HOLD_ANNOTATION} keeps, is not in it any more; put it back, or remove the annotation",
+            named(Some(what))
         );
         findings.push(Finding::new(Reason::HeldVersionMissing, message));
-        return None;
-    };
-    Some(served(kept, &Directory { path: target.directory, numeric_versions: false }))
+    }
+    (kept, program)
 }
 
-fn served(file: &InferenceModelFile, directory: &Directory) -> ServedModel {
+fn served(file: &InferenceModelFile, directory: &str) -> ServedModel {
     ServedModel {
         version: file.version.clone().unwrap_or_default(),
         url: file.download_url.clone().unwrap_or_default(),
         sha256: digest(file).map(str::to_ascii_lowercase),
-        directory: directory.path.clone(),
+        directory: directory.to_owned(),
     }
 }
 

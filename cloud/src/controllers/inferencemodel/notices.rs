@@ -8,16 +8,14 @@ use neptune_api::{InferenceModelStatus, TransitionStatus};
 use super::{
     super::notice::Notice,
     status::{DEGRADED, PROGRESSING, READY},
+    view::named,
 };
 use crate::reason::Reason;
 
 /// What is to be said when `previous` becomes `next`.
 pub fn notices(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
-    let version = next
-        .target_version
-        .as_deref()
-        .map_or("the image".to_owned(), |target| format!("version {target}"));
+    let version = named(next.target_version.as_deref());
     if next.progress.is_some()
         && (previous.progress.is_none() || previous.target_version != next.target_version)
     {
@@ -51,13 +49,12 @@ const OFFLINE: &str = "NodeOffline";
 /// started at all.
 fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Notice {
     let note = message(next, DEGRADED);
+    let serving = named(next.serving_version.as_deref());
     match &next.serving_version {
-        Some(serving) if previous.serving_version.as_ref() != Some(serving) => {
-            Notice::warning("RolledBack", format!("version {serving} is served again: {note}"))
+        Some(_) if previous.serving_version != next.serving_version => {
+            Notice::warning("RolledBack", format!("{serving} is served again: {note}"))
         }
-        Some(serving) => {
-            Notice::warning("LoadFailed", format!("version {serving} is still served: {note}"))
-        }
+        Some(_) => Notice::warning("LoadFailed", format!("{serving} is still served: {note}")),
         None => Notice::warning("LoadFailed", note),
     }
 }
@@ -87,4 +84,83 @@ fn word<'a>(status: &'a InferenceModelStatus, type_: &str) -> (&'a str, &'a str)
 
 fn message<'a>(status: &'a InferenceModelStatus, type_: &str) -> &'a str {
     find(status, type_).map_or("", |condition| condition.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::jiff::Timestamp;
+    use neptune_api::ServingProgress;
+
+    use super::{
+        super::{
+            status::{Facts, Placed, next},
+            view::{Said, View},
+        },
+        *,
+    };
+    use crate::reason::Finding;
+
+    fn after(
+        previous: &InferenceModelStatus,
+        view: View,
+        findings: &[Finding],
+    ) -> InferenceModelStatus {
+        let node = Some("edge0".to_owned());
+        let facts = Facts {
+            generation: Some(1),
+            target: Some("4"),
+            findings,
+            placed: findings.is_empty().then(|| Placed { node, ..Placed::default() }),
+            view,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        next(previous, &facts)
+    }
+
+    fn said(serving: Option<&str>, transition: TransitionStatus, reason: Reason) -> View {
+        View::Said(Box::new(Said {
+            answers: serving.is_some(),
+            serving_version: serving.map(str::to_owned),
+            ready_replicas: 1,
+            transition,
+            finding: Finding::new(reason, "why"),
+            progress: (reason == Reason::ModelDownloading).then(ServingProgress::default),
+            failure: None,
+        }))
+    }
+
+    #[test]
+    fn a_life_is_told_in_events_each_once() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
+        let offline = || View::Silent(Finding::new(Reason::NodeOffline, "gone"));
+        let awaited = || View::Awaited(Finding::new(Reason::AwaitingAgent, "a"));
+        let wrong = [Finding::new(Reason::ServingPortInvalid, "port")];
+        let steps: Vec<(View, &[Finding], &str)> = vec![
+            (awaited(), &wrong, "!ServingPortInvalid"),
+            (awaited(), &[], "AwaitingAgent"),
+            (said(None, InProgress, Reason::ModelDownloading), &[], "DownloadStarted"),
+            (said(None, InProgress, Reason::ModelDownloading), &[], ""),
+            (said(None, InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (said(Some("3"), UpToDate, Reason::Serving), &[], "SwitchCommitted"),
+            (said(Some("3"), UpToDate, Reason::Serving), &[], ""),
+            (offline(), &[], "!NodeOffline"),
+            (said(Some("3"), InProgress, Reason::ServerStarting), &[], "ServerStarting NodeOnline"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!LoadFailed"),
+            (said(Some("4"), InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!RolledBack"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], ""),
+            (said(None, BlockedByFailedLoad, Reason::LoadFailed), &[], "!ServingFailed"),
+        ];
+        let mut status = InferenceModelStatus::default();
+        for (number, (view, findings, expected)) in steps.into_iter().enumerate() {
+            let next = after(&status, view, findings);
+            let word = |notice: Notice| {
+                format!("{}{}", if notice.warning { "!" } else { "" }, notice.reason)
+            };
+            let said: Vec<_> = notices(&status, &next).into_iter().map(word).collect();
+            assert_eq!(said.join(" "), expected, "step {number}");
+            status = next;
+        }
+    }
 }

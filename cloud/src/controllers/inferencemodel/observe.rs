@@ -24,7 +24,7 @@ use super::{
     kubernetes,
     place::Place,
     status::Placed,
-    validate::{self, Checked, target_version},
+    validate::{self, Checked, hold, target_version},
     view::{AgentFacts, ClusterFacts, View, of_agent, of_cluster},
 };
 use crate::{
@@ -49,7 +49,7 @@ pub fn facts(model: &InferenceModel, context: &Context) -> validate::Facts {
         named: named.and_then(|name| stores.nodes.get(&ObjectRef::new(name))),
         selected,
         frameworks: tables::frameworks(stores),
-        deployed_version: deployment.as_deref().and_then(kubernetes::version).map(str::to_owned),
+        deployed: deployment.as_deref().and_then(kubernetes::deployed),
     }
 }
 
@@ -139,6 +139,7 @@ fn by_agent(
     of_agent(AgentFacts {
         node,
         target: target_version(model),
+        hold: hold(model),
         presence: fleet.presence(node),
         report: fleet.report(node, key, uid),
         settled: now >= fleet.settled_at(),

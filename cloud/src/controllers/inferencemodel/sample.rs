@@ -37,7 +37,7 @@ pub fn facts() -> Facts {
         named: Some(edge_node("precision-5820")),
         selected: Vec::new(),
         frameworks: Ok(Arc::new(Frameworks::default())),
-        deployed_version: None,
+        deployed: None,
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use neptune_api::{ConditionType, InferenceModelStatus, TransitionStatus};
 
-use super::view::View;
+use super::view::{View, named};
 use crate::reason::{Finding, Reason};
 
 /// Requests are answered.
@@ -156,7 +156,7 @@ fn answering(facts: &Facts) -> Finding {
     };
     let message = version.map_or_else(
         || "requests are answered".to_owned(),
-        |version| format!("version {version} answers requests"),
+        |version| format!("{} answers requests", named(Some(version))),
     );
     Finding::new(Reason::Serving, message)
 }
@@ -210,5 +210,197 @@ fn condition(
         last_transition_time: since
             .map_or(Time(facts.now), |since| since.last_transition_time.clone()),
         observed_generation: facts.generation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{super::view::Said, *};
+
+    fn said(serving: Option<&str>, transition: TransitionStatus, reason: Reason) -> View {
+        View::Said(Box::new(Said {
+            answers: serving.is_some(),
+            serving_version: serving.map(str::to_owned),
+            ready_replicas: i32::from(serving.is_some()),
+            transition,
+            finding: Finding::new(reason, "why"),
+            progress: None,
+            failure: None,
+        }))
+    }
+
+    fn placed(node: &str) -> Placed {
+        Placed {
+            node: Some(node.to_owned()),
+            url: Some(format!("http://{node}:8501")),
+            remark: None,
+        }
+    }
+
+    fn facts(view: View, second: i64) -> Facts<'static> {
+        Facts {
+            generation: Some(1),
+            target: Some("4"),
+            findings: &[],
+            placed: Some(placed("edge0")),
+            view,
+            now: Timestamp::from_second(second).unwrap(),
+        }
+    }
+
+    fn serving() -> View {
+        said(Some("4"), TransitionStatus::UpToDate, Reason::Serving)
+    }
+
+    fn up_to_date() -> InferenceModelStatus {
+        next(&InferenceModelStatus::default(), &facts(serving(), 10))
+    }
+
+    /// Ready, Progressing and Degraded, with the reason of the first and the last.
+    fn words(status: &InferenceModelStatus) -> String {
+        let [ready, progressing, degraded] = &status.conditions[..] else { unreachable!() };
+        let types = [ready, progressing, degraded].map(|condition| &*condition.type_);
+        assert_eq!(types, [READY, PROGRESSING, DEGRADED]);
+        format!(
+            "{} {}, {}, {} {}",
+            ready.status, ready.reason, progressing.status, degraded.status, degraded.reason
+        )
+    }
+
+    #[test]
+    fn every_view_has_its_conditions() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
+        let silent = View::Silent(Finding::new(Reason::NodeOffline, "gone"));
+        let awaited = |reason| View::Awaited(Finding::new(reason, "a"));
+        for (view, transition, words_) in [
+            (serving(), UpToDate, "True Serving, False, False Serving"),
+            (
+                said(None, InProgress, Reason::ModelDownloading),
+                InProgress,
+                "False ModelDownloading, True, False Serving",
+            ),
+            (
+                said(Some("3"), InProgress, Reason::ServerStarting),
+                InProgress,
+                "True Serving, True, False Serving",
+            ),
+            (
+                said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed),
+                BlockedByFailedLoad,
+                "True Serving, False, True LoadFailed",
+            ),
+            (
+                said(None, BlockedByFailedLoad, Reason::LoadFailed),
+                BlockedByFailedLoad,
+                "False LoadFailed, False, True LoadFailed",
+            ),
+            (
+                said(None, InvalidSpec, Reason::ServingRefused),
+                InvalidSpec,
+                "False ServingRefused, False, True ServingRefused",
+            ),
+            (
+                awaited(Reason::AwaitingAgent),
+                InProgress,
+                "False AwaitingAgent, True, False Serving",
+            ),
+            (
+                awaited(Reason::AgentNotSeen),
+                InProgress,
+                "False AgentNotSeen, False, True AgentNotSeen",
+            ),
+            (
+                View::Unknown(Finding::new(Reason::AwaitingAgent, "u")),
+                InProgress,
+                "Unknown AwaitingAgent, True, False Serving",
+            ),
+            (silent, InProgress, "Unknown NodeOffline, Unknown, True NodeOffline"),
+        ] {
+            let status = next(&InferenceModelStatus::default(), &facts(view.clone(), 1));
+            assert_eq!(
+                (status.transition_status, &*words(&status)),
+                (Some(transition), words_),
+                "{view:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_serves_goes_on_serving_while_the_spec_is_wrong() {
+        let findings = [
+            Finding::new(Reason::NodeAmbiguous, "which?"),
+            Finding::new(Reason::ServingPortInvalid, "which port?"),
+        ];
+        let wrong = |findings, view| Facts {
+            generation: Some(2),
+            target: Some("5"),
+            findings,
+            placed: None,
+            ..facts(view, 20)
+        };
+        let before = up_to_date();
+        let status = next(&before, &wrong(&findings, serving()));
+        assert_eq!(words(&status), "True Serving, False, True ServingPortInvalid");
+        assert_eq!(status.conditions[2].message, "which port?; which?");
+        assert_eq!(status.transition_status, Some(TransitionStatus::InvalidSpec));
+        assert_eq!(
+            (status.serving_version.as_deref(), status.target_version.as_deref()),
+            (Some("4"), Some("5"))
+        );
+        assert_eq!((&status.node, &status.url), (&before.node, &before.url));
+        let pending = View::Awaited(Finding::new(Reason::ServerStarting, "nothing"));
+        let status = next(&InferenceModelStatus::default(), &wrong(&findings[..1], pending));
+        assert_eq!(words(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
+        assert_eq!(
+            status.transition_status,
+            Some(TransitionStatus::InProgress),
+            "it heals by itself"
+        );
+    }
+
+    #[test]
+    fn a_look_that_sees_nothing_new_is_no_write_and_a_change_of_a_condition_has_its_time() {
+        let status = up_to_date();
+        assert_eq!(next(&status, &facts(serving(), 99)), status);
+        let blocked = said(Some("4"), TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed);
+        let later = next(&status, &facts(blocked, 99));
+        let since = |status: &InferenceModelStatus| -> Vec<_> {
+            status.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect()
+        };
+        assert_eq!((since(&status), since(&later)), (vec![10, 10, 10], vec![10, 10, 99]));
+    }
+
+    #[test]
+    fn a_silent_node_leaves_what_was_known_and_a_young_controller_everything() {
+        let status = up_to_date();
+        let silent = View::Silent(Finding::new(Reason::NodeOffline, "gone"));
+        let offline = next(&status, &facts(silent, 20));
+        assert_eq!(offline.serving_version.as_deref(), Some("4"));
+        assert_eq!(offline.transition_status, Some(TransitionStatus::UpToDate));
+        let unknown = || View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        assert_eq!(next(&status, &facts(unknown(), 20)), status);
+        assert_eq!(next(&offline, &facts(unknown(), 20)), offline);
+        let new_spec = next(&status, &Facts { generation: Some(2), ..facts(unknown(), 20) });
+        assert_eq!(new_spec.observed_generation, Some(2));
+        assert_eq!(new_spec.transition_status, Some(TransitionStatus::InProgress));
+    }
+
+    #[test]
+    fn on_another_node_it_begins_anew() {
+        let unknown = View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        let moved = Facts { placed: Some(placed("edge1")), ..facts(unknown, 20) };
+        let status = next(&up_to_date(), &moved);
+        assert_eq!((status.node.as_deref(), &status.serving_version), (Some("edge1"), &None));
+        assert_eq!(status.url.as_deref(), Some("http://edge1:8501"));
+    }
+
+    #[test]
+    fn a_remark_stands_beside_the_state() {
+        let remark = Some("nodeName wins".to_owned());
+        let placed = Some(Placed { remark, ..placed("edge0") });
+        let status =
+            next(&InferenceModelStatus::default(), &Facts { placed, ..facts(serving(), 1) });
+        assert_eq!(status.conditions[1].message, "why (nodeName wins)");
     }
 }

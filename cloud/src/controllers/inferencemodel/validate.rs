@@ -32,8 +32,25 @@ pub struct Facts {
     pub selected: Vec<Arc<Node>>,
     /// The tables, or what is wrong with the `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
-    /// The version that the model's Deployment has, if there is one.
-    pub deployed_version: Option<String>,
+    /// What the model's Deployment has, if there is one.
+    pub deployed: Option<Deployed>,
+}
+
+/// What a Deployment serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deployed {
+    /// A version of the manifest.
+    Version(String),
+    /// An image that brings its model.
+    Image(String),
+}
+
+impl Deployed {
+    /// The version or the image, as a status names it.
+    pub fn into_name(self) -> String {
+        let (Self::Version(name) | Self::Image(name)) = self;
+        name
+    }
 }
 
 /// A model that can be served.
@@ -76,10 +93,14 @@ pub fn mode(model: &InferenceModel) -> Mode<'_> {
     }
 }
 
-/// The version that the spec wants.
+/// The version that the spec wants, or the image that brings it.
 pub fn target_version(model: &InferenceModel) -> Option<&str> {
-    let target = model.spec.target_version.as_deref().filter(|version| !version.is_empty());
-    target.filter(|_| mode(model) == Mode::Manifest)
+    match mode(model) {
+        Mode::Image(image) => Some(image),
+        Mode::Manifest => {
+            model.spec.target_version.as_deref().filter(|version| !version.is_empty())
+        }
+    }
 }
 
 /// Checks a model against the facts.
@@ -109,12 +130,12 @@ pub fn validate(model: &InferenceModel, facts: &Facts) -> Result<Checked, Vec<Fi
     else {
         return Err(std::mem::take(findings));
     };
-    let version = match version {
+    let (version, program) = match &facts.deployed {
         // An agent holds by itself. A Deployment has no such thing: it is left at what it has.
-        Some(target) if hold && !on_node => {
-            manifest::held(model, target, facts.deployed_version.as_deref(), findings)
+        Some(deployed) if hold && !on_node => {
+            manifest::held(model, version, program, deployed, findings)
         }
-        version => version,
+        _ => (version, program),
     };
     if !findings.is_empty() || !name_fits {
         return Err(std::mem::take(findings));
@@ -429,7 +450,7 @@ mod tests {
             |m, f| {
                 *m = sample::cloud_model();
                 m.metadata.annotations = Some([(HOLD_ANNOTATION.into(), "true".into())].into());
-                f.deployed_version = Some("2".into());
+                f.deployed = Some(Deployed::Version("2".into()));
             },
             Reason::HeldVersionMissing,
             "version 2, which the annotation",
@@ -558,7 +579,7 @@ mod tests {
         let checked = validate(&model, &facts).unwrap();
         assert_eq!(checked.program.image, "mine:1");
         assert_eq!((checked.version, checked.program.health.http_path), (None, None));
-        assert_eq!(target_version(&model), None);
+        assert_eq!(target_version(&model), Some("mine:1"));
     }
 
     #[test]
@@ -566,13 +587,20 @@ mod tests {
         let mut model = sample::cloud_model();
         model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
         let facts = |deployed: Option<&str>| Facts {
-            deployed_version: deployed.map(str::to_owned),
+            deployed: deployed.map(|version| Deployed::Version(version.to_owned())),
             ..sample::facts()
         };
         for (deployed, expected) in [(None, "4"), (Some("4"), "4"), (Some("3"), "3")] {
             let checked = validate(&model, &facts(deployed)).unwrap();
             assert_eq!(checked.version.unwrap().version, expected);
         }
+        let image = Facts { deployed: Some(Deployed::Image("mine:1".into())), ..sample::facts() };
+        let findings = validate(&model, &image).unwrap_err();
+        assert_eq!(findings[0].reason, Reason::HeldVersionMissing);
+        let mut by_image = model.clone();
+        by_image.spec.image = Some("mine:2".to_owned());
+        assert_eq!(validate(&by_image, &image).unwrap().program.image, "mine:1");
+        assert!(validate(&by_image, &facts(Some("3"))).is_err());
         model.metadata.annotations =
             Some([(HOLD_ANNOTATION.to_owned(), "false".to_owned())].into());
         assert_eq!(validate(&model, &facts(Some("3"))).unwrap().version.unwrap().version, "4");

@@ -12,7 +12,9 @@ use neptune_wire::{
 
 use super::{
     super::pods::{deployment_trouble, is_current, pod_trouble},
-    kubernetes::{VERSION_LABEL, version},
+    kubernetes::{self, pod_version},
+    manifest::is_plain,
+    validate::Deployed,
 };
 use crate::{
     fleet::Presence,
@@ -37,7 +39,7 @@ pub enum View {
 pub struct Said {
     /// Whether requests are answered.
     pub answers: bool,
-    /// By which version; `None` also when the image brings its model.
+    /// By which version, or by which image that brings its model.
     pub serving_version: Option<String>,
     /// By how many servers.
     pub ready_replicas: i32,
@@ -58,6 +60,8 @@ pub struct AgentFacts<'a> {
     pub node: &'a NodeName,
     /// The version that the spec wants.
     pub target: Option<&'a str>,
+    /// Whether a switch is only prepared.
+    pub hold: bool,
     /// Whether the node's agent is there.
     pub presence: Presence,
     /// What it said last of the model.
@@ -113,14 +117,14 @@ fn said(facts: AgentFacts, serving: &ServingStatus) -> Said {
         Transition::BlockedByFailedLoad => TransitionStatus::BlockedByFailedLoad,
         Transition::InvalidSpec => TransitionStatus::InvalidSpec,
     };
-    // An image that brings its model has no version to tell.
-    let answers = serving.serving_version.is_some()
-        || target.is_none() && transition == TransitionStatus::UpToDate;
+    let answers = serving.serving_version.is_some();
+    let is_held = facts.hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
     let reason = match transition {
         TransitionStatus::UpToDate => Reason::Serving,
         TransitionStatus::InProgress if is_earlier => Reason::AwaitingAgent,
         TransitionStatus::InProgress if progress.is_some() => Reason::ModelDownloading,
+        TransitionStatus::InProgress if is_held => Reason::UpgradeHeld,
         TransitionStatus::InProgress => Reason::ServerStarting,
         TransitionStatus::BlockedByFailedLoad => Reason::LoadFailed,
         TransitionStatus::InvalidSpec => Reason::ServingRefused,
@@ -153,8 +157,13 @@ fn default_message(serving: &ServingStatus, transition: TransitionStatus) -> Str
     }
 }
 
-fn named(version: Option<&str>) -> String {
-    version.map_or_else(|| "the image".to_owned(), |version| format!("version {version}"))
+/// A version, or an image, for people.
+pub fn named(version: Option<&str>) -> String {
+    match version {
+        None => "the model".to_owned(),
+        Some(version) if is_plain(version) => format!("version {version}"),
+        Some(image) => format!("image {image}"),
+    }
 }
 
 fn progress(progress: &DownloadProgress) -> ServingProgress {
@@ -210,14 +219,15 @@ pub fn of_cluster(facts: ClusterFacts) -> View {
     let ready = status.ready_replicas.unwrap_or_default();
     let updated = status.updated_replicas.unwrap_or_default();
     let others = status.replicas.unwrap_or_default() > updated;
-    let deployed = version(deployment);
+    let deployed = kubernetes::deployed(deployment).map(Deployed::into_name);
+    let deployed = deployed.as_deref();
     let held = deployed != target;
     let complete = is_current(deployment)
         && updated == wanted
         && !others
         && status.available_replicas.unwrap_or_default() >= wanted;
     let trouble = || {
-        let mut newest = pods.iter().filter(|pod| label(pod) == deployed);
+        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
         newest.find_map(|pod| pod_trouble(pod)).or_else(|| deployment_trouble(deployment))
     };
     let (transition, finding) = if complete && held {
@@ -272,14 +282,334 @@ fn newest_failure(
     if is_known { known.cloned() } else { Some(seen) }
 }
 
-fn label(pod: &Pod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(VERSION_LABEL).map(String::as_str)
-}
-
 fn ready_version(pods: &[&Pod]) -> Option<String> {
     let is_ready = |pod: &&&Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
     };
-    pods.iter().filter(is_ready).find_map(|pod| label(pod)).map(str::to_owned)
+    pods.iter().filter(is_ready).find_map(|pod| pod_version(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn report(serving: Value) -> StatusReport {
+        let mut report = json!({
+            "instance": "a", "epoch": 1, "seq": 1, "uid": "u", "revision": 1, "phase": "Running",
+            "status": "", "output": {},
+        });
+        report["serving"] = serving;
+        neptune_wire::decode(report.to_string().as_bytes()).unwrap()
+    }
+
+    fn by_agent(presence: Presence, settled: bool, report: Option<&StatusReport>) -> View {
+        of_agent(AgentFacts {
+            node: &"edge0".parse().unwrap(),
+            target: Some("4"),
+            hold: false,
+            presence,
+            report,
+            settled,
+            connected: true,
+        })
+    }
+
+    fn word(view: &View) -> (&'static str, Reason, &str) {
+        let (word, finding) = match view {
+            View::Said(said) => ("said", &said.finding),
+            View::Awaited(finding) => ("awaited", finding),
+            View::Silent(finding) => ("silent", finding),
+            View::Unknown(finding) => ("unknown", finding),
+        };
+        (word, finding.reason, &finding.message)
+    }
+
+    fn said(view: View) -> Said {
+        let View::Said(said) = view else { unreachable!("{view:?}") };
+        *said
+    }
+
+    #[test]
+    fn silence_means_something_only_after_a_while() {
+        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let served =
+            report(json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}));
+        for (presence, settled, report, expected, reason) in [
+            (Presence::Unheard, false, None, "unknown", Reason::AwaitingAgent),
+            (Presence::Unheard, true, None, "awaited", Reason::AgentNotSeen),
+            (Presence::Online, false, None, "unknown", Reason::AwaitingAgent),
+            (Presence::Online, true, None, "awaited", Reason::AwaitingAgent),
+            (Presence::Online, false, Some(&served), "said", Reason::Serving),
+            (gone, true, Some(&served), "silent", Reason::NodeOffline),
+            (gone, false, None, "silent", Reason::NodeOffline),
+        ] {
+            let view = by_agent(presence, settled, report);
+            let (word, why, _) = word(&view);
+            assert_eq!((word, why), (expected, reason), "{presence:?} {settled}");
+        }
+    }
+
+    #[test]
+    fn the_agent_s_words_become_the_status_s() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
+        let failure = json!({"version": "4", "reason": "HealthCheckFailed", "message": "404", "time": "2026-01-02T03:04:05Z"});
+        for (serving, transition, reason, answers, text) in [
+            (
+                json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}),
+                UpToDate,
+                Reason::Serving,
+                true,
+                "version 4 is served",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "3", "transition": "UpToDate"}),
+                InProgress,
+                Reason::AwaitingAgent,
+                true,
+                "told to serve version 4",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress", "progress": {"receivedBytes": 5, "totalBytes": 20, "bytesPerSecond": 1}}),
+                InProgress,
+                Reason::ModelDownloading,
+                true,
+                "on its way",
+            ),
+            (
+                json!({"targetVersion": "4", "transition": "InProgress", "message": "being started"}),
+                InProgress,
+                Reason::ServerStarting,
+                false,
+                "being started",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "4", "transition": "BlockedByFailedLoad", "lastFailure": failure}),
+                BlockedByFailedLoad,
+                Reason::LoadFailed,
+                true,
+                "HealthCheckFailed: 404",
+            ),
+            (
+                json!({"targetVersion": "4", "transition": "InvalidSpec", "message": "the port is taken"}),
+                InvalidSpec,
+                Reason::ServingRefused,
+                false,
+                "the port is taken",
+            ),
+        ] {
+            let report = report(serving.clone());
+            let said = said(by_agent(Presence::Online, true, Some(&report)));
+            assert_eq!(
+                (said.transition, said.finding.reason, said.answers),
+                (transition, reason, answers),
+                "{serving}"
+            );
+            assert!(said.finding.message.contains(text), "{}", said.finding.message);
+            assert_eq!(said.ready_replicas, i32::from(answers));
+        }
+    }
+
+    #[test]
+    fn progress_is_told_in_percent_and_a_failure_with_its_time() {
+        let report = report(json!({
+            "targetVersion": "4", "transition": "InProgress",
+            "progress": {"receivedBytes": 399, "totalBytes": 400, "bytesPerSecond": 7},
+            "lastFailure": {"version": "5", "reason": "R", "message": "m", "time": "2026-01-02T03:04:05.006Z"},
+        }));
+        let said = said(by_agent(Presence::Online, true, Some(&report)));
+        let progress = said.progress.unwrap();
+        assert_eq!(
+            (progress.received_bytes, progress.percent),
+            (399, Some(99)),
+            "100 is for what is whole"
+        );
+        let failure = said.failure.unwrap();
+        assert_eq!(
+            (&*failure.version, failure.time.unwrap().0.as_millisecond()),
+            ("5", 1_767_323_045_006)
+        );
+        let unknown =
+            DownloadProgress { received_bytes: u64::MAX, total_bytes: None, bytes_per_second: 0 };
+        assert_eq!(
+            (super::progress(&unknown).percent, super::progress(&unknown).received_bytes),
+            (None, i64::MAX)
+        );
+        let odd = DownloadProgress { received_bytes: 9, total_bytes: Some(3), bytes_per_second: 0 };
+        assert_eq!(super::progress(&odd).percent, Some(100));
+    }
+
+    #[test]
+    fn a_held_switch_is_said_to_be_held() {
+        let report = report(
+            json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress"}),
+        );
+        let view = of_agent(AgentFacts {
+            node: &"edge0".parse().unwrap(),
+            target: Some("4"),
+            hold: true,
+            presence: Presence::Online,
+            report: Some(&report),
+            settled: true,
+            connected: true,
+        });
+        assert_eq!(word(&view).1, Reason::UpgradeHeld);
+    }
+
+    fn deployment(version: &str, replicas: i32, status: &Value) -> Deployment {
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "generation": 2},
+            "spec": {
+                "replicas": replicas, "selector": {},
+                "template": {"metadata": {"labels": {"neptune.io/model-version": version}}},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn pod(version: &str, status: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("p{version}"), "labels": {"neptune.io/model-version": version}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn in_cluster(deployment: &Deployment, pods: &[&Pod], serving: Option<&str>) -> Said {
+        let previous = InferenceModelStatus {
+            serving_version: serving.map(str::to_owned),
+            ..InferenceModelStatus::default()
+        };
+        said(of_cluster(ClusterFacts {
+            deployment: Some(deployment),
+            pods,
+            target: Some("4"),
+            previous: &previous,
+            now: Timestamp::UNIX_EPOCH,
+        }))
+    }
+
+    #[test]
+    fn a_deployment_serves_the_version_of_its_ready_replicas() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
+        let stuck = json!({"type": "Progressing", "status": "False", "message": "deadline"});
+        for (version, replicas, status, before, transition, serving) in [
+            ("4", 1, json!({}), None, InProgress, None),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1}),
+                None,
+                InProgress,
+                None,
+            ),
+            (
+                "4",
+                2,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1}),
+                None,
+                InProgress,
+                Some("4"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                UpToDate,
+                Some("4"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [stuck]}),
+                Some("3"),
+                BlockedByFailedLoad,
+                Some("3"),
+            ),
+            ("4", 0, json!({"observedGeneration": 2}), Some("4"), UpToDate, None),
+            (
+                "3",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+        ] {
+            let said = in_cluster(&deployment(version, replicas, &status), &[], before);
+            assert_eq!(
+                (said.transition, said.serving_version.as_deref()),
+                (transition, serving),
+                "{status}"
+            );
+            let failed = transition == BlockedByFailedLoad;
+            assert_eq!(said.failure.is_some(), failed, "{status}");
+        }
+        let held = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+        assert_eq!(
+            in_cluster(&deployment("3", 1, &held), &[], None).finding.reason,
+            Reason::UpgradeHeld
+        );
+    }
+
+    #[test]
+    fn pods_tell_why_a_version_does_not_come_up_and_which_one_serves_meanwhile() {
+        let crashing = json!({"initContainerStatuses": [{
+            "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+        }]});
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let (new, old) = (pod("4", &crashing), pod("3", &ready));
+        let status = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+        let said = in_cluster(&deployment("4", 1, &status), &[&old, &new], None);
+        assert_eq!(said.transition, TransitionStatus::BlockedByFailedLoad);
+        assert_eq!(said.finding.message, "version 4: Pod p4: CrashLoopBackOff");
+        assert_eq!(said.serving_version.as_deref(), Some("3"));
+        assert_eq!(said.failure.unwrap().version, "4");
+        // What an earlier version's Pod suffers is not this one's.
+        let said = in_cluster(&deployment("4", 1, &status), &[&pod("3", &crashing)], None);
+        assert_eq!(said.transition, TransitionStatus::InProgress);
+    }
+
+    #[test]
+    fn the_same_failure_seen_again_keeps_its_time() {
+        let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
+        let failure = |message: &str, second| ServingFailure {
+            version: "4".to_owned(),
+            message: message.to_owned(),
+            time: at(second),
+            ..ServingFailure::default()
+        };
+        let previous = InferenceModelStatus {
+            last_failure: Some(failure("no image", 1)),
+            ..InferenceModelStatus::default()
+        };
+        let time = |seen| newest_failure(seen, &previous).unwrap().time;
+        assert_eq!(time(Some(failure("no image", 2))), at(1));
+        assert_eq!(time(Some(failure("no room", 2))), at(2));
+        assert_eq!(time(None), at(1));
+    }
 }
