@@ -59,7 +59,8 @@ impl Fleet {
         let broker = Broker::start(dir.path()).await;
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
         let crds = root().join("crds");
-        cluster.kubectl(&["apply", "--server-side", "-f", crds.to_str().unwrap()]);
+        let crds = crds.to_str().unwrap();
+        cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
         cluster.apply(&nodes(&namespace, &edge, &cloud));
         let controller = controller(dir.path(), &cluster, &broker, &namespace);
         let edge_agent = agent(dir.path(), &broker, &edge);
@@ -297,7 +298,7 @@ fn agent(dir: &Path, broker: &Broker, node: &str) -> Process {
     let mut command = Command::new(program("neptune-edge"));
     command
         .args(["run", "--node-name", node, "--mqtt-url", &broker.url()])
-        .args(["--local-broker", &broker.url(), "--data-dir"])
+        .args(["--local-broker", &broker.url(), "--allow-address", "127.0.0.0/8", "--data-dir"])
         .arg(data);
     Process::start(node, dir, &mut command)
 }

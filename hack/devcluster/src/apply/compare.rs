@@ -91,11 +91,28 @@ fn visit(
     }
 }
 
+/// Equal as API servers see it: a number is a number, written as 0 or as 0.0.
+fn equal(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Number(left), Value::Number(right)) => {
+            left == right || (left.is_f64() || right.is_f64()) && left.as_f64() == right.as_f64()
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| equal(l, r))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(name, l)| right.get(name).is_some_and(|r| equal(l, r)))
+        }
+        _ => old == new,
+    }
+}
+
 fn leaf(old: Option<&Value>, new: Option<&Value>, path: &[Element], changes: &mut Changes) {
     match (old, new) {
         (None, Some(_)) => changes.added.insert(path),
         (Some(_), None) => changes.removed.insert(path),
-        (Some(old), Some(new)) if old != new => changes.modified.insert(path),
+        (Some(old), Some(new)) if !equal(old, new) => changes.modified.insert(path),
         _ => {}
     }
 }

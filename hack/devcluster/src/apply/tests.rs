@@ -185,3 +185,12 @@ fn the_last_label_that_its_manager_drops_takes_nothing_else_with_it() {
     assert!(without["metadata"]["labels"]["role"].is_null(), "{without}");
     assert_eq!(without["spec"]["a"], "1");
 }
+
+#[test]
+fn a_number_written_in_another_way_is_no_change() {
+    let schema = schema();
+    let changes = |new| compare(&json!({"n": [0.0]}), &new, Schema::new(&schema).unwrap());
+    assert!(changes(json!({"n": [0]})).is_empty());
+    assert!(!changes(json!({"n": [1]})).is_empty());
+    assert!(!changes(json!({"n": ["0"]})).is_empty());
+}
