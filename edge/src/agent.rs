@@ -230,6 +230,7 @@ impl Agent {
 
     fn plan(&mut self, now: Instant) {
         self.state.is_stale = false;
+        self.refresh_models();
         self.aim();
         let decide_at = self.serve(now);
         self.aim_servers();

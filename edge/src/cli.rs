@@ -31,7 +31,7 @@ pub enum Command {
     /// Run the agent until SIGTERM or SIGINT. The workers go on without it.
     #[command(after_help = RUN_HELP)]
     Run(Box<RunArgs>),
-    /// Download one file, check it, and put it in its place only when it is whole and right.
+    /// Fetch one model, check and unpack it, and put it in its place only when it is whole and right.
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
 }
@@ -135,15 +135,19 @@ pub struct ModelArgs {
 
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// What to download: http:// or https://. Prefer the variable if it holds a password.
+    /// What to fetch: http://, https://, `s3://bucket/key`, or file:// below an --allow-model-dir. What
+    /// ends in .tar, .tar.gz, .tgz, .tar.zst or .zip is unpacked. Prefer the variable if it holds a password.
     #[arg(long, env = "NEPTUNE_URL", hide_env_values = true)]
     pub url: String,
     /// The digest that it must have, 64 hex digits.
     #[arg(long, env = "NEPTUNE_SHA256", value_name = "HEX")]
     pub sha256: Option<String>,
-    /// Where to put it. The directory has to exist.
-    #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "FILE")]
+    /// Where to put it: the file, or the directory of what was unpacked, which takes the place of one
+    /// that is there. Directories above it are made.
+    #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "PATH")]
     pub output: PathBuf,
+    #[command(flatten)]
+    pub models: ModelArgs,
 }
 
 #[cfg(test)]

@@ -129,7 +129,9 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
 pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
-    let allowed = args.allow_address.iter().map(|text| text.parse::<Allowed>());
+    // A variable that is set and empty names none.
+    let texts = args.allow_address.iter().filter(|text| !text.is_empty());
+    let allowed = texts.map(|text| text.parse::<Allowed>());
     let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
         flag: "--allow-address",
         problem: error.to_string(),

@@ -9,7 +9,7 @@ use std::{
 use neptune_wire::{ContentHash, NodeName, Prefix, Topic, WorkerName};
 use serde::Serialize;
 
-use crate::desired::Wanted;
+use crate::{desired::Wanted, edition::Supplied};
 
 /// Where models are seen from inside a container.
 const MODELS_IN_CONTAINER: &str = "/models";
@@ -62,11 +62,14 @@ pub struct ScriptMount {
     pub boot_file: String,
 }
 
-/// The container of a worker that uses the model at this path of the node.
-pub fn container(wanted: &Wanted, model: &Path, site: &Site) -> ContainerSpec {
+/// The container of a worker that uses this model of the node. What was unpacked is seen under the
+/// model's name, one file in the directory of that name.
+pub fn container(wanted: &Wanted, model: &Supplied, site: &Site) -> ContainerSpec {
     let worker = &wanted.worker;
-    let file = model.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let target = format!("{MODELS_IN_CONTAINER}/{}/{file}", wanted.model.name);
+    let mut target = format!("{MODELS_IN_CONTAINER}/{}", wanted.model.name);
+    if let Some(file) = &model.file {
+        target = format!("{target}/{file}");
+    }
     let mut env = worker.env.clone();
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&site.prefix);
     env.extend([
@@ -84,7 +87,7 @@ pub fn container(wanted: &Wanted, model: &Path, site: &Site) -> ContainerSpec {
         env,
         scripts: scripts
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
-        model: Some(Mount { source: model.to_owned(), target }),
+        model: Some(Mount { source: model.path.clone(), target }),
         cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
         memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
         stop_grace_seconds: None,
@@ -159,6 +162,12 @@ pub mod tests {
         }
     }
 
+    /// A file of the node.
+    pub fn file(path: &str) -> Supplied {
+        let file = Path::new(path).file_name().unwrap().to_str().unwrap().to_owned();
+        Supplied { path: path.into(), file: Some(file) }
+    }
+
     pub fn wanted() -> Wanted {
         Wanted {
             owner: "default/jointinferenceservices/s".parse().unwrap(),
@@ -175,7 +184,7 @@ pub mod tests {
 
     #[test]
     fn the_agents_own_variables_win_and_the_model_stands_under_its_name() {
-        let spec = container(&wanted(), Path::new("/data/x/small.bin"), &site());
+        let spec = container(&wanted(), &file("/data/x/small.bin"), &site());
         assert_eq!(spec.env["MODEL_URL"], "/models/m/small.bin");
         assert_eq!(spec.env["WORKER_INFO_TOPIC"], "neptune/workers/s-w-1/info");
         assert_eq!(spec.env["HEM_NAME"], "IBT");
@@ -188,7 +197,7 @@ pub mod tests {
         let spec = |change: fn(&mut Wanted), model: &str| {
             let mut wanted = wanted();
             change(&mut wanted);
-            container(&wanted, Path::new(model), &site()).hash()
+            container(&wanted, &file(model), &site()).hash()
         };
         let before = spec(|_| (), "/m/1");
         assert_eq!(spec(|_| (), "/m/1"), before);
@@ -204,7 +213,7 @@ pub mod tests {
 
     #[test]
     fn the_fingerprint_is_the_same_in_every_version() {
-        let spec = container(&wanted(), Path::new("/m/1"), &site());
+        let spec = container(&wanted(), &file("/m/1"), &site());
         assert_eq!(
             spec.hash().as_str(),
             "32a6fea9bd150138e7971af1ddd99798",

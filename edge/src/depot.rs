@@ -121,6 +121,15 @@ impl Depot {
         }
     }
 
+    /// A model is not where it was: get it again.
+    pub fn look_again(&mut self, source: &Source) {
+        if let Some(Entry { state: State::Here(..), .. }) = self.entries.get(source)
+            && let Ok(want) = source.want()
+        {
+            self.entries.insert(source.clone(), self.begin(source, want));
+        }
+    }
+
     /// The model, if it is here.
     pub fn supplied(&self, source: &Source) -> Option<&Supplied> {
         match &self.entries.get(source)?.state {
@@ -136,11 +145,9 @@ impl Depot {
             None => Supply::Coming { progress: told(&Progress::default()), trouble: None },
             Some(entry) => match &entry.state {
                 State::Here(..) => Supply::Ready,
-                State::Stuck { problem: Problem { reason, message }, time } => Supply::Stuck {
-                    reason: format!("{reason:?}"),
-                    message: message.clone(),
-                    time: time.clone(),
-                },
+                State::Stuck { problem, time } => {
+                    Supply::Stuck { problem: problem.clone(), time: time.clone() }
+                }
                 State::Coming => {
                     let progress = progress(entry);
                     let trouble = progress.trouble.as_ref().map(ToString::to_string);

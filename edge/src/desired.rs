@@ -92,8 +92,8 @@ pub struct WantedModel {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// To be downloaded.
-    Http(String),
+    /// To be fetched.
+    Remote(Source),
     /// On the node already: an absolute path.
     Local(PathBuf),
 }
@@ -158,24 +158,28 @@ fn model(content: &Content) -> WantedModel {
     let sha256 = text("sha256sum").to_ascii_lowercase();
     let content_key = ContentHash::of(&[&url, &sha256]).to_string();
     let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digest = is_digest.then(|| sha256.clone());
     let source = if !sha256.is_empty() && !is_digest {
         Err(format!(
             "spec.sha256sum {sha256:?} is not 64 hex digits; write what `sha256sum FILE` prints, or leave it out"
         ))
     } else {
-        source(&url)
+        source(&url, digest.as_ref())
     };
-    WantedModel { source, sha256: is_digest.then_some(sha256), content_key }
+    WantedModel { source, sha256: digest, content_key }
 }
 
-fn source(url: &str) -> Result<ModelSource, String> {
-    let remedy =
-        "write http://..., https://..., file:///... or the absolute path of a file on the node";
+fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
+    let remedy = "write http://..., https://..., s3://bucket/key, file:///... or the absolute path of a file on the node";
     match url.split_once("://") {
-        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(ModelSource::Http(url.to_owned())),
         Some(("file", path)) if path.starts_with('/') => Ok(ModelSource::Local(path.into())),
         None if url.starts_with('/') => Ok(ModelSource::Local(url.into())),
         None if url.is_empty() => Err(format!("spec.modelUrl is missing; {remedy}")),
+        Some(("http" | "https" | "s3", _)) => {
+            let source = Source { url: url.to_owned(), sha256: sha256.cloned() };
+            source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
+            Ok(ModelSource::Remote(source))
+        }
         _ => Err(format!("spec.modelUrl {url:?} cannot be used on a node; {remedy}")),
     }
 }
@@ -233,7 +237,10 @@ mod tests {
                 .1
         };
         let http = of(json!({"modelUrl": "https://h/m.bin", "sha256sum": "AB".repeat(32)}));
-        assert_eq!(http.source, Ok(ModelSource::Http("https://h/m.bin".into())));
+        let remote = |url: &str, sha256| ModelSource::Remote(Source { url: url.into(), sha256 });
+        assert_eq!(http.source, Ok(remote("https://h/m.bin", Some("ab".repeat(32)))));
+        let s3 = of(json!({"modelUrl": "s3://bucket/m"}));
+        assert_eq!(s3.source, Ok(remote("s3://bucket/m", None)));
         assert_eq!(http.sha256, Some("ab".repeat(32)));
         for url in ["/models/m.bin", "file:///models/m.bin"] {
             assert_eq!(
@@ -243,7 +250,8 @@ mod tests {
         }
         for (spec, field) in [
             (json!({}), "spec.modelUrl"),
-            (json!({"modelUrl": "s3://bucket/m"}), "spec.modelUrl"),
+            (json!({"modelUrl": "s3://b/m"}), "spec.modelUrl"),
+            (json!({"modelUrl": "ftp://host/m"}), "spec.modelUrl"),
             (json!({"modelUrl": "file://host/m"}), "spec.modelUrl"),
             (json!({"modelUrl": "m.bin"}), "spec.modelUrl"),
             (json!({"modelUrl": "/m", "sha256sum": "12"}), "spec.sha256sum"),

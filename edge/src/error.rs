@@ -1,6 +1,6 @@
 //! What can go wrong in the agent, and what that means for the next try.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, sync::Arc};
 
 /// An error of this crate. It names the step, the object, and where it can what helps.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +35,8 @@ pub enum Error {
     Link(#[from] neptune_link::LinkError),
     #[error(transparent)]
     Model(#[from] neptune_models::ModelError),
-    #[error("{url}: {why}")]
-    Unreachable { url: String, why: String },
-    #[error("{url}: the server answers {status}")]
-    Refused { url: String, status: u16 },
-    #[error("{url}: {why}")]
-    BadUrl { url: String, why: String },
+    #[error("{0}")]
+    Fetch(Arc<neptune_models::ModelError>),
     #[error("{what}: sha256 is {got}, expected {expected}")]
     DigestMismatch { what: String, expected: String, got: String },
     #[error("{path}: {source}")]
@@ -65,12 +61,7 @@ impl Error {
             Self::DataDir { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Class::Configuration
             }
-            Self::Refused { status, .. }
-                if (400..500).contains(status) && !matches!(status, 408 | 425 | 429) =>
-            {
-                Class::Permanent
-            }
-            Self::BadUrl { .. }
+            Self::Fetch(_)
             | Self::DigestMismatch { .. }
             | Self::Damaged { .. }
             | Self::NewerStore { .. } => Class::Permanent,

@@ -20,9 +20,9 @@ mod engine;
 mod error;
 mod execute;
 mod fetch;
+mod local;
 mod model;
 mod observed;
-mod obtain;
 mod place;
 mod plan;
 mod rejected;
@@ -46,11 +46,8 @@ use tracing_subscriber::EnvFilter;
 
 pub use crate::error::Error;
 use crate::{
-    backoff::Backoff,
-    cli::{Cli, Command, FetchArgs, LogFormat},
-    dice::dice,
+    cli::{Cli, Command, LogFormat},
     error::Class,
-    fetch::Fetcher,
 };
 
 /// Starting again does not help. As clap's own errors.
@@ -58,7 +55,6 @@ const BAD_CONFIGURATION: u8 = 2;
 /// The embedded broker reports every client that hangs up as an error; the verifier says what our
 /// own message says again.
 const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
-const FETCH_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -99,44 +95,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 };
                 Ok(start::run(config, stop).await?)
             }
-            Command::Fetch(args) => fetch_one(&args).await,
+            Command::Fetch(args) => Ok(fetch::fetch(args).await?),
         }
     })
-}
-
-async fn fetch_one(args: &FetchArgs) -> anyhow::Result<()> {
-    let refused =
-        |flag, problem: &str, remedy| Error::Config { flag, problem: problem.to_owned(), remedy };
-    let is_digest =
-        |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if args.sha256.as_deref().is_some_and(|text| !is_digest(text)) {
-        return Err(
-            refused("--sha256", "not 64 hex digits", "give what `sha256sum FILE` prints").into()
-        );
-    }
-    let Some(name) = args.output.file_name() else {
-        return Err(refused("--output", "names no file", "give the file to write").into());
-    };
-    let part = args.output.with_file_name(format!(".{}.part", name.to_string_lossy()));
-    let fetcher = Fetcher::new()?;
-    let mut failures = 0;
-    loop {
-        match fetcher.fetch(&args.url, args.sha256.as_deref(), &part, &args.output, |_| ()).await {
-            Ok(file) => {
-                tracing::info!(output = %args.output.display(), size = file.size, sha256 = file.sha256, "fetched");
-                return Ok(());
-            }
-            Err(error @ (Error::Unreachable { .. } | Error::Refused { .. }))
-                if error.class() == Class::Transient =>
-            {
-                failures += 1;
-                let wait = FETCH_AGAIN.after(failures, dice());
-                tracing::warn!(%error, again_in = ?wait, "not fetched");
-                tokio::time::sleep(wait).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 fn log(cli: &Cli) -> anyhow::Result<()> {

@@ -57,7 +57,7 @@ pub struct Facts<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelView {
     /// The newest version that is there, verified.
-    pub usable: Option<PathBuf>,
+    pub usable: Option<Supplied>,
     /// Why that is not the version that is wanted.
     pub problem: Option<Problem>,
     /// Whether the problem needs somebody's help.
@@ -333,7 +333,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::{
-        container::tests::{site, wanted},
+        container::tests::{file, site, wanted},
         observed::Ending,
         track::Outcome,
     };
@@ -353,7 +353,7 @@ mod tests {
 
     fn node() -> Node {
         let wanted = wanted();
-        let view = ModelView { usable: Some(MODEL.into()), ..ModelView::default() };
+        let view = ModelView { usable: Some(file(MODEL)), ..ModelView::default() };
         Node {
             models: [(wanted.model.clone(), view)].into(),
             desired: Desired {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     fn hash() -> neptune_wire::ContentHash {
-        container(&wanted(), MODEL.as_ref(), &site()).hash()
+        container(&wanted(), &file(MODEL), &site()).hash()
     }
 
     fn shown(id: &str, state: ContainerState) -> Container {
@@ -629,7 +629,7 @@ mod tests {
         let (mut node, now) = (node(), Instant::now());
         let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
         let view = |usable: Option<&str>, problem, is_stuck| ModelView {
-            usable: usable.map(Into::into),
+            usable: usable.map(file),
             problem,
             is_stuck,
         };

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     checks::{BAD_IN_A_ROW, Checks},
     edition::{Edition, can_follow, id},
+    track::Problem,
 };
 
 /// What is remembered of an object's server, also over restarts of the agent.
@@ -72,8 +73,7 @@ pub enum Supply {
     },
     /// Somebody has to change something.
     Stuck {
-        reason: String,
-        message: String,
+        problem: Problem,
         time: String,
     },
 }

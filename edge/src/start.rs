@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Below the data directory.
-const MODELS: &str = "store";
+const MODELS: &str = "models";
 /// Events that may wait for the loop. The links stop reading when it is full.
 const WAITING_EVENTS: usize = 256;
 
@@ -87,7 +87,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         replica: store.replica()?,
         counts: Counts::restore(store.counts()?),
         farewells: store.farewells()?,
-        models: Models::new(&config.data_dir, &store, sender.clone())?,
+        models: Models::new(&store, sender.clone())?,
         depot: Depot::new(models, sender.clone()),
         executor: Executor { docker, site: Arc::new(site), events: sender },
         reporter: Reporter::new(identity),

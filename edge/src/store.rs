@@ -23,7 +23,7 @@ use std::{
 use neptune_wire::{Instance, ObjectKey, WorkerName};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use crate::{Error, counts::Count, serving::Memory};
+use crate::{Error, counts::Count, desired::Source, serving::Memory};
 
 /// The layout of the tables. A newer one is refused, an older one would be brought up to date here.
 const LAYOUT: u32 = 2;
@@ -34,12 +34,12 @@ const TABLES: &str = "
     CREATE TABLE tombstones (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE farewells (key TEXT PRIMARY KEY) WITHOUT ROWID;
     CREATE TABLE counts (uid TEXT, worker TEXT, object TEXT NOT NULL, count TEXT NOT NULL, PRIMARY KEY (uid, worker)) WITHOUT ROWID;
-    CREATE TABLE models (object TEXT, content_key TEXT, path TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
-        sha256 TEXT NOT NULL, stored INTEGER NOT NULL, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
 ";
 
-/// What the second layout has more than the first.
-const SERVINGS: &str = "
+/// What the second layout has more than the first, which kept models in another way.
+const SECOND: &str = "
+    DROP TABLE IF EXISTS models;
+    CREATE TABLE models (object TEXT PRIMARY KEY, url TEXT NOT NULL, sha256 TEXT) WITHOUT ROWID;
     CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
@@ -54,17 +54,6 @@ pub struct Store {
 pub struct Identity {
     pub instance: Instance,
     pub epoch: u64,
-}
-
-/// A model file that is on the disk, whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelRecord {
-    pub content_key: String,
-    pub path: PathBuf,
-    pub size: u64,
-    /// Nanoseconds since 1970, as the file system says.
-    pub modified: i64,
-    pub sha256: String,
 }
 
 impl Store {
@@ -99,11 +88,11 @@ impl Store {
         let found: u32 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         match found {
             0 => self.connection.execute_batch(&format!(
-                "BEGIN; {TABLES} {SERVINGS} PRAGMA user_version={LAYOUT}; COMMIT;"
+                "BEGIN; {TABLES} {SECOND} PRAGMA user_version={LAYOUT}; COMMIT;"
             ))?,
-            1 => self.connection.execute_batch(&format!(
-                "BEGIN; {SERVINGS} PRAGMA user_version={LAYOUT}; COMMIT;"
-            ))?,
+            1 => self
+                .connection
+                .execute_batch(&format!("BEGIN; {SECOND} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
             LAYOUT => {}
             _ => return Err(Error::NewerStore { path: self.path.clone(), found, known: LAYOUT }),
         }
@@ -196,41 +185,20 @@ impl Store {
         })
     }
 
-    /// The versions of a model that were stored, the newest first.
-    pub fn models(&self, object: &ObjectKey) -> Result<Vec<ModelRecord>, Error> {
-        let mut rows = self.connection.prepare(
-            "SELECT content_key, path, size, modified, sha256 FROM models WHERE object = ?1 ORDER BY stored DESC",
-        )?;
-        let rows = rows.query_map([object.to_string()], model_record)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    /// What was last used of each model.
+    pub fn models(&self) -> Result<BTreeMap<ObjectKey, Source>, Error> {
+        let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
+            Ok((row.get::<_, String>(0)?, Source { url: row.get(1)?, sha256: row.get(2)? }))
+        })?;
+        Ok(rows.into_iter().filter_map(|(key, source)| Some((key.parse().ok()?, source))).collect())
     }
 
-    /// Every version of every model.
-    pub fn all_models(&self) -> Result<Vec<(String, ModelRecord)>, Error> {
-        self.rows("SELECT content_key, path, size, modified, sha256, object FROM models", |row| {
-            Ok((row.get(5)?, model_record(row)?))
-        })
-    }
-
-    /// Keeps that a model file is there.
-    pub fn keep_model(&mut self, object: &ObjectKey, record: &ModelRecord) -> Result<(), Error> {
-        self.durable(|tx| {
-            let ModelRecord { content_key, path, size, modified, sha256 } = record;
-            let path = path.to_string_lossy();
-            tx.execute(
-                "INSERT OR REPLACE INTO models SELECT ?1, ?2, ?3, ?4, ?5, ?6, ifnull(max(stored), 0) + 1 FROM models",
-                params![object.to_string(), content_key, path, size.cast_signed(), modified, sha256],
-            )
-            .map(drop)
-        })
-    }
-
-    /// Forgets a model file, which is about to go.
-    pub fn forget_model(&mut self, object: &str, content_key: &str) -> Result<(), Error> {
+    /// Keeps what is used of a model.
+    pub fn keep_model(&mut self, object: &ObjectKey, source: &Source) -> Result<(), Error> {
         self.durable(|tx| {
             tx.execute(
-                "DELETE FROM models WHERE object = ?1 AND content_key = ?2",
-                [object, content_key],
+                "INSERT OR REPLACE INTO models VALUES (?1, ?2, ?3)",
+                params![object.to_string(), source.url, source.sha256],
             )
             .map(drop)
         })
@@ -271,16 +239,6 @@ impl Store {
         tx.commit()?;
         Ok(value)
     }
-}
-
-fn model_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<ModelRecord> {
-    Ok(ModelRecord {
-        content_key: row.get(0)?,
-        path: PathBuf::from(row.get::<_, String>(1)?),
-        size: row.get::<_, i64>(2)?.cast_unsigned(),
-        modified: row.get(3)?,
-        sha256: row.get(4)?,
-    })
 }
 
 #[cfg(test)]

@@ -330,8 +330,20 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
         .await;
     until("replaced", || agent.containers().len() == 1 && agent.containers() != first).await;
     assert_eq!(content(&agent.containers()[0]), "hello, world");
-    let versions = agent.data_dir().join("models/default/small");
-    until("tidied", || fs::read_dir(&versions).is_ok_and(|entries| entries.count() == 1)).await;
+    // Beside what is used, the newest of the others is kept.
+    let versions = agent.data_dir().join("models/sha256");
+    let count = || fs::read_dir(&versions).map_or(0, Iterator::count);
+    files.change(b"hello, world!");
+    // printf 'hello, world!' | sha256sum
+    let last = "68e656b251e67e8358bef8483ab0d51c6619f3e7a1a9f0e75838d41ff368f728";
+    cloud.insert(MODEL, &model(last));
+    until("replaced again", || {
+        agent.containers().len() == 1
+            && count() == 2
+            && content(&agent.containers()[0]) == "hello, world!"
+    })
+    .await;
+    assert!(versions.join(last).exists() && versions.join(next).exists());
 }
 
 #[tokio::test]
@@ -489,6 +501,7 @@ async fn one_file_is_fetched_from_the_command_line() {
     let fetch = |sha256: String| {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
         command.args(["fetch", "--url", &files.url, "--sha256", &sha256, "--output"]).arg(&output);
+        command.args(["--allow-address", "127.0.0.1"]);
         command.output()
     };
     let wrong = fetch("0".repeat(64)).await.unwrap();
@@ -499,4 +512,26 @@ async fn one_file_is_fetched_from_the_command_line() {
     assert!(fetch(digest.to_owned()).await.unwrap().status.success());
     assert_eq!(fs::read(&output).unwrap(), b"hello");
     assert_eq!(fetch("12".to_owned()).await.unwrap().status.code(), Some(2));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+
+    // An archive is unpacked, also in the place of an earlier one; and by default not from this machine.
+    let tar = dir.path().join("m.tar");
+    let mut pack = std::process::Command::new("tar");
+    pack.arg("-cf").arg(&tar).arg("-C").arg(dir.path()).arg("model");
+    assert!(pack.status().unwrap().success());
+    let version = dir.path().join("m/4");
+    for allowed in ["", "127.0.0.0/8", "127.0.0.0/8"] {
+        files.change(&fs::read(&tar).unwrap());
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
+        command.args(["fetch", "--url", &files.url.replace("big.bin", "m.tar"), "--output"]);
+        command.arg(&version).env("NEPTUNE_ALLOW_ADDRESS", allowed);
+        let output = command.output().await.unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if allowed.is_empty() {
+            assert!(output.status.code() == Some(1) && error.contains("loopback"), "{error}");
+        } else {
+            assert!(output.status.success(), "{error}");
+            assert_eq!(fs::read(version.join("model")).unwrap(), b"hello");
+        }
+    }
 }

@@ -62,10 +62,7 @@ impl Agent {
 
     pub(super) fn desired_changed(&mut self) {
         self.state.desired = desired(&self.replica);
-        if let Err(error) = self.models.set(&self.state.desired.models, &mut self.store) {
-            // Their workers say that the model is missing, until the next change.
-            error!(%error, "models cannot be looked up");
-        }
+        self.models.set(&self.state.desired.models);
         self.servers_changed();
     }
 

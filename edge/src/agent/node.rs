@@ -40,9 +40,16 @@ impl Agent {
     }
 
     pub(super) fn model_found(&mut self, key: &ObjectKey, content_key: &str, found: Found) {
-        if let Err(error) = self.models.found(key, content_key, found, &mut self.store) {
-            // It is there all the same, and is fetched again after the next start.
-            error!(%error, model = %key, "model cannot be recorded");
+        self.models.found(key, content_key, found);
+    }
+
+    /// Takes note of what the depot has.
+    pub(super) fn refresh_models(&mut self) {
+        match self.models.refresh(&self.depot, &mut self.store) {
+            Ok(true) => self.stock(),
+            Ok(false) => {}
+            // It is here all the same, and is stored the next time.
+            Err(error) => error!(%error, "models cannot be recorded"),
         }
     }
 
@@ -108,9 +115,6 @@ impl Agent {
             .map(String::as_str)
             .collect();
         self.depot.collect(&sources);
-        if let Err(error) = self.models.collect(&sources, &mut self.store) {
-            warn!(%error, "unused models stay");
-        }
         self.tidy_versions();
     }
 
@@ -133,10 +137,13 @@ impl Agent {
             // How it went says nothing of what is to run now.
             track.forgive();
         }
-        if let Some(wanted) = self.state.desired.workers.get(worker).filter(|_| lost_model)
-            && let Err(error) = self.models.look_again(&wanted.model, &mut self.store)
-        {
-            warn!(%error, model = %wanted.model, "model cannot be looked up");
+        if !lost_model {
+            return;
+        }
+        if let Some(wanted) = self.state.desired.workers.get(worker) {
+            self.models.look_again(&wanted.model, &mut self.depot);
+        } else {
+            self.look_for_served(worker);
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, ServingStatus, Transition, WorkerReason};
+use neptune_wire::{ObjectKey, ServingStatus, Transition, WorkerName, WorkerReason};
 use tracing::{error, info, warn};
 
 use super::{Agent, Event};
@@ -71,7 +71,8 @@ impl Agent {
         let targets = targets.filter_map(|server| server.serving.model.as_ref());
         let kept = self.state.servers.values().flat_map(|server| server.memory.editions());
         let kept = kept.filter_map(|edition| edition.serving.model.as_ref());
-        self.depot.set(&targets.chain(kept).map(Source::of).collect());
+        let served = targets.chain(kept).map(Source::of);
+        self.depot.set(&served.chain(self.models.sources()).collect());
     }
 
     /// Decides for each server, and stores what was decided. Returns when to do so again.
@@ -174,8 +175,17 @@ impl Agent {
         }
     }
 
+    /// The model of the server of this name is not where it was.
+    pub(super) fn look_for_served(&mut self, name: &WorkerName) {
+        let key = self.state.desired.server_named(name);
+        let Some(server) = key.and_then(|key| self.state.servers.get(key)) else { return };
+        for model in server.memory.editions().filter_map(|edition| edition.serving.model.as_ref()) {
+            self.depot.look_again(&Source::of(model));
+        }
+    }
+
     /// These versions are now in the directory of the server of this name.
-    pub(super) fn placed(&mut self, name: &neptune_wire::WorkerName, versions: &Versions) {
+    pub(super) fn placed(&mut self, name: &WorkerName, versions: &Versions) {
         if let Some(key) = self.state.desired.server_named(name)
             && let Some(server) = self.state.servers.get_mut(key)
         {
@@ -184,7 +194,7 @@ impl Agent {
     }
 
     /// Whether the operation on this server was for what it should be no more.
-    pub(super) fn is_outdated(&self, name: &neptune_wire::WorkerName, spec_hash: &str) -> bool {
+    pub(super) fn is_outdated(&self, name: &WorkerName, spec_hash: &str) -> bool {
         let key = self.state.desired.server_named(name);
         let server = key.and_then(|key| self.state.servers.get(key));
         let spec = server.and_then(|server| server.spec(&self.depot, &self.executor.site));

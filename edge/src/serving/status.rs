@@ -17,10 +17,10 @@ pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus
         Supply::Ready | Supply::Stuck { .. } => None,
     };
     let not_had = match &facts.supply {
-        Supply::Stuck { reason, message, time } => Some(LoadFailure {
+        Supply::Stuck { problem, time } => Some(LoadFailure {
             version: version(facts.target).to_owned(),
-            reason: reason.clone(),
-            message: message.clone(),
+            reason: format!("{:?}", problem.reason),
+            message: problem.message.clone(),
             time: time.clone(),
         }),
         _ => None,
@@ -58,9 +58,9 @@ fn transition(memory: &Memory, target: &str, facts: &Facts<'_>) -> (Transition, 
         Some(current) if memory.is_good(current) => settled(current, facts),
         Some(_) => (Transition::InProgress, on_trial(wanted, facts)),
         None => match &facts.supply {
-            Supply::Stuck { message, .. } => (
+            Supply::Stuck { problem, .. } => (
                 Transition::BlockedByFailedLoad,
-                format!("{wanted} cannot be fetched: {message}{beside}"),
+                format!("{wanted} cannot be fetched: {}{beside}", problem.message),
             ),
             Supply::Coming { trouble: Some(trouble), .. } => {
                 (Transition::InProgress, format!("{wanted} is being fetched: {trouble}{beside}"))

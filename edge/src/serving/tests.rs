@@ -2,7 +2,7 @@
 //! decisions come to is looked at.
 
 #![allow(clippy::unwrap_used)]
-use neptune_wire::Transition;
+use neptune_wire::{Transition, WorkerReason};
 use proptest::prelude::*;
 
 use super::*;
@@ -285,8 +285,7 @@ fn what_runs_goes_on_until_the_target_is_here() {
     world.supply = coming();
     assert_eq!(world.want("4").run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
     world.supply = Supply::Stuck {
-        reason: "ModelDigestMismatch".into(),
-        message: "no".into(),
+        problem: Problem { reason: WorkerReason::ModelDigestMismatch, message: "no".into() },
         time: "t".into(),
     };
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));

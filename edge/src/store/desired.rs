@@ -124,6 +124,7 @@ fn store_change(
             let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
             tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
             tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
             // Only of these a status was said.
             if was_there && is_told(key) {
                 tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;

@@ -170,6 +170,8 @@ impl Stage {
             "embedded",
             "--local-listen",
             &listen,
+            "--allow-address",
+            "127.0.0.0/8",
         ];
         let cloud_arguments = [
             "run",
@@ -181,6 +183,8 @@ impl Stage {
             text(&cloud_dir)?,
             "--local-broker",
             &broker,
+            "--allow-address",
+            "127.0.0.0/8",
         ];
         let controller =
             ["run", "--mqtt-url", &broker, "--kubeconfig", &kubeconfig, "--listen", &health];
