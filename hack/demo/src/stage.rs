@@ -186,8 +186,12 @@ impl Stage {
             "--allow-address",
             "127.0.0.0/8",
         ];
-        let controller =
-            ["run", "--mqtt-url", &broker, "--kubeconfig", &kubeconfig, "--listen", &health];
+        let mut controller =
+            vec!["run", "--mqtt-url", &broker, "--kubeconfig", &kubeconfig, "--listen", &health];
+        if self.borrowed_cluster {
+            // The rest of it is other people's.
+            controller.extend(["--watch-namespace", "default"]);
+        }
         self.children.push(start(&dir, &edge, "neptune-edge", &edge_arguments)?);
         self.children.push(start(&dir, &cloud, "neptune-edge", &cloud_arguments)?);
         self.children.push(start(&dir, "controller", "neptune-cloud", &controller)?);
