@@ -31,8 +31,9 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers until SIGTERM or Ctrl-C.
     ///
-    /// Watches JointInferenceServices, tells the nodes' agents over MQTT what to run, makes the
-    /// cloud workers' Deployments, and writes what the agents report into the statuses.
+    /// Watches JointInferenceServices and InferenceModels, tells the nodes' agents over MQTT what to
+    /// run, makes the Deployments of what runs in the cloud, and writes what the agents report into the
+    /// statuses.
     #[command(after_help = "\
 Examples:
   neptune-cloud run --mqtt-url mqtt://127.0.0.1:1883 --kubeconfig ./kubeconfig
@@ -75,7 +76,7 @@ pub struct Run {
     /// node all that it should have, so two of them on one broker and topic prefix undo each other.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_WATCH_NAMESPACE")]
     pub watch_namespace: Option<String>,
-    /// The image with neptune-edge that downloads and checks models for cloud workers in Pods.
+    /// The image with neptune-edge that downloads and checks models for cloud workers and model servers in Pods.
     #[arg(
         long,
         value_name = "IMAGE",

@@ -7,7 +7,7 @@ use neptune_wire::WorkerReason;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident => $type:ident),* $(,)?) => {
-        /// Why a service is in the state that it is in.
+        /// Why a service or a model is in the state that it is in.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])* $name),* }
 
@@ -73,6 +73,8 @@ reasons! {
     // What `validate` finds of an `InferenceModel`.
     /// Several nodes have the labels, and none is preferred.
     NodeAmbiguous => Pending,
+    /// Another model is served on that port of the node.
+    ServingPortTaken => Pending,
     /// A version that the hold-upgrade annotation keeps is not in the manifest any more.
     HeldVersionMissing => Pending,
     /// No such layer.

@@ -113,6 +113,32 @@ impl Agent {
         self.replica.objects()[&key].content.clone()
     }
 
+    /// Waits until it has such an object that is as wished, and returns it.
+    pub async fn has(
+        &mut self,
+        key: &ObjectKey,
+        what: &str,
+        wished: impl Fn(&Content) -> bool,
+    ) -> Content {
+        let held = |replica: &Replica| {
+            replica.objects().get(key).is_some_and(|held| wished(&held.content))
+        };
+        self.until(what, held).await;
+        self.replica.objects()[key].content.clone()
+    }
+
+    /// Reports how a model server fares.
+    pub fn report_serving(&mut self, key: &ObjectKey, uid: &str, serving: &Value) {
+        self.seq += 1;
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": uid, "revision": 1, "phase": "Running", "status": "", "output": {"models": []},
+            "serving": serving,
+        });
+        let topic = Topic::Status(self.node.clone(), key.clone());
+        self.say(&topic, report.to_string().into_bytes(), true);
+    }
+
     /// Reports the workers of a task as running, with the totals of the edge worker.
     pub fn report_running(&mut self, task: &Content, counted: Option<(u64, u64)>) {
         self.report(task, WorkerState::Running, None, counted);

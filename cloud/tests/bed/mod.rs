@@ -234,8 +234,8 @@ impl Bed {
     /// Does what a kubelet and the Deployment controller would do.
     pub async fn deployment_available(&self, name: &str) {
         let deployment = self.api::<Deployment>().get(name).await.unwrap();
-        let status = json!({"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-            "observedGeneration": deployment.metadata.generation}});
+        let status = json!({"status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
+            "availableReplicas": 1, "observedGeneration": deployment.metadata.generation}});
         let api = self.api::<Deployment>();
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }

@@ -74,12 +74,12 @@ pub fn held(
     deployed: &Deployed,
     findings: &mut Vec<Finding>,
 ) -> (Option<ServedModel>, Program) {
-    let kept = match (&target, deployed) {
+    let kept = match (target, deployed) {
         (None, Deployed::Image(image)) => {
             return (None, Program { image: image.clone(), ..program });
         }
         (Some(target), Deployed::Version(version)) if target.version == *version => {
-            return (Some(target.clone()), program);
+            return (Some(target), program);
         }
         (Some(target), Deployed::Version(version)) => {
             let is_kept =

@@ -50,7 +50,25 @@ pub fn facts(model: &InferenceModel, context: &Context) -> validate::Facts {
         selected,
         frameworks: tables::frameworks(stores),
         deployed: deployment.as_deref().and_then(kubernetes::deployed),
+        same_port: same_port(model, stores),
     }
+}
+
+/// Older models with the same port, and the nodes whose agents serve them.
+fn same_port(model: &InferenceModel, stores: &Stores) -> Vec<(String, String)> {
+    let age = |model: &InferenceModel| {
+        let metadata = &model.metadata;
+        (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.uid.clone())
+    };
+    let port = model.spec.serving_port;
+    let is_older =
+        |other: &InferenceModel| other.spec.serving_port == port && age(other) < age(model);
+    let older = stores.inference_models.state_filter(is_older);
+    let at = |other: &Arc<InferenceModel>| {
+        let node = other.status.as_ref()?.node.clone()?;
+        Some((node, format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())))
+    };
+    older.iter().filter_map(at).collect()
 }
 
 /// Where a model that can be served is served.
@@ -66,31 +84,36 @@ pub fn placed(checked: &Checked, context: &Context) -> Placed {
                 address.map(|address| format!("http://{}:{}", in_url(&address), checked.port));
             Placed { node: Some(node.to_string()), url, remark }
         }
-        Place::Cluster { node, .. } => {
-            let url = Some(service_url(checked, node.as_deref(), stores));
+        Place::Cluster { node, service_type, .. } => {
+            let outside = *service_type != "ClusterIP";
+            let outside = outside.then(|| from_outside(checked, node.as_deref(), stores)).flatten();
+            let url = Some(service_url(checked, outside));
             Placed { node: None, url, remark }
         }
     }
 }
 
 /// Where the Service is reached: from outside if it can be, or else by its name in the cluster.
-fn service_url(checked: &Checked, node: Option<&str>, stores: &Stores) -> String {
-    let reference = ObjectRef::<Service>::new(checked.name.as_str())
-        .within(checked.metadata.namespace.as_str());
-    let outside = stores.services.get(&reference).and_then(|service| {
-        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()?.first().cloned());
-        if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
-            return Some((host, i32::from(checked.port)));
-        }
-        let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
-        Some((node_address(node, stores)?, port))
-    });
+fn service_url(checked: &Checked, outside: Option<(String, i32)>) -> String {
     let (host, port) = outside.unwrap_or_else(|| {
         let host = format!("{}.{}.svc", checked.name, checked.metadata.namespace);
         (host, i32::from(checked.port))
     });
     format!("http://{}:{port}", in_url(&host))
+}
+
+/// The host and the port at which the cluster shows the Service to the world.
+fn from_outside(checked: &Checked, node: Option<&str>, stores: &Stores) -> Option<(String, i32)> {
+    let reference = ObjectRef::<Service>::new(checked.name.as_str())
+        .within(checked.metadata.namespace.as_str());
+    let service = stores.services.get(&reference)?;
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()?.first().cloned());
+    if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
+        return Some((host, i32::from(checked.port)));
+    }
+    let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
+    Some((node_address(node, stores)?, port))
 }
 
 /// The address of a node of the cloud: a node port is open on each, and the first by name stays the

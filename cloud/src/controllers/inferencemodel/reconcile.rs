@@ -63,6 +63,9 @@ impl Kind for InferenceModel {
             }
             Err(findings) => {
                 context.downstream().keep(&key, &keeps(&model, &key));
+                // The other model's end wakes nobody here.
+                let is_taken = |finding: &Finding| finding.reason == Reason::ServingPortTaken;
+                again = findings.iter().any(is_taken).then_some(REFUSED_RETRY);
                 findings
             }
         };

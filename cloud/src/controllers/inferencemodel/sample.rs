@@ -38,6 +38,7 @@ pub fn facts() -> Facts {
         selected: Vec::new(),
         frameworks: Ok(Arc::new(Frameworks::default())),
         deployed: None,
+        same_port: Vec::new(),
     }
 }
 

@@ -91,7 +91,7 @@ pub fn next(previous: &InferenceModelStatus, facts: &Facts) -> InferenceModelSta
 /// it was.
 fn keeps(previous: &InferenceModelStatus, facts: &Facts) -> bool {
     let node = facts.placed.as_ref().map(|placed| &placed.node);
-    let reason = previous.conditions.iter().find(|condition| condition.type_ == READY);
+    let reason = previous.conditions.iter().find(|condition| condition.type_ == DEGRADED);
     let was_obstacle = reason
         .and_then(|condition| condition.reason.parse().ok())
         .is_none_or(|reason: Reason| reason.is_obstacle());
@@ -100,7 +100,6 @@ fn keeps(previous: &InferenceModelStatus, facts: &Facts) -> bool {
         && previous.observed_generation == facts.generation
         && node == Some(&previous.node)
         && !was_obstacle
-        && previous.transition_status != Some(TransitionStatus::InvalidSpec)
 }
 
 /// What the conditions are to say.
@@ -381,6 +380,13 @@ mod tests {
         let unknown = || View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
         assert_eq!(next(&status, &facts(unknown(), 20)), status);
         assert_eq!(next(&offline, &facts(unknown(), 20)), offline);
+        let refused = said(None, TransitionStatus::InvalidSpec, Reason::ServingRefused);
+        let refused = next(&status, &facts(refused, 20));
+        assert_eq!(next(&refused, &facts(unknown(), 30)), refused);
+        let findings = [Finding::new(Reason::FrameworksInvalid, "table")];
+        let wrong = Facts { findings: &findings, placed: None, ..facts(serving(), 20) };
+        let healed = next(&next(&status, &wrong), &facts(unknown(), 30));
+        assert_eq!(words(&healed), "Unknown AwaitingAgent, True, False Serving");
         let new_spec = next(&status, &Facts { generation: Some(2), ..facts(unknown(), 20) });
         assert_eq!(new_spec.observed_generation, Some(2));
         assert_eq!(new_spec.transition_status, Some(TransitionStatus::InProgress));

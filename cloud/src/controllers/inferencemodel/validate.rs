@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
-use neptune_wire::{Metadata, ObjectKey, ServedModel, WorkerName};
+use neptune_wire::{Metadata, NodeName, ObjectKey, ServedModel, WorkerName};
 
 use super::{
     super::identity::identity,
@@ -34,6 +34,8 @@ pub struct Facts {
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// What the model's Deployment has, if there is one.
     pub deployed: Option<Deployed>,
+    /// Older models with the same port that a node's agent serves: their nodes and names.
+    pub same_port: Vec<(String, String)>,
 }
 
 /// What a Deployment serves.
@@ -115,6 +117,9 @@ pub fn validate(model: &InferenceModel, facts: &Facts) -> Result<Checked, Vec<Fi
     let port = port(model.spec.serving_port, findings);
     let place = place::place(model, facts, findings);
     let on_node = matches!(place, Some((Place::Agent { .. }, _)));
+    if let (Some((Place::Agent { node }, _)), Some(port)) = (&place, port) {
+        port_taken(port, node, &facts.same_port, findings);
+    }
     let program = program::program(model, facts, port.unwrap_or(1), findings);
     let version = match mode(model) {
         Mode::Image(_) => Some(None),
@@ -176,6 +181,21 @@ fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     None
 }
 
+/// Two servers of a node cannot listen on one port, and the check of one would be answered by the other.
+fn port_taken(
+    port: u16,
+    node: &NodeName,
+    same_port: &[(String, String)],
+    findings: &mut Vec<Finding>,
+) {
+    if let Some((_, other)) = same_port.iter().find(|(held, _)| held == node.as_str()) {
+        let message = format!(
+            "spec.servingPort {port} of node {node} is InferenceModel {other}'s; choose another port or another node"
+        );
+        findings.push(Finding::new(Reason::ServingPortTaken, message));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -203,6 +223,17 @@ mod tests {
     }
 
     const CASES: &[Case] = &[
+        (
+            "port of another",
+            |_, f| {
+                f.same_port = vec![
+                    ("elsewhere".into(), "default/a".into()),
+                    ("precision-5820".into(), "default/b".into()),
+                ];
+            },
+            Reason::ServingPortTaken,
+            "spec.servingPort 8501 of node precision-5820 is InferenceModel default/b's",
+        ),
         (
             "layer",
             |m, _| m.spec.deploy_to_layer = "fog".into(),
