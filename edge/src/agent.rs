@@ -18,7 +18,6 @@ use tracing::{error, info, warn};
 
 use crate::{
     Error,
-    agent::serving::Server,
     config::Config,
     counts::Counts,
     depot::{self, Depot},
@@ -32,6 +31,7 @@ use crate::{
     rejected::Rejected,
     report::Reporter,
     resync::Resync,
+    served::Server,
     server,
     store::Store,
     track::{Outcome, Problem, Track},
@@ -247,7 +247,9 @@ impl Agent {
         };
         let mut plan = plan(&facts, now);
         for (key, wanted) in &state.desired.servers {
-            if let Some(server) = state.servers.get(key) {
+            // One whose name another object has taken touches nothing of that name.
+            let has_name = state.desired.server_named(&wanted.serving.name) == Some(key);
+            if let Some(server) = state.servers.get(key).filter(|_| has_name) {
                 let wanted = server.wanted(key, wanted, &self.depot, facts.site);
                 server::plan(&mut plan, &facts, &wanted, now);
             }

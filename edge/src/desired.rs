@@ -65,7 +65,7 @@ impl Desired {
     /// The object whose server has this name.
     pub fn server_named(&self, name: &WorkerName) -> Option<&ObjectKey> {
         let mut servers = self.servers.iter().filter(|(_, server)| server.serving.name == *name);
-        servers.next().map(|(key, _)| key)
+        servers.next().map(|(key, _)| key).filter(|_| !self.workers.contains_key(name))
     }
 }
 

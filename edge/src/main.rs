@@ -28,6 +28,7 @@ mod plan;
 mod rejected;
 mod report;
 mod resync;
+mod served;
 mod server;
 mod serving;
 mod start;

@@ -179,12 +179,13 @@ impl Entry {
             }
             (Ok(ModelSource::Remote(source)), _) => match depot.supply(source) {
                 Supply::Ready => (depot.supplied(source).cloned(), None, false),
-                Supply::Coming { trouble, .. } => {
+                Supply::Coming { trouble: None, .. } => {
                     let from = source.want().map(|want| want.printable()).unwrap_or_default();
-                    let trouble =
-                        trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
-                    let message = format!("{key} is being downloaded from {from}{trouble}");
-                    (None, downloading(message), false)
+                    (None, downloading(format!("{key} is being downloaded from {from}")), false)
+                }
+                Supply::Coming { trouble: Some(trouble), .. } => {
+                    let message = format!("{key}: {trouble}");
+                    (None, Some(Problem { reason: WorkerReason::ModelUnavailable, message }), false)
                 }
                 Supply::Stuck { problem, .. } => {
                     let message = format!("{key}: {}", problem.message);

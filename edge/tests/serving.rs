@@ -117,6 +117,26 @@ exec busybox httpd -f -p {} -h /"#,
     }
 }
 
+/// Sends the first half of so many bytes, slowly, and then nothing more.
+async fn stalling(bytes: usize) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/model.onnx", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n");
+            let _ = stream.write_all(head.as_bytes()).await;
+            for _ in 0..64 {
+                let _ = stream.write_all(&vec![7; bytes / 128]).await;
+                sleep(Duration::from_millis(10)).await;
+            }
+            open.push(stream);
+        }
+    });
+    url
+}
+
 /// Asks without a pause.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -364,4 +384,40 @@ async fn a_switch_can_be_held_and_an_image_can_bring_the_model() {
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!((agent.containers().len(), versions_on_disk(&agent)), (1, vec!["3".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, five) = (Version::serve("3", true).await, Version::serve("5", true).await);
+    let model = Model::new(&image, "watch");
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+
+    let mut stuck = model.of(&three);
+    let bytes = 4 << 20;
+    stuck["serving"]["model"] =
+        json!({"version": "4", "url": stalling(bytes).await, "directory": "/models/m"});
+    cloud.insert(OBJECT, &stuck);
+    let some = |report: &StatusReport| {
+        serving(report).progress.is_some_and(|progress| progress.received_bytes > 0)
+    };
+    let report = cloud.status(OBJECT, "partly there", some).await;
+    let status = serving(&report);
+    assert_eq!(status.progress.unwrap().total_bytes, Some(bytes as u64));
+    assert_eq!(
+        (status.transition, status.serving_version.as_deref(), status.target_version.as_deref()),
+        (Transition::InProgress, Some("3"), Some("4"))
+    );
+
+    // From an address that nobody allowed.
+    stuck["serving"]["model"]["url"] = json!("http://169.254.169.254/model.tar.gz");
+    cloud.insert(OBJECT, &stuck);
+    let report = cloud.status(OBJECT, "refused", blocked("3", "4")).await;
+    assert!(serving(&report).message.contains("metadata"), "{}", serving(&report).message);
+
+    cloud.insert(OBJECT, &model.of(&five));
+    cloud.status(OBJECT, "serving 5", settled("5")).await;
 }

@@ -1,47 +1,30 @@
 //! The agent's model servers: what is seen of each goes into the decision, what was decided to the
-//! disk and into the plan. Decides nothing itself: that is serving.rs and server.rs.
+//! disk and into the plan. Decides nothing itself: that is served.rs, serving.rs and server.rs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, ServingStatus, Transition, WorkerName, WorkerReason};
+use neptune_wire::{ObjectKey, ServingStatus, Transition, WorkerName};
 use tracing::{error, info, warn};
 
 use super::{Agent, Event};
 use crate::{
     ask,
-    checks::Checks,
-    container::{ContainerSpec, Site},
-    depot::Depot,
-    desired::{Source, WantedServer},
-    edition::{Edition, Supplied},
+    desired::Source,
     observed::Container,
     place::{self, Versions},
-    server::Watched,
-    serving::{Decision, Facts, Memory, Run, Supply, decide},
-    track::Track,
+    served::{Seen, Server},
+    serving::Memory,
 };
 
 /// A decision changes what is current at most so often before something has to be seen.
 const STEPS: usize = 4;
 /// Until a decision that could not be stored is taken again.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
-
-/// A model server, as the loop knows it.
-#[derive(Debug, Default)]
-pub struct Server {
-    uid: String,
-    pub memory: Memory,
-    placed: Option<Versions>,
-    /// By edition: which run of which container is checked.
-    checks: BTreeMap<String, (String, Checks)>,
-    pub status: ServingStatus,
-    restart: bool,
-}
 
 impl Agent {
     /// Makes the servers those that are wanted, and has the models that they need fetched.
@@ -92,12 +75,17 @@ impl Agent {
                 containers.iter().filter(|container| container.identity.worker == *name).collect();
             let track = self.state.tracks.entry(name.clone()).or_default();
             let server = self.state.servers.get_mut(key)?;
-            server.look(&own, &self.depot, site, now);
-            let decision = server.decide(wanted, track, &self.depot, site, now);
+            let trouble = self.state.engine.shown().err();
+            if trouble.is_none() {
+                server.look(&own, &self.depot, site, now);
+            }
+            let seen = Seen { track, trouble, now, wall: &format!("{:.3}", Timestamp::now()) };
+            let decision = server.decide(wanted, &seen, &self.depot, site);
             if decision.memory == server.memory {
                 wake_at = decision.wake_at;
                 server.restart = decision.restart;
-                server.say(key, decision.status);
+                say(key, &server.status, &decision.status);
+                server.status = decision.status;
                 break;
             }
             if let Err(error) = self.store.keep_serving(key, &wanted.uid, &decision.memory) {
@@ -226,149 +214,26 @@ impl Agent {
     }
 }
 
-impl Server {
-    /// The container that is to run; none while nothing is, or its model is not here.
-    pub fn spec(&self, depot: &Depot, site: &Site) -> Option<ContainerSpec> {
-        spec(self.memory.current.as_ref()?, &self.uid, depot, site)
-    }
-
-    /// As [`crate::server::Wanted`].
-    pub fn wanted<'a>(
-        &'a self,
-        owner: &'a ObjectKey,
-        wanted: &'a WantedServer,
-        depot: &Depot,
-        site: &Site,
-    ) -> crate::server::Wanted<'a> {
-        let versions = self.memory.versions();
-        let dir = self
-            .memory
-            .current
-            .as_ref()
-            .map(|current| current.versions_dir(&self.uid, &site.data_dir));
-        let supplied = versions.iter().filter_map(|edition| {
-            Some((edition.version().to_owned(), model(edition, depot)?.clone()))
-        });
-        let watched = dir
-            .filter(|_| !versions.is_empty())
-            .map(|dir| Watched { dir, versions: supplied.collect() });
-        crate::server::Wanted {
-            owner,
-            uid: &self.uid,
-            name: &wanted.serving.name,
-            spec: self.spec(depot, site),
-            watched,
-            placed: self.placed.as_ref(),
-            restart: self.restart,
-        }
-    }
-
-    /// Begins the checks of what came up, and forgets those of what went.
-    fn look(&mut self, containers: &[&Container], depot: &Depot, site: &Site, now: Instant) {
-        let up = self.memory.editions().filter_map(|edition| {
-            let run = self.run_of(edition, containers, depot, site)?;
-            let known = self.checks.get(edition.id()).filter(|(known, _)| *known == run);
-            let checks = known.map_or_else(|| Checks::new(now), |(_, checks)| checks.clone());
-            Some((edition.id().to_owned(), (run, checks)))
-        });
-        self.checks = up.collect();
-    }
-
-    /// The run of the container in which this edition is, if it is.
-    fn run_of(
-        &self,
-        edition: &Edition,
-        containers: &[&Container],
-        depot: &Depot,
-        site: &Site,
-    ) -> Option<String> {
-        let hash = spec(edition, &self.uid, depot, site)?.hash();
-        let is_there = !edition.watches()
-            || self.placed.as_ref().is_some_and(|placed| {
-                placed.dir == edition.versions_dir(&self.uid, &site.data_dir)
-                    && placed.names.contains(edition.version())
-            });
-        let is_its = |container: &&&Container| container.is_alive() && container.has_spec(&hash);
-        let container = containers.iter().find(is_its).filter(|_| is_there)?;
-        Some(format!("{}@{}", container.id, container.started_at))
-    }
-
-    fn decide(
-        &self,
-        wanted: &WantedServer,
-        track: &Track,
-        depot: &Depot,
-        site: &Site,
-        now: Instant,
-    ) -> Decision {
-        let supply = match &wanted.serving.model {
-            Some(model) if wanted.refusal.is_none() => depot.supply(&Source::of(model)),
-            _ => Supply::Ready,
-        };
-        let hash = self.spec(depot, site).map(|spec| spec.hash());
-        let ended = track.ending.as_deref().filter(|_| {
-            let started = track.started.as_ref().map(|(started, _)| started.as_str());
-            started == hash.as_ref().map(neptune_wire::ContentHash::as_str)
-        });
-        let reason = track.problem.as_ref().map(|problem| problem.reason);
-        let word = reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-        let problem = track.problem.as_ref().map(|problem| problem.message.as_str());
-        let run = |edition: &Option<Edition>| {
-            let checks = edition.as_ref().and_then(|edition| self.checks.get(edition.id()));
-            match (checks, reason) {
-                (Some((_, checks)), _) => Run::Up(checks),
-                (None, Some(WorkerReason::ContainerRefused)) => {
-                    Run::Down { reason: &word, message: problem.unwrap_or_default() }
-                }
-                (None, Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)) => ended
-                    .map_or(Run::Absent(problem), |message| Run::Down { reason: &word, message }),
-                (None, _) => Run::Absent(problem),
+/// Tells the log what is new.
+fn say(key: &ObjectKey, before: &ServingStatus, status: &ServingStatus) {
+    let what = |status: &ServingStatus| {
+        (status.transition, status.serving_version.clone(), status.message.clone())
+    };
+    if what(before) != what(status) {
+        let ServingStatus {
+            serving_version: serving,
+            target_version: target,
+            transition,
+            message,
+            ..
+        } = status;
+        match transition {
+            Transition::UpToDate | Transition::InProgress => {
+                info!(object = %key, serving, target, ?transition, message, "model server");
             }
-        };
-        let facts = Facts {
-            target: &wanted.serving,
-            refusal: wanted.refusal.as_deref(),
-            supply,
-            current: run(&self.memory.current),
-            good: run(&self.memory.good),
-            failures: track.failures,
-            now,
-            wall: &format!("{:.3}", Timestamp::now()),
-        };
-        decide(&self.memory, &facts)
-    }
-
-    fn say(&mut self, key: &ObjectKey, status: ServingStatus) {
-        let what = |status: &ServingStatus| {
-            (status.transition, status.serving_version.clone(), status.message.clone())
-        };
-        if what(&self.status) != what(&status) {
-            let ServingStatus {
-                serving_version: serving,
-                target_version: target,
-                transition,
-                message,
-                ..
-            } = &status;
-            match transition {
-                Transition::UpToDate | Transition::InProgress => {
-                    info!(object = %key, serving, target, ?transition, message, "model server");
-                }
-                Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
-                    warn!(object = %key, serving, target, ?transition, message, "model server");
-                }
+            Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
+                warn!(object = %key, serving, target, ?transition, message, "model server");
             }
         }
-        self.status = status;
     }
-}
-
-fn model<'a>(edition: &Edition, depot: &'a Depot) -> Option<&'a Supplied> {
-    edition.serving.model.as_ref().and_then(|model| depot.supplied(&Source::of(model)))
-}
-
-fn spec(edition: &Edition, uid: &str, depot: &Depot, site: &Site) -> Option<ContainerSpec> {
-    let supplied = model(edition, depot);
-    let is_here = edition.serving.model.is_none() || supplied.is_some();
-    is_here.then(|| edition.container(uid, supplied, site))
 }

@@ -182,3 +182,40 @@ fn a_newer_database_is_refused() {
     drop(store);
     assert!(matches!(Store::open(dir.path()), Err(Error::NewerStore { .. })));
 }
+
+#[test]
+fn a_database_of_the_first_layout_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = Store::open(dir.path()).unwrap().begin("a").unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    store
+        .connection
+        .execute_batch(
+            "DROP TABLE servings; DROP TABLE models;
+             CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
+             PRAGMA user_version = 1;",
+        )
+        .unwrap();
+    drop(store);
+    let mut store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.begin("b").unwrap().instance, identity.instance);
+    let source = Source { url: "http://h/m".into(), sha256: None };
+    store.keep_model(&key(1), &source).unwrap();
+    assert_eq!(store.models().unwrap(), [(key(1), source)].into());
+}
+
+#[test]
+fn what_is_remembered_of_a_server_goes_with_its_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
+    let topic = || Topic::Insert(NODE.parse().unwrap(), key(1));
+    receive_one(&message(&topic(), encode(&insert(1, 1, 1))), &mut replica, &mut store);
+    let mut memory = Memory::default();
+    memory.blocked = Some("edition".into());
+    store.keep_serving(&key(1), "uid-0", &memory).unwrap();
+    assert_eq!(store.serving("uid-0").unwrap(), memory);
+    receive_one(&message(&topic(), encode(&insert(1, 2, 0))), &mut replica, &mut store);
+    assert_eq!(store.serving("uid-0").unwrap(), memory, "another revision of the same object");
+    receive_one(&message(&topic(), encode(&insert(1, 3, 2))), &mut replica, &mut store);
+    assert_eq!(store.serving("uid-0").unwrap(), Memory::default(), "another object of that name");
+}
