@@ -1,5 +1,7 @@
 //! Wakes the objects that a change may concern, and forgets those that are gone.
 
+use std::collections::{BTreeMap, HashMap};
+
 use futures::{StreamExt as _, channel::mpsc::UnboundedReceiver};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{InferenceModel, JointInferenceService};
@@ -10,16 +12,51 @@ use super::{
     identity::{key, reference},
     jointinferenceservice::wake_neighbours,
     kind::Kind,
+    nodes::internal_address,
 };
 use crate::stores::Change;
 
 /// Wakes the objects that a change may concern, until there are no more changes.
 pub async fn dispatch(mut changes: UnboundedReceiver<Change>, context: Context) {
+    let mut nodes = Nodes::default();
     while let Some(change) = changes.next().await {
-        on_change(change, &context);
+        let is_news = match &change {
+            Change::Node(name) => nodes.is_news(name, &context),
+            // A node may have gone, and come back, unseen.
+            Change::Relisted => {
+                nodes.0.clear();
+                true
+            }
+            _ => true,
+        };
+        if is_news {
+            on_change(change, &context);
+        }
         let stores = context.stores();
         context.metrics().set_services(stores.joint_inference_services.len());
         context.metrics().set_inference_models(stores.inference_models.len());
+    }
+}
+
+/// What was known of each node when its change was last passed on. A kubelet writes its node again
+/// and again, and of a large fleet most of that means nothing here.
+#[derive(Default)]
+struct Nodes(HashMap<String, Known>);
+
+type Known = (BTreeMap<String, String>, Option<String>);
+
+impl Nodes {
+    fn is_news(&mut self, name: &str, context: &Context) -> bool {
+        let Some(node) = context.stores().nodes.get(&ObjectRef::new(name)) else {
+            self.0.remove(name);
+            return true;
+        };
+        let now = (node.labels().clone(), internal_address(&node).map(str::to_owned));
+        if self.0.get(name) == Some(&now) {
+            return false;
+        }
+        self.0.insert(name.to_owned(), now);
+        true
     }
 }
 
