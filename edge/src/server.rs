@@ -117,3 +117,144 @@ pub fn plan(plan: &mut Plan, facts: &Facts<'_>, wanted: &Wanted<'_>, now: Instan
     let may_pull = track.may_pull(now);
     plan.steps.push(Step::Start { identity, spec: Box::new(spec.clone()), remove, may_pull });
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use neptune_wire::Instance;
+
+    use super::*;
+    use crate::{
+        container::tests::site,
+        desired::Desired,
+        edition::tests::edition,
+        observed::Ending,
+        track::{Outcome, Problem},
+    };
+
+    fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> Container {
+        let identity = Identity {
+            node: site().node,
+            instance: Instance("ours".into()),
+            owner: "d/inferencemodels/m".parse().unwrap(),
+            uid: uid.into(),
+            worker: "m-server-1".parse().unwrap(),
+            spec_hash: spec.hash().to_string(),
+            restarts: 0,
+        };
+        let state = ContainerState::Running;
+        Container { id: id.into(), identity, state, started_at: String::new(), sources: Vec::new() }
+    }
+
+    fn spec(version: &str) -> ContainerSpec {
+        let model = Supplied { path: "/data/x".into(), file: None };
+        edition(version, "replace").container("uid", Some(&model), &site())
+    }
+
+    /// What is done, in words.
+    fn done(
+        containers: &[Container],
+        track: Track,
+        placed: Option<&Versions>,
+        change: impl FnOnce(&mut Wanted<'_>),
+    ) -> (Vec<String>, Option<Instant>) {
+        let name: WorkerName = "m-server-1".parse().unwrap();
+        let owner = "d/inferencemodels/m".parse().unwrap();
+        let mut wanted = Wanted {
+            owner: &owner,
+            uid: "uid",
+            name: &name,
+            spec: Some(spec("4")),
+            watched: None,
+            placed,
+            restart: false,
+        };
+        change(&mut wanted);
+        let facts = Facts {
+            desired: &Desired::default(),
+            is_complete: true,
+            keep: &BTreeSet::new(),
+            instance: &Instance("ours".into()),
+            site: &site(),
+            observed: Ok((containers, 1)),
+            models: &BTreeMap::new(),
+            tracks: &[(name.clone(), track)].into(),
+        };
+        let mut made = Plan::default();
+        plan(&mut made, &facts, &wanted, Instant::now());
+        let word = |step: &Step| match step {
+            Step::Start { remove, .. } => format!("start, remove {remove:?}"),
+            Step::Remove { ids, .. } => format!("remove {ids:?}"),
+            Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
+        };
+        (made.steps.iter().map(word).collect(), made.wake_at)
+    }
+
+    fn steps(containers: &[Container], change: impl FnOnce(&mut Wanted<'_>)) -> Vec<String> {
+        done(containers, Track::default(), None, change).0
+    }
+
+    #[test]
+    fn the_old_container_goes_when_the_new_one_can_come_and_not_before() {
+        let (old, right) = (shown("old", &spec("3"), "uid"), shown("right", &spec("4"), "uid"));
+        let stranger = shown("stranger", &spec("3"), "of an object that is gone");
+        let nothing: [&str; 0] = [];
+        assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
+        assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
+        assert_eq!(
+            steps(std::slice::from_ref(&old), |wanted| wanted.spec = None),
+            nothing,
+            "its model is not here"
+        );
+        let without_model = steps(&[old.clone(), stranger], |wanted| wanted.spec = None);
+        assert_eq!(without_model, [r#"remove ["stranger"]"#]);
+        assert_eq!(steps(std::slice::from_ref(&right), |_| ()), nothing);
+        assert_eq!(steps(&[right.clone(), old], |_| ()), [r#"remove ["old"]"#]);
+        let hanging = steps(std::slice::from_ref(&right), |wanted| wanted.restart = true);
+        assert_eq!(hanging, [r#"start, remove ["right"]"#]);
+        let ending = Ending { exit_code: 1, out_of_memory: false, log_tail: String::new() };
+        let ended = Container { state: ContainerState::Ended(ending), ..right.clone() };
+        assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
+        let leaving = Container { state: ContainerState::Removing, ..right };
+        assert_eq!(steps(&[leaving], |_| ()), nothing, "Docker says when it is gone");
+    }
+
+    #[test]
+    fn versions_are_placed_before_their_server_starts() {
+        let watched = || {
+            let model = Supplied { path: "/data/x".into(), file: None };
+            Some(Watched { dir: "/d/1".into(), versions: [("4".to_owned(), model)].into() })
+        };
+        let placed = |dir: &str, names: &[&str]| Versions {
+            dir: dir.into(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let right = placed("/d/1", &["4"]);
+        for other in [None, Some(placed("/d/1", &["3", "4"])), Some(placed("/d/2", &["4"]))] {
+            let (steps, _) = done(&[], Track::default(), other.as_ref(), |w| w.watched = watched());
+            assert_eq!(steps, [r#"place ["4"]"#]);
+        }
+        let (steps, _) = done(&[], Track::default(), Some(&right), |w| w.watched = watched());
+        assert_eq!(steps, ["start, remove []"]);
+    }
+
+    #[test]
+    fn nothing_is_done_twice_or_before_its_time() {
+        let (mut busy, mut unseen) = (Track::default(), Track::default());
+        busy.busy = true;
+        unseen.fresh_from = 2;
+        assert_eq!(done(&[], busy, None, |_| ()), (vec![], None));
+        assert_eq!(done(&[], unseen, None, |_| ()), (vec![], None));
+        let mut failed = Track::default();
+        let problem =
+            Problem { reason: neptune_wire::WorkerReason::ContainerRefused, message: "no".into() };
+        let now = Instant::now();
+        failed.done(Outcome::Failed(problem), None, 1, now, 0);
+        let (steps, wake_at) = done(&[], failed, None, |_| ());
+        assert!(
+            steps.is_empty() && wake_at.is_some_and(|at| at > now + Duration::from_millis(500))
+        );
+    }
+}
