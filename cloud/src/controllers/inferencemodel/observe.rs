@@ -182,6 +182,7 @@ fn by_cluster(model: &InferenceModel, stores: &Stores, now: Timestamp) -> View {
         deployment: deployment(model, stores).as_deref(),
         pods: &pods,
         target: target_version(model),
+        hold: hold(model),
         previous: &model.status.clone().unwrap_or_default(),
         now,
     })

@@ -200,6 +200,8 @@ pub struct ClusterFacts<'a> {
     pub pods: &'a [&'a Pod],
     /// The version that the spec wants.
     pub target: Option<&'a str>,
+    /// Whether a switch is not made.
+    pub hold: bool,
     /// The status so far.
     pub previous: &'a InferenceModelStatus,
     /// The time.
@@ -208,45 +210,17 @@ pub struct ClusterFacts<'a> {
 
 /// Servers behind a Deployment.
 pub fn of_cluster(facts: ClusterFacts) -> View {
-    let ClusterFacts { deployment, pods, target, previous, now } = facts;
+    let ClusterFacts { deployment, pods, previous, now, .. } = facts;
     let Some(deployment) = deployment else {
         let message = "its Deployment is being made";
         return View::Awaited(Finding::new(Reason::ServerStarting, message));
     };
-    let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let status = deployment.status.clone().unwrap_or_default();
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let ready = status.ready_replicas.unwrap_or_default();
-    let updated = status.updated_replicas.unwrap_or_default();
-    let others = status.replicas.unwrap_or_default() > updated;
     let deployed = kubernetes::deployed(deployment).map(Deployed::into_name);
     let deployed = deployed.as_deref();
-    let held = deployed != target;
-    let complete = is_current(deployment)
-        && updated == wanted
-        && !others
-        && status.available_replicas.unwrap_or_default() >= wanted;
-    let trouble = || {
-        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        newest.find_map(|pod| pod_trouble(pod)).or_else(|| deployment_trouble(deployment))
-    };
-    let (transition, finding) = if complete && held {
-        let message =
-            format!("{} is held by an annotation; {} waits", named(deployed), named(target));
-        (TransitionStatus::InProgress, Finding::new(Reason::UpgradeHeld, message))
-    } else if complete && wanted == 0 {
-        let message = "spec.replicas is 0: no server is wanted";
-        (TransitionStatus::UpToDate, Finding::new(Reason::ScaledToZero, message))
-    } else if complete {
-        let message = format!("{} is served", named(target));
-        (TransitionStatus::UpToDate, Finding::new(Reason::Serving, message))
-    } else if let Some(trouble) = trouble() {
-        let message = format!("{}: {trouble}", named(deployed));
-        (TransitionStatus::BlockedByFailedLoad, Finding::new(Reason::LoadFailed, message))
-    } else {
-        let message = format!("{ready} of {wanted} servers of Deployment {name} are ready");
-        (TransitionStatus::InProgress, Finding::new(Reason::ServerStarting, message))
-    };
+    let status = deployment.status.clone().unwrap_or_default();
+    let ready = status.ready_replicas.unwrap_or_default();
+    let others = status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
+    let (transition, finding) = switch(facts, deployment, deployed, others);
     let serving_version = match (ready, others || !is_current(deployment)) {
         (0, _) => None,
         (_, false) => deployed.map(str::to_owned),
@@ -268,6 +242,51 @@ pub fn of_cluster(facts: ClusterFacts) -> View {
         progress: None,
         failure: newest_failure(failed, previous),
     }))
+}
+
+/// How far a Deployment is. `others` says whether it still has Pods of an earlier version.
+fn switch(
+    facts: ClusterFacts,
+    deployment: &Deployment,
+    deployed: Option<&str>,
+    others: bool,
+) -> (TransitionStatus, Finding) {
+    let ClusterFacts { pods, target, hold, .. } = facts;
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let status = deployment.status.clone().unwrap_or_default();
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let is_complete = is_current(deployment)
+        && status.updated_replicas.unwrap_or_default() == wanted
+        && !others
+        && status.available_replicas.unwrap_or_default() >= wanted;
+    let is_wanted = deployed == target;
+    let trouble = || {
+        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
+        newest.find_map(|pod| pod_trouble(pod)).or_else(|| deployment_trouble(deployment))
+    };
+    let (transition, reason, message) = if !is_wanted && !hold {
+        // This copy of the Deployment is older than what was applied.
+        let message = format!("Deployment {name} is changed to {}", named(target));
+        (TransitionStatus::InProgress, Reason::ServerStarting, message)
+    } else if is_complete && !is_wanted {
+        let message =
+            format!("{} is held by an annotation; {} waits", named(deployed), named(target));
+        (TransitionStatus::InProgress, Reason::UpgradeHeld, message)
+    } else if is_complete && wanted == 0 {
+        let message = "spec.replicas is 0: no server is wanted".to_owned();
+        (TransitionStatus::UpToDate, Reason::ScaledToZero, message)
+    } else if is_complete {
+        let message = format!("{} is served", named(target));
+        (TransitionStatus::UpToDate, Reason::Serving, message)
+    } else if let Some(trouble) = trouble() {
+        let message = format!("{}: {trouble}", named(deployed));
+        (TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed, message)
+    } else {
+        let ready = status.ready_replicas.unwrap_or_default();
+        let message = format!("{ready} of {wanted} servers of Deployment {name} are ready");
+        (TransitionStatus::InProgress, Reason::ServerStarting, message)
+    };
+    (transition, Finding::new(reason, message))
 }
 
 /// The same failure seen again is no news.
@@ -482,6 +501,15 @@ mod tests {
     }
 
     fn in_cluster(deployment: &Deployment, pods: &[&Pod], serving: Option<&str>) -> Said {
+        maybe_held(deployment, pods, serving, false)
+    }
+
+    fn maybe_held(
+        deployment: &Deployment,
+        pods: &[&Pod],
+        serving: Option<&str>,
+        hold: bool,
+    ) -> Said {
         let previous = InferenceModelStatus {
             serving_version: serving.map(str::to_owned),
             ..InferenceModelStatus::default()
@@ -490,6 +518,7 @@ mod tests {
             deployment: Some(deployment),
             pods,
             target: Some("4"),
+            hold,
             previous: &previous,
             now: Timestamp::UNIX_EPOCH,
         }))
@@ -569,10 +598,10 @@ mod tests {
             assert_eq!(said.failure.is_some(), failed, "{status}");
         }
         let held = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
-        assert_eq!(
-            in_cluster(&deployment("3", 1, &held), &[], None).finding.reason,
-            Reason::UpgradeHeld
-        );
+        for (hold, reason) in [(true, Reason::UpgradeHeld), (false, Reason::ServerStarting)] {
+            let said = maybe_held(&deployment("3", 1, &held), &[], None, hold);
+            assert_eq!((said.finding.reason, said.transition), (reason, InProgress));
+        }
     }
 
     #[test]
