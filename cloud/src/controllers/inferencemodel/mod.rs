@@ -8,6 +8,7 @@ mod place;
 mod plan;
 mod program;
 mod reconcile;
+mod rollout;
 #[cfg(test)]
 mod sample;
 mod status;

@@ -23,9 +23,10 @@ use super::{
     },
     kubernetes,
     place::Place,
+    rollout::{ClusterFacts, of_cluster},
     status::Placed,
     validate::{self, Checked, hold, target_version},
-    view::{AgentFacts, ClusterFacts, View, of_agent, of_cluster},
+    view::{AgentFacts, View, of_agent},
 };
 use crate::{
     reason::{Finding, Reason},
