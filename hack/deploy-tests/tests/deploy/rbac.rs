@@ -1,0 +1,147 @@
+//! The controller's rights are what its code calls: the list is kept here, by reading `cloud/src`.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use deploy_tests::{OVERLAYS, objects, repository};
+use serde_json::Value;
+
+/// Group, resource, verbs; where the calls are stands above each.
+type Right = (&'static str, &'static str, &'static [&'static str]);
+
+/// In all namespaces.
+const EVERYWHERE: [Right; 9] = [
+    // stores.rs: `Stores::watch` follows all of them; a watcher lists, then watches.
+    ("neptune.io", "jointinferenceservices", &["list", "watch"]),
+    ("sedna.io", "inferencemodels", &["list", "watch"]),
+    ("edgeai.io", "models", &["list", "watch"]),
+    ("", "nodes", &["list", "watch"]),
+    ("", "pods", &["list", "watch"]),
+    // controllers/write.rs: `save` patches a status with a merge patch; nothing writes a spec.
+    ("neptune.io", "jointinferenceservices/status", &["patch"]),
+    ("sedna.io", "inferencemodels/status", &["patch"]),
+    // stores.rs follows them; controllers/apply.rs: `put` gets what its copy does not have and applies
+    // (a server-side apply of what is not there needs create), `prune` deletes.
+    ("apps", "deployments", &["get", "list", "watch", "create", "patch", "delete"]),
+    ("", "services", &["get", "list", "watch", "create", "patch", "delete"]),
+];
+
+/// Also in all namespaces: an Event stands beside its object.
+// controllers/context.rs makes the `Recorder`, controllers/write.rs calls `publish`, which creates an
+// Event and patches the one of the same thing.
+const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
+
+/// In the controller's own namespace, of this name.
+// stores.rs: `Stores::watch` follows the one ConfigMap by a field selector on its name.
+const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
+
+/// The files that speak to the API server. One more of them may need one more right above.
+const CALLERS: [&str; 4] =
+    ["controllers/apply.rs", "controllers/context.rs", "controllers/write.rs", "stores.rs"];
+
+/// Group, resource, verb, name of the object (empty: all).
+type Rule = (String, String, String, String);
+
+fn expand<'a>(rights: impl IntoIterator<Item = &'a Right>, name: &str) -> BTreeSet<Rule> {
+    let mut rules = BTreeSet::new();
+    for (group, resource, verbs) in rights {
+        for verb in *verbs {
+            let [group, resource, verb] = [group, resource, verb].map(|text| (*text).to_owned());
+            rules.insert((group, resource, verb, name.to_owned()));
+        }
+    }
+    rules
+}
+
+fn list(rule: &Value, field: &str) -> Vec<String> {
+    let texts = rule[field].as_array().into_iter().flatten();
+    texts.map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// What the roles of this kind allow.
+fn allowed(objects: &[Value], kind: &str) -> BTreeSet<Rule> {
+    let mut rules = BTreeSet::new();
+    for role in objects.iter().filter(|object| object["kind"] == kind) {
+        for rule in role["rules"].as_array().unwrap() {
+            assert!(rule.get("nonResourceURLs").is_none(), "{rule}");
+            let mut names = list(rule, "resourceNames");
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for group in list(rule, "apiGroups") {
+                for resource in list(rule, "resources") {
+                    for verb in list(rule, "verbs") {
+                        for name in &names {
+                            rules.insert((
+                                group.clone(),
+                                resource.clone(),
+                                verb.clone(),
+                                name.clone(),
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    rules
+}
+
+#[test]
+fn the_roles_allow_what_the_controller_calls_and_nothing_else() {
+    for overlay in OVERLAYS {
+        let objects = objects(overlay);
+        let everywhere = expand(EVERYWHERE.iter().chain([&EVENTS]), "");
+        assert_eq!(allowed(&objects, "ClusterRole"), everywhere, "{overlay}");
+        assert_eq!(allowed(&objects, "Role"), expand([&TABLE.0], TABLE.1), "{overlay}");
+    }
+}
+
+#[test]
+fn the_rights_are_the_controllers_alone() {
+    for overlay in OVERLAYS {
+        let objects = objects(overlay);
+        for binding in objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("Binding")) {
+            let subjects = binding["subjects"].as_array().unwrap();
+            assert_eq!(subjects.len(), 1, "{binding}");
+            assert_eq!(subjects[0]["kind"], "ServiceAccount");
+            assert_eq!(subjects[0]["name"], "neptune-cloud");
+            assert_eq!(subjects[0]["namespace"], "neptune-system");
+        }
+        for object in &objects {
+            let pod = &object["spec"]["template"]["spec"];
+            let has_token = pod["automountServiceAccountToken"] != false;
+            let name = &object["metadata"]["name"];
+            assert!(pod.is_null() || has_token == (name == "neptune-cloud"), "{overlay}: {name}");
+        }
+    }
+}
+
+#[test]
+fn no_other_file_of_the_controller_speaks_to_the_api_server() {
+    let root = repository("cloud/src");
+    let mut callers = BTreeSet::new();
+    visit(&root, &mut |path, text| {
+        if ["Api::namespaced(", "Api::all(", "Api::default_namespaced(", "Recorder::new("]
+            .iter()
+            .any(|call| text.contains(call))
+        {
+            callers.insert(path.strip_prefix(&root).unwrap().display().to_string());
+        }
+    });
+    assert_eq!(
+        callers,
+        CALLERS.map(str::to_owned).into(),
+        "read what the new ones call, correct this file's lists and build/deploy/base/rbac.yaml"
+    );
+}
+
+fn visit(dir: &Path, see: &mut impl FnMut(&Path, &str)) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            visit(&path, see);
+        } else {
+            see(&path, &fs::read_to_string(&path).unwrap());
+        }
+    }
+}
