@@ -27,6 +27,7 @@ cargo build --workspace --quiet
 
 say "images"
 ./hack/build-digits-image.sh
+./hack/build-model-server-image.sh
 ./hack/build-python-image.sh
 
 say "tests"

@@ -1,0 +1,71 @@
+//! Starts the serving app, or sends the held-out samples through both models once.
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use digits::settings::RuleSettings;
+use hard_example::Rule;
+use three_resources::{
+    app, client::Client, error::Error, evaluate::evaluate, joint::Joint, listen,
+};
+
+/// Reads handwritten digits with the edge's model, and asks the cloud's about the hard ones.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer `POST /predict`.
+    Serve {
+        #[command(flatten)]
+        models: Models,
+        #[arg(long, env, default_value = "0.0.0.0:8080")]
+        listen: String,
+    },
+    /// Print edge-only, cloud-only and joint accuracy on the held-out samples.
+    Evaluate {
+        #[command(flatten)]
+        models: Models,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Models {
+    /// Where the edge's model is served: `status.url` of its `InferenceModel`.
+    #[arg(long, env)]
+    edge_url: String,
+    /// `modelName` of the edge's `InferenceModel`.
+    #[arg(long, env, default_value = "digits")]
+    edge_model: String,
+    /// Where the cloud's model is served. Empty or missing: every answer is the edge's.
+    #[arg(long, env)]
+    cloud_url: Option<String>,
+    /// `modelName` of the cloud's `InferenceModel`.
+    #[arg(long, env, default_value = "digits")]
+    cloud_model: String,
+    #[command(flatten)]
+    rule: RuleSettings,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Serve { models, listen: address } => {
+            listen::serve(&address, app::routes(joint(&models)?)).await.context("app")
+        }
+        Command::Evaluate { models } => {
+            println!("{}", serde_json::to_string(&evaluate(&joint(&models)?).await?)?);
+            Ok(())
+        }
+    }
+}
+
+fn joint(models: &Models) -> Result<Joint, Error> {
+    let edge = Client::new(&models.edge_url, &models.edge_model)?;
+    let cloud = models.cloud_url.as_deref().filter(|url| !url.is_empty());
+    let cloud = cloud.map(|url| Client::new(url, &models.cloud_model)).transpose()?;
+    Ok(Joint::new(edge, cloud, Rule::new(&models.rule.hem_name, &models.rule.hem_parameters)?))
+}

@@ -1,0 +1,96 @@
+//! Asks a model server in the Open Inference Protocol, over kept connections and with a time limit. What is said is protocol.rs's.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use digits::{predict::Judgement, samples::Pixels};
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode, Uri, header};
+use hyper_util::{
+    client::legacy::{Client as Pool, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tokio::time::timeout;
+
+use crate::{
+    error::Error,
+    protocol::{InferRequest, InferResponse},
+};
+
+const CONNECT: Duration = Duration::from_secs(1);
+const REQUEST: Duration = Duration::from_secs(2);
+
+/// A model at a server.
+pub struct Client {
+    infer: Uri,
+    pool: Pool<HttpConnector, Full<Bytes>>,
+}
+
+/// What a model said.
+#[derive(Debug)]
+pub struct Answer {
+    /// The version that answered, if the server says so.
+    pub version: Option<String>,
+    /// One a sample.
+    pub judgements: Vec<Judgement>,
+}
+
+impl Client {
+    /// For `model` at the URL that an `InferenceModel`'s status tells.
+    ///
+    /// # Errors
+    /// [`Error::Url`] when it is no `http://` URL with a host.
+    pub fn new(url: &str, model: &str) -> Result<Self, Error> {
+        let error = |reason: &str| Error::Url { url: url.to_owned(), reason: reason.to_owned() };
+        let infer = format!("{}/v2/models/{model}/infer", url.trim_end_matches('/'));
+        let infer: Uri = infer.parse().map_err(|_| error("not a URL"))?;
+        if infer.scheme_str() != Some("http") || infer.authority().is_none() {
+            return Err(error("must be http:// and a host"));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        Ok(Self { infer, pool: Pool::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// What the model makes of each image. Takes at most 2 s.
+    ///
+    /// # Errors
+    /// [`Error::Call`] when the server cannot be reached, is too slow, or does not answer with ten probabilities a sample.
+    pub async fn infer(&self, images: &[Pixels]) -> Result<Answer, Error> {
+        let body = serde_json::to_vec(&InferRequest::new(images)).expect("numbers serialise");
+        let answered = timeout(REQUEST, self.exchange(body)).await;
+        let answered = answered.unwrap_or_else(|_| Err("no answer within 2 s".to_owned()));
+        let answer = answered.and_then(|response| {
+            let judgements = response.judgements(images.len())?;
+            Ok(Answer { version: response.model_version, judgements })
+        });
+        answer.map_err(|reason| Error::Call { url: self.infer.to_string(), reason })
+    }
+
+    async fn exchange(&self, body: Vec<u8>) -> Result<InferResponse, String> {
+        let request = Request::post(self.infer.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .map_err(|error| error.to_string())?;
+        let response = self.pool.request(request).await.map_err(|error| chain(&error))?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(|error| chain(&error))?.to_bytes();
+        if status != StatusCode::OK {
+            let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+            return Err(format!("{status}: {text}"));
+        }
+        serde_json::from_slice(&body).map_err(|error| format!("unreadable answer: {error}"))
+    }
+}
+
+/// An error with its causes: the outermost says little.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
