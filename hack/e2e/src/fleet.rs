@@ -10,7 +10,10 @@ use kube::{
     Api,
     runtime::wait::{Condition, await_condition},
 };
-use neptune_api::{ConditionType, JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{
+    ConditionType, InferenceModel, InferenceModelStatus, JointInferenceService,
+    JointInferenceServiceStatus,
+};
 use neptune_link::{Event, Link, LinkOptions, Message};
 use neptune_wire::Counters;
 use tempfile::TempDir;
@@ -127,6 +130,25 @@ impl Fleet {
             panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
         };
         found.unwrap()
+    }
+
+    /// Waits until an `InferenceModel`'s status is so, and returns it. `so` sees every status on the way.
+    pub async fn until_model(
+        &self,
+        name: &str,
+        what: &str,
+        so: impl Fn(&InferenceModelStatus) -> bool,
+    ) -> InferenceModelStatus {
+        let models: Api<InferenceModel> = Api::namespaced(self.cluster.client(), &self.namespace);
+        let condition = |model: Option<&InferenceModel>| {
+            model.and_then(|model| model.status.as_ref()).is_some_and(&so)
+        };
+        let waiting = await_condition(models.clone(), name, condition);
+        let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+            let seen = models.get_opt(name).await;
+            panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
+        };
+        found.unwrap().and_then(|model| model.status).expect("the condition saw a status")
     }
 
     /// Takes the power from one part; all but the worker, whom its agent restarts, are started anew.
@@ -287,6 +309,8 @@ fn controller(dir: &Path, cluster: &Cluster, broker: &Broker, namespace: &str) -
     let mut command = Command::new(program("neptune-cloud"));
     command
         .args(["run", "--mqtt-url", &broker.url(), "--watch-namespace", namespace])
+        // The table of frameworks is the test's own too.
+        .args(["--namespace", namespace])
         .args(["--listen", &format!("127.0.0.1:{}", free_port()), "--kubeconfig"])
         .arg(cluster.kubeconfig())
         .env_remove("KUBECONFIG");

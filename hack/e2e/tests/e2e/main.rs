@@ -5,4 +5,5 @@ mod demo;
 mod digits;
 mod helmet;
 mod power;
+mod serving;
 mod trouble;

@@ -1,0 +1,174 @@
+//! `InferenceModel`s as a user meets them: applied, switched under load, given a broken version, deleted; and two of them with
+//! an app that decides, as spec 000 draws joint inference.
+
+use std::{cell::RefCell, fs, process::Command};
+
+use digits::samples::held_out;
+use neptune_api::{InferenceModelStatus, TransitionStatus};
+use neptune_e2e::{Fleet, ModelServer, free_port, need_image, root, run};
+use serde_json::Value;
+use three_resources::client::Client;
+use tokio::{sync::watch, task::JoinHandle};
+
+const IMAGE: &str = "neptune/model-server:dev";
+const EDGE: &str = "digits-edge";
+const CLOUD: &str = "digits-cloud";
+
+/// The examples' models and one that is none, served over HTTP.
+async fn models(fleet: &Fleet) -> ModelServer {
+    need_image(IMAGE, "hack/build-model-server-image.sh");
+    let dir = fleet.dir().join("models");
+    fs::create_dir(&dir).unwrap();
+    for name in ["small.json", "big.json"] {
+        fs::copy(root().join("examples/digits/models").join(name), dir.join(name)).unwrap();
+    }
+    fs::write(
+        dir.join("broken.json"),
+        r#"{"format": "neptune-digits/1", "pool": 2, "layers": []}"#,
+    )
+    .unwrap();
+    ModelServer::start(&dir).await
+}
+
+/// The two models of the example on this fleet, the edge's with this target version.
+fn apply(fleet: &Fleet, models: &ModelServer, version: &str) {
+    let namespace = format!("namespace: {}", fleet.namespace);
+    let table = [("namespace: neptune-system", &*namespace)];
+    fleet.apply(&fleet.manifest("examples/three-resources/frameworks.yaml", &table));
+    let target = format!("targetVersion: '{version}'");
+    let ports = [free_port(), free_port()].map(|port| port.to_string());
+    let replace = [
+        ("namespace: default", &*namespace),
+        ("${MODEL_SERVER}", &*models.url()),
+        ("targetVersion: '3'", &target),
+        ("8501", &ports[0]),
+        ("8502", &ports[1]),
+        ("startWithinSeconds: 20", "startWithinSeconds: 5"),
+        ("probationSeconds: 5", "probationSeconds: 1"),
+    ];
+    fleet.apply(&fleet.manifest("examples/three-resources/models.yaml", &replace));
+}
+
+fn switch(fleet: &Fleet, version: &str) {
+    let patch = format!(r#"{{"spec":{{"targetVersion":"{version}"}}}}"#);
+    fleet.kubectl(&["patch", "im", EDGE, "--type=merge", "-p", &patch]);
+}
+
+fn serves(version: &str) -> impl Fn(&InferenceModelStatus) -> bool {
+    move |status| {
+        status.serving_version.as_deref() == Some(version)
+            && status.target_version.as_deref() == Some(version)
+            && status.transition_status == Some(TransitionStatus::UpToDate)
+    }
+}
+
+fn client(status: &InferenceModelStatus) -> Client {
+    Client::new(status.url.as_deref().unwrap(), "digits").unwrap()
+}
+
+/// Asks without a pause, and tells which versions answered, in their order.
+struct Load {
+    versions: watch::Receiver<Vec<String>>,
+    asking: JoinHandle<()>,
+}
+
+impl Load {
+    fn on(client: Client) -> Self {
+        let (seen, versions) = watch::channel(Vec::<String>::new());
+        let asking = tokio::spawn(async move {
+            let sample = &held_out()[0];
+            while !seen.is_closed() {
+                let answer = client.infer(&[sample.pixels]).await.unwrap();
+                assert_eq!(answer.judgements[0].label, sample.label);
+                let version = answer.version.unwrap();
+                seen.send_if_modified(|versions| {
+                    let is_new = versions.last() != Some(&version);
+                    versions.extend(is_new.then_some(version));
+                    is_new
+                });
+            }
+        });
+        Self { versions, asking }
+    }
+
+    /// Waits until these versions have answered, one after the other.
+    async fn answered(&mut self, wanted: &[&str]) {
+        let waiting = self.versions.wait_for(|versions| versions == wanted);
+        let answered = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        assert!(matches!(answered, Ok(Ok(_))), "not {wanted:?}");
+    }
+
+    /// Ends it; fails if one request failed.
+    async fn end(self) {
+        drop(self.versions);
+        self.asking.await.expect("every request was answered, rightly");
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken() {
+    let fleet = Fleet::start().await;
+    let models = models(&fleet).await;
+    apply(&fleet, &models, "4");
+    let seen = RefCell::new(Vec::new());
+    let watched = |status: &InferenceModelStatus| {
+        seen.borrow_mut().extend(status.transition_status);
+        seen.borrow_mut().dedup();
+        serves("4")(status)
+    };
+    let status = fleet.until_model(EDGE, "serving 4", watched).await;
+    assert_eq!(*seen.borrow(), [TransitionStatus::InProgress, TransitionStatus::UpToDate]);
+    assert_eq!(status.node.as_deref(), Some(&*fleet.edge));
+    let container = fleet.container(&fleet.edge);
+
+    let mut load = Load::on(client(&status));
+    load.answered(&["4"]).await;
+    switch(&fleet, "3");
+    fleet.until_model(EDGE, "serving 3", serves("3")).await;
+    load.answered(&["4", "3"]).await;
+
+    let broken = format!(
+        r#"[{{"op":"add","path":"/spec/manifest/-","value":{{"version":"5","downloadURL":"{}/broken.json"}}}},
+            {{"op":"replace","path":"/spec/targetVersion","value":"5"}}]"#,
+        models.url()
+    );
+    fleet.kubectl(&["patch", "im", EDGE, "--type=json", "-p", &broken]);
+    let blocked = |status: &InferenceModelStatus| {
+        status.transition_status == Some(TransitionStatus::BlockedByFailedLoad)
+            && status.serving_version.as_deref() == Some("3")
+            && status.last_failure.as_ref().is_some_and(|failure| failure.version == "5")
+    };
+    let status = fleet.until_model(EDGE, "blocked by 5, serving 3", blocked).await;
+    assert_eq!(status.last_failure.unwrap().reason, "HealthCheckFailed");
+    switch(&fleet, "4");
+    fleet.until_model(EDGE, "serving 4 again", serves("4")).await;
+    load.answered(&["4", "3", "4"]).await;
+    load.end().await;
+    assert_eq!(fleet.container(&fleet.edge), container, "the same server all the time");
+
+    fleet.kubectl(&["delete", "im", EDGE, CLOUD]);
+    fleet.no_containers().await;
+    fleet.nothing_retained(EDGE).await;
+}
+
+#[tokio::test]
+async fn two_models_and_an_app_that_decides_infer_jointly() {
+    let fleet = Fleet::start().await;
+    let models = models(&fleet).await;
+    apply(&fleet, &models, "3");
+    let edge = fleet.until_model(EDGE, "serving 3", serves("3")).await;
+    let cloud = fleet.until_model(CLOUD, "serving 1", serves("1")).await;
+    assert_eq!(cloud.node.as_deref(), Some(&*fleet.cloud));
+    let env = |name: &str, value: &str| format!("{name}={value}");
+    let output = run(Command::new("docker")
+        .args(["run", "--rm", "--network", "host", "--entrypoint", "/digits-app"])
+        .args(["-e", &env("EDGE_URL", &edge.url.unwrap())])
+        .args(["-e", &env("CLOUD_URL", &cloud.url.unwrap())])
+        .args(["-e", r#"HEM_PARAMETERS=[{"key":"threshold_cross_entropy","value":"0.75"}]"#])
+        .args([IMAGE, "evaluate"]));
+    let line: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&line["inferenceNumber"], &line["hardExampleNumber"]), (&600.into(), &139.into()));
+    let share = |name: &str| line[name].as_f64().unwrap();
+    assert!(share("joint") > share("edgeOnly") + 0.05, "{line}");
+    assert!(share("cloudOnly") > share("joint"), "{line}");
+}
