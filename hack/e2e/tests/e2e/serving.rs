@@ -1,7 +1,12 @@
 //! `InferenceModel`s as a user meets them: applied, switched under load, given a broken version, deleted; and two of them with
 //! an app that decides, as spec 000 draws joint inference.
 
-use std::{cell::RefCell, fs, process::Command};
+use std::{
+    cell::RefCell,
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use digits::samples::held_out;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
@@ -30,10 +35,11 @@ async fn models(fleet: &Fleet) -> ModelServer {
     ModelServer::start(&dir).await
 }
 
-/// The two models of the example on this fleet, the edge's with this target version.
-fn apply(fleet: &Fleet, models: &ModelServer, version: &str) {
+/// The two models of the example on this fleet, the edge's with this target version, on servers that take another one so.
+fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
     let namespace = format!("namespace: {}", fleet.namespace);
-    let table = [("namespace: neptune-system", &*namespace)];
+    let reload = format!("reload: {reload}");
+    let table = [("namespace: neptune-system", &*namespace), ("reload: watch", &reload)];
     fleet.apply(&fleet.manifest("examples/three-resources/frameworks.yaml", &table));
     let target = format!("targetVersion: '{version}'");
     let ports = [free_port(), free_port()].map(|port| port.to_string());
@@ -54,6 +60,23 @@ fn switch(fleet: &Fleet, version: &str) {
     fleet.kubectl(&["patch", "im", EDGE, "--type=merge", "-p", &patch]);
 }
 
+/// Gives the edge's model a version 5 that its server cannot load, and waits until it is back at 3.
+async fn break_it(fleet: &Fleet, models: &ModelServer) {
+    let patch = format!(
+        r#"[{{"op":"add","path":"/spec/manifest/-","value":{{"version":"5","downloadURL":"{}/broken.json"}}}},
+            {{"op":"replace","path":"/spec/targetVersion","value":"5"}}]"#,
+        models.url()
+    );
+    fleet.kubectl(&["patch", "im", EDGE, "--type=json", "-p", &patch]);
+    let blocked = |status: &InferenceModelStatus| {
+        status.transition_status == Some(TransitionStatus::BlockedByFailedLoad)
+            && status.serving_version.as_deref() == Some("3")
+            && status.last_failure.as_ref().is_some_and(|failure| failure.version == "5")
+    };
+    let status = fleet.until_model(EDGE, "blocked by 5, serving 3", blocked).await;
+    assert_eq!(status.last_failure.unwrap().reason, "HealthCheckFailed");
+}
+
 fn serves(version: &str) -> impl Fn(&InferenceModelStatus) -> bool {
     move |status| {
         status.serving_version.as_deref() == Some(version)
@@ -69,7 +92,15 @@ fn client(status: &InferenceModelStatus) -> Client {
 /// Asks without a pause, and tells which versions answered, in their order.
 struct Load {
     versions: watch::Receiver<Vec<String>>,
-    asking: JoinHandle<()>,
+    asking: JoinHandle<Outage>,
+}
+
+/// What a load had to bear.
+#[derive(Debug, Default)]
+struct Outage {
+    failed: u32,
+    /// From a good answer to the next one.
+    longest: Duration,
 }
 
 impl Load {
@@ -77,8 +108,15 @@ impl Load {
         let (seen, versions) = watch::channel(Vec::<String>::new());
         let asking = tokio::spawn(async move {
             let sample = &held_out()[0];
+            let (mut outage, mut last) = (Outage::default(), Instant::now());
             while !seen.is_closed() {
-                let answer = client.infer(&[sample.pixels]).await.unwrap();
+                let Ok(answer) = client.infer(&[sample.pixels]).await else {
+                    outage.failed += 1;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                };
+                outage.longest = outage.longest.max(last.elapsed());
+                last = Instant::now();
                 assert_eq!(answer.judgements[0].label, sample.label);
                 let version = answer.version.unwrap();
                 seen.send_if_modified(|versions| {
@@ -87,6 +125,7 @@ impl Load {
                     is_new
                 });
             }
+            outage
         });
         Self { versions, asking }
     }
@@ -94,14 +133,13 @@ impl Load {
     /// Waits until these versions have answered, one after the other.
     async fn answered(&mut self, wanted: &[&str]) {
         let waiting = self.versions.wait_for(|versions| versions == wanted);
-        let answered = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        let answered = tokio::time::timeout(Duration::from_secs(30), waiting).await;
         assert!(matches!(answered, Ok(Ok(_))), "not {wanted:?}");
     }
 
-    /// Ends it; fails if one request failed.
-    async fn end(self) {
+    async fn end(self) -> Outage {
         drop(self.versions);
-        self.asking.await.expect("every request was answered, rightly");
+        self.asking.await.expect("every answer was right")
     }
 }
 
@@ -109,7 +147,7 @@ impl Load {
 async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken() {
     let fleet = Fleet::start().await;
     let models = models(&fleet).await;
-    apply(&fleet, &models, "4");
+    apply(&fleet, &models, "4", "watch");
     let seen = RefCell::new(Vec::new());
     let watched = |status: &InferenceModelStatus| {
         seen.borrow_mut().extend(status.transition_status);
@@ -127,23 +165,12 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
     fleet.until_model(EDGE, "serving 3", serves("3")).await;
     load.answered(&["4", "3"]).await;
 
-    let broken = format!(
-        r#"[{{"op":"add","path":"/spec/manifest/-","value":{{"version":"5","downloadURL":"{}/broken.json"}}}},
-            {{"op":"replace","path":"/spec/targetVersion","value":"5"}}]"#,
-        models.url()
-    );
-    fleet.kubectl(&["patch", "im", EDGE, "--type=json", "-p", &broken]);
-    let blocked = |status: &InferenceModelStatus| {
-        status.transition_status == Some(TransitionStatus::BlockedByFailedLoad)
-            && status.serving_version.as_deref() == Some("3")
-            && status.last_failure.as_ref().is_some_and(|failure| failure.version == "5")
-    };
-    let status = fleet.until_model(EDGE, "blocked by 5, serving 3", blocked).await;
-    assert_eq!(status.last_failure.unwrap().reason, "HealthCheckFailed");
+    break_it(&fleet, &models).await;
     switch(&fleet, "4");
     fleet.until_model(EDGE, "serving 4 again", serves("4")).await;
     load.answered(&["4", "3", "4"]).await;
-    load.end().await;
+    let outage = load.end().await;
+    assert_eq!(outage.failed, 0, "{outage:?}");
     assert_eq!(fleet.container(&fleet.edge), container, "the same server all the time");
 
     fleet.kubectl(&["delete", "im", EDGE, CLOUD]);
@@ -152,10 +179,32 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
 }
 
 #[tokio::test]
+async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version()
+ {
+    let fleet = Fleet::start().await;
+    let models = models(&fleet).await;
+    apply(&fleet, &models, "4", "replace");
+    let status = fleet.until_model(EDGE, "serving 4", serves("4")).await;
+    let container = fleet.container(&fleet.edge);
+    let mut load = Load::on(client(&status));
+    load.answered(&["4"]).await;
+    switch(&fleet, "3");
+    fleet.until_model(EDGE, "serving 3", serves("3")).await;
+    load.answered(&["4", "3"]).await;
+    let outage = load.end().await;
+    assert!(outage.longest < Duration::from_secs(2), "{outage:?}");
+    assert_ne!(fleet.container(&fleet.edge), container);
+
+    break_it(&fleet, &models).await;
+    let answer = client(&status).infer(&[held_out()[0].pixels]).await.unwrap();
+    assert_eq!(answer.version.as_deref(), Some("3"));
+}
+
+#[tokio::test]
 async fn two_models_and_an_app_that_decides_infer_jointly() {
     let fleet = Fleet::start().await;
     let models = models(&fleet).await;
-    apply(&fleet, &models, "3");
+    apply(&fleet, &models, "3", "watch");
     let edge = fleet.until_model(EDGE, "serving 3", serves("3")).await;
     let cloud = fleet.until_model(CLOUD, "serving 1", serves("1")).await;
     assert_eq!(cloud.node.as_deref(), Some(&*fleet.cloud));
