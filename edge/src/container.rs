@@ -128,9 +128,13 @@ pub fn may_be_mounted(path: &Path, site: &Site) -> Result<(), String> {
     if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
         return refused("the kernel's files");
     }
-    if ["/run", "/var/run", "/var"].iter().any(|dir| path == Path::new(dir))
-        || site.docker_socket.starts_with(path)
-    {
+    // A read-only mount does not keep a worker from speaking on a socket in it. Sticks and cards are
+    // mounted below /run/media.
+    let is_run = ["/run", "/var/run"].iter().any(|dir| {
+        path.strip_prefix(dir)
+            .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))
+    });
+    if is_run || path == Path::new("/var") || site.docker_socket.starts_with(path) {
         return refused("the sockets of the machine's services");
     }
     if site.data_dir.starts_with(path) {
@@ -248,6 +252,9 @@ pub mod tests {
             "/dev",
             "/dev/shm",
             "/run",
+            "/run/containerd",
+            "/run/mediators",
+            "/var/run/docker",
             "/var/run",
             "/var",
             "/var/lib",
