@@ -36,11 +36,18 @@ pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus
     }
 }
 
-/// What answers now.
+/// What answers now. A server that has the current and the last good version answers with the higher
+/// number what names no version, until the other is taken away.
 fn serving<'a>(memory: &'a Memory, facts: &Facts<'_>) -> Option<&'a Edition> {
     let is_well = |run: Run<'_>| matches!(run, Run::Up(checks) if checks.is_well());
+    let number = |edition: &Edition| edition.version().parse::<u64>().ok();
     let current = memory.current.as_ref().filter(|_| is_well(facts.current));
-    current.or_else(|| memory.good.as_ref().filter(|_| is_well(facts.good)))
+    let good = memory.good.as_ref().filter(|_| is_well(facts.good));
+    let is_higher = |good: &Edition| {
+        let numbers = number(good).zip(current.and_then(number));
+        memory.versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
+    };
+    good.filter(|good| is_higher(good)).or(current).or(good)
 }
 
 fn transition(memory: &Memory, target: &str, facts: &Facts<'_>) -> (Transition, String) {

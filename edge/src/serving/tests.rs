@@ -401,3 +401,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
+    let now = Instant::now();
+    let mut well = Checks::new(now);
+    well.answered(Ok(()), &serving("3", "watch").health, now);
+    let shown = |reload, good_version, version| {
+        let good = Edition::new(&serving(good_version, reload), 1);
+        let target = serving(version, reload);
+        let memory = Memory {
+            current: Some(Edition::new(&target, 1)),
+            good: Some(good),
+            lineage: 1,
+            ..Memory::default()
+        };
+        let facts = Facts {
+            target: &target,
+            refusal: None,
+            supply: Supply::Ready,
+            current: Run::Up(&well),
+            good: Run::Up(&well),
+            failures: 0,
+            now,
+            wall: "then",
+        };
+        decide(&memory, &facts).status.serving_version.unwrap()
+    };
+    assert_eq!(shown("watch", "4", "3"), "4", "3 is on probation beside it");
+    assert_eq!(shown("watch", "9", "10"), "10", "numbers, not texts");
+    assert_eq!(shown("watch", "b", "a"), "a");
+    assert_eq!(shown("replace", "4", "3"), "3");
+}
