@@ -50,7 +50,7 @@ fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
         ("8501", &ports[0]),
         ("8502", &ports[1]),
         ("startWithinSeconds: 20", "startWithinSeconds: 5"),
-        ("probationSeconds: 5", "probationSeconds: 1"),
+        ("probationSeconds: 5", "probationSeconds: 2"),
     ];
     fleet.apply(&fleet.manifest("examples/three-resources/models.yaml", &replace));
 }
@@ -83,6 +83,10 @@ fn serves(version: &str) -> impl Fn(&InferenceModelStatus) -> bool {
             && status.target_version.as_deref() == Some(version)
             && status.transition_status == Some(TransitionStatus::UpToDate)
     }
+}
+
+fn conditions_say(status: &InferenceModelStatus, text: &str) -> bool {
+    status.conditions.iter().any(|condition| condition.message.contains(text))
 }
 
 fn client(status: &InferenceModelStatus) -> Client {
@@ -162,6 +166,13 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
     let mut load = Load::on(client(&status));
     load.answered(&["4"]).await;
     switch(&fleet, "3");
+    // While 3 is on probation, the server has both and answers with the higher number; the status says what answers.
+    let on_probation = |status: &InferenceModelStatus| {
+        status.target_version.as_deref() == Some("3")
+            && conditions_say(status, "3 answers, and is on probation")
+    };
+    let status = fleet.until_model(EDGE, "3 on probation", on_probation).await;
+    assert_eq!(status.serving_version.as_deref(), Some("4"));
     fleet.until_model(EDGE, "serving 3", serves("3")).await;
     load.answered(&["4", "3"]).await;
 
