@@ -118,16 +118,6 @@ impl Source {
         says
     }
 
-    /// How many objects the node should have.
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Whether the node should have nothing.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
     fn insert(&self, key: &ObjectKey) -> Say {
         let Desired { revision, hash, content } = &self.objects[key];
         let insert = Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
@@ -188,7 +178,7 @@ mod tests {
         let (key, said) = content("a", 1);
         source.set([(key.clone(), said)].into(), BTreeSet::new(), 5);
         assert_eq!(source.set(BTreeMap::new(), [key.clone()].into(), 6), []);
-        assert_eq!(source.len(), 1);
+        assert_eq!(source.objects.len(), 1);
         let mut fresh = Source::default();
         let says = fresh.set(BTreeMap::new(), [key.clone()].into(), 7);
         assert!(matches!(&says[..], [Say::Index(index)] if index.keep.contains(&key)));

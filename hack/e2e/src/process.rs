@@ -3,8 +3,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus},
-    time::Duration,
+    process::{Child, Command},
 };
 
 /// A running program. Dropped, it is killed; if the test failed, the end of its output is printed.
@@ -37,21 +36,6 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         self.child.wait().unwrap();
-    }
-
-    /// Asks it to end, and waits for that.
-    ///
-    /// # Panics
-    /// If it is still there after ten seconds.
-    pub async fn terminate(&mut self) -> ExitStatus {
-        crate::run(Command::new("kill").args(["-TERM", &self.child.id().to_string()]));
-        for _ in 0..200 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{} did not end within 10 s of SIGTERM", self.name);
     }
 
     /// What it printed so far.
