@@ -7,7 +7,10 @@ use kube::runtime::reflector::Store;
 use neptune_wire::{ObjectKey, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::context::{Context, Desk};
+use super::{
+    carry_out::Words,
+    context::{Context, Desk},
+};
 use crate::{error::Error, stores::Stores};
 
 /// A kind of the API with a controller.
@@ -23,6 +26,9 @@ pub trait Kind:
 {
     /// Its name on the wire.
     const RESOURCE: Resource;
+
+    /// How it speaks of what it makes.
+    const WORDS: Words;
 
     /// The copies of its objects.
     fn store(stores: &Stores) -> &Store<Self>;

@@ -2,6 +2,7 @@
 //! same for every kind stands beside the folders.
 
 mod apply;
+mod carry_out;
 mod context;
 mod identity;
 mod inferencemodel;

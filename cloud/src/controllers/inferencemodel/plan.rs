@@ -7,17 +7,7 @@ use kube::Resource as _;
 use neptune_api::InferenceModel;
 use neptune_wire::{Content, NodeName, ObjectKey, Resources, Serving};
 
-use super::{super::objects::KubernetesObjects, kubernetes, place::Place, validate::Checked};
-
-/// All that one model asks for.
-#[must_use]
-#[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// What the node's agent should have because of this model.
-    pub downstream: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
-    /// What the API server should have; `None` where an agent runs the server.
-    pub objects: Option<KubernetesObjects>,
-}
+use super::{super::carry_out::Plan, kubernetes, place::Place, validate::Checked};
 
 /// The plan of a model.
 pub fn plan(model: &InferenceModel, checked: &Checked, fetch_image: &str) -> Plan {

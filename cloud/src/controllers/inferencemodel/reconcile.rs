@@ -9,27 +9,35 @@ use neptune_wire::{ObjectKey, Resource};
 
 use super::{
     super::{
-        apply::{self, REFUSED_RETRY, apply},
+        apply::REFUSED_RETRY,
+        carry_out::{Words, carry_out},
         context::{Context, Desk},
         kind::Kind,
-        notice::Notice,
         write::{emit, must_rest, save},
     },
     notices::notices,
     observe,
     place::Place,
-    plan::{Plan, keeps, plan},
+    plan::{keeps, plan},
     status::{self, Placed},
     validate::{target_version, validate},
 };
 use crate::{
-    error::{Class, Error},
+    error::Error,
     reason::{Finding, Reason},
     stores::Stores,
 };
 
 impl Kind for InferenceModel {
     const RESOURCE: Resource = Resource::InferenceModels;
+
+    const WORDS: Words = Words {
+        created: "ServerCreated",
+        what: "model server",
+        rename: "the InferenceModel",
+        shorten: "list fewer versions in spec.manifest",
+        refused: Reason::ServerRefused,
+    };
 
     fn store(stores: &Stores) -> &Store<Self> {
         &stores.inference_models
@@ -57,7 +65,7 @@ impl Kind for InferenceModel {
         let findings = match validate(&model, &observe::facts(&model, &context)) {
             Ok(checked) => {
                 let plan = plan(&model, &checked, context.fetch_image());
-                let findings = carry_out(&model, &key, plan, &mut again, &context).await?;
+                let findings = carry_out(&*model, &key, plan, &mut again, &context).await?;
                 at = Some((observe::placed(&checked, &context), checked.place));
                 findings
             }
@@ -72,47 +80,6 @@ impl Kind for InferenceModel {
         let later = write_status(&model, &copy, &key, &findings, at, &context).await?;
         Ok(again.into_iter().chain(later).min())
     }
-}
-
-/// Tells the node and the API server. Returns what stands in the way there, and in `again` when to try
-/// once more.
-async fn carry_out(
-    model: &InferenceModel,
-    key: &ObjectKey,
-    plan: Plan,
-    again: &mut Option<Duration>,
-    context: &Context,
-) -> Result<Vec<Finding>, Error> {
-    let too_large = context.downstream().set(key, plan.downstream);
-    let mut findings: Vec<_> = too_large.as_deref().map(too_large_finding).into_iter().collect();
-    let before = context.memory(model, |memory| memory.applied.clone());
-    match apply(model, plan.objects.as_ref(), before.as_ref(), context).await {
-        Ok(apply::Outcome::Done { applied, created }) => {
-            context.memory(model, |memory| memory.applied = applied);
-            if let Some(name) = created {
-                let note = format!("Deployment and Service {name} are made");
-                emit(model, Notice::normal("ServerCreated", note), context).await;
-            }
-        }
-        Ok(apply::Outcome::NameTaken { object }) => {
-            let message = format!(
-                "{object} exists and belongs to somebody else; delete it, or rename the InferenceModel"
-            );
-            findings.push(Finding::new(Reason::NameTaken, message));
-            *again = Some(REFUSED_RETRY);
-        }
-        Err(error) if error.class() == Class::Refused => {
-            let message = format!("the API server refuses the model server: {}", error.answer());
-            findings.push(Finding::new(Reason::ServerRefused, message));
-            *again = Some(REFUSED_RETRY);
-        }
-        Err(error) => return Err(error),
-    }
-    Ok(findings)
-}
-
-fn too_large_finding(why: &str) -> Finding {
-    Finding::new(Reason::TaskTooLarge, format!("spec: {why}; list fewer versions in spec.manifest"))
 }
 
 /// Writes the status if it says something new, and returns when to look again.

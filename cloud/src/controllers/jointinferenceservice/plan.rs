@@ -11,7 +11,7 @@ use neptune_wire::{
 use serde::Serialize;
 
 use super::{
-    super::{nodes::in_url, objects::KubernetesObjects},
+    super::{carry_out::Plan, nodes::in_url},
     half::Half,
     kubernetes,
     validate::{Checked, Runtime},
@@ -20,16 +20,6 @@ use crate::environment::{environment, json};
 
 /// Where a cloud worker behind a Service listens, as the workers of the field do.
 pub const SERVICE_PORT: u16 = 5000;
-
-/// All that one service asks for.
-#[must_use]
-#[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// What each node's agent should have because of this service.
-    pub downstream: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
-    /// What the API server should have; `None` where an agent runs the cloud worker.
-    pub objects: Option<KubernetesObjects>,
-}
 
 /// The plan of a service.
 pub fn plan(service: &JointInferenceService, checked: &Checked, fetch_image: &str) -> Plan {
