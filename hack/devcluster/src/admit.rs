@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::builtin;
+use crate::cel;
 use crate::field::{Fault, FieldError};
 use crate::names::check_metadata;
 use crate::object::{self, set_meta};
@@ -108,14 +109,16 @@ pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Str
 /// Everything that must hold for the object that is about to be stored.
 pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut errors = check_metadata(value, resource);
-    let findings = validate::validate(value, resource.schema(), "");
     if resource.custom {
-        errors.extend(findings);
+        errors.extend(validate::validate_update(value, old, resource.schema(), ""));
+        let rules = cel::object::check(value, old, resource.schema(), &errors);
+        errors.extend(rules);
     } else {
         // What the generated schemas require of a status is not checked by the API server.
         let checked = |error: &FieldError| {
             error.fault != Fault::Required || !error.field.starts_with("status")
         };
+        let findings = validate::validate(value, resource.schema(), "");
         errors.extend(findings.into_iter().filter(checked));
         errors.extend(builtin::validate::check(&resource.plural, value, old));
     }

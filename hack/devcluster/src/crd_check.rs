@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::cel;
 use crate::field::{FieldError, index, join};
 use crate::names::is_subdomain;
 use crate::object::strings;
@@ -133,7 +134,7 @@ fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
         let schema_path = join(&path, "schema.openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
             Value::Object(_) => {
-                structural::check(&version["schema"]["openAPIV3Schema"], &schema_path, errors);
+                check_schema(&version["schema"]["openAPIV3Schema"], &schema_path, errors);
             }
             _ => errors.push(FieldError::required(&schema_path, "schemas are required")),
         }
@@ -143,6 +144,15 @@ fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
             errors,
         );
         check_subresources(&version["subresources"], &join(&path, "subresources"), errors);
+    }
+}
+
+/// The rules can be read only in a schema that is structural.
+fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
+    structural::check(schema, path, errors);
+    if errors.len() == before {
+        cel::definition::check(schema, path, errors);
     }
 }
 

@@ -4,26 +4,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::extract::{self, Query, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admit::Endpoint;
-use crate::cluster::{Cluster, State as ClusterState};
+use crate::authorize::{self, User};
+use crate::cluster::{Cluster, State};
 use crate::patch::{APPLY, Patch};
 use crate::render;
 use crate::request::{Options, ResourcePath, percent_decoded};
-use crate::resource::Resource;
 use crate::status::ApiError;
-use crate::verbs::{Call, Reply, create, delete, patch, read, scale, update};
-use crate::{decode, discovery, openapi, watch};
+use crate::verbs::{Call, Reply, create, delete, fresh_identity, patch, read, scale, update};
+use crate::{decode, discovery, openapi, watch, webhook};
 
+/// As in API servers; kubectl sends it with `--as`, and other clients where the kubeconfig has `as`.
+const IMPERSONATE: header::HeaderName = header::HeaderName::from_static("impersonate-user");
 /// As in API servers.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-pub async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Response {
+pub async fn handle(
+    extract::State(cluster): extract::State<Arc<Cluster>>,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let query = Query::<HashMap<String, String>>::try_from_uri(&parts.uri)
         .map(|query| query.0)
@@ -35,7 +40,7 @@ pub async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Re
             .and_then(|value: &HeaderValue| value.to_str().ok())
             .unwrap_or_default()
     };
-    let options =
+    let mut options =
         Options::new(query, text(header::ACCEPT), text(header::USER_AGENT), Timestamp::now());
     let path = percent_decoded(parts.uri.path());
     if let Some(response) = document(&cluster, &parts.method, &path, &options) {
@@ -48,8 +53,30 @@ pub async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Re
         return failure(&ApiError::request_too_large(BODY_LIMIT));
     };
     let media = media_type(&parts.headers);
-    answer(&cluster, &parts.method, &parts.uri, path, &options, &media, &bytes)
-        .unwrap_or_else(|error| failure(&error))
+    tracing::debug!(method = %parts.method, uri = %parts.uri, "request");
+    // There is no authentication: who names nobody is the administrator, and may be anybody.
+    text(IMPERSONATE).clone_into(&mut options.user);
+    let user = Some(&options.user).filter(|name| !name.is_empty());
+    let refused = user.and_then(|name| {
+        let user = User(name.clone());
+        let check = |state: &State| {
+            authorize::check_request(state, &user, &parts.method, &path, &options, &media)
+        };
+        cluster.read(check).err()
+    });
+    if let Some(error) = refused {
+        return failure(&error);
+    }
+    let mut warnings = Vec::new();
+    let answered =
+        answer(&cluster, &parts.method, path, &options, &media, &bytes, &mut warnings).await;
+    let mut response = answered.unwrap_or_else(|error| failure(&error));
+    for warning in webhook::headers(&warnings) {
+        if let Ok(value) = HeaderValue::from_bytes(warning.as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
 }
 
 fn media_type(headers: &HeaderMap) -> String {
@@ -112,7 +139,7 @@ fn document(cluster: &Cluster, method: &Method, path: &str, options: &Options) -
     }
 }
 
-fn groups(state: &ClusterState, core: bool, options: &Options) -> Response {
+fn groups(state: &State, core: bool, options: &Options) -> Response {
     for form in ["v2", "v2beta1"] {
         if options
             .accept
@@ -132,7 +159,7 @@ fn groups(state: &ClusterState, core: bool, options: &Options) -> Response {
 }
 
 /// Only the protobuf form exists: no client asks for another.
-fn openapi_v2(state: &ClusterState, options: &Options) -> Response {
+fn openapi_v2(state: &State, options: &Options) -> Response {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     if !options.accept.contains("proto-openapi.spec.v2") {
         return failure(&ApiError::not_acceptable(PROTOBUF));
@@ -141,16 +168,15 @@ fn openapi_v2(state: &ClusterState, options: &Options) -> Response {
     ([(header::CONTENT_TYPE, PROTOBUF)], document).into_response()
 }
 
-fn answer(
+async fn answer(
     cluster: &Arc<Cluster>,
     method: &Method,
-    uri: &Uri,
     path: ResourcePath,
     options: &Options,
     media: &str,
     bytes: &Bytes,
+    warnings: &mut Vec<String>,
 ) -> Result<Response, ApiError> {
-    tracing::debug!(%method, %uri, "request");
     if !options.accepts_json() {
         return Err(ApiError::not_acceptable("application/json, application/yaml"));
     }
@@ -175,6 +201,7 @@ fn answer(
         namespace: path.namespace.unwrap_or_default(),
         name: path.name.unwrap_or_default(),
         options: options.clone(),
+        identity: fresh_identity(),
     };
     if wants_watch {
         let stream = watch::open(cluster, call)?;
@@ -190,29 +217,80 @@ fn answer(
     {
         return Err(ApiError::method_not_allowed(resource.as_plural()));
     }
-    let reply = match path.subresource.as_deref() {
-        None => main_verb(cluster, method, &call, media, bytes),
-        Some("status") if resource.has_status => status_verb(cluster, method, &call, media, bytes),
-        Some("scale") if resource.scale.is_some() => {
-            scale_verb(cluster, method, &call, media, bytes)
-        }
+    let part = match path.subresource.as_deref() {
+        None => Part::Main,
+        Some("status") if resource.has_status => Part::Status,
+        Some("scale") if resource.scale.is_some() => Part::Scale,
         Some(_) => return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n")),
-    }?;
-    Ok(written(&resource, reply, options))
+    };
+    warnings.extend(resource.deprecated.clone());
+    let reply = if *method == Method::GET {
+        cluster.read(|state| read(state, &call, part))?
+    } else {
+        let change =
+            |state: &mut State, call: &Call| write(state, call, part, method, media, bytes);
+        let is_delete = *method == Method::DELETE;
+        if part == Part::Scale || is_delete && call.name.is_empty() {
+            cluster.write(|state| change(state, &call))?
+        } else {
+            webhook::write(cluster, &call, is_delete, warnings, change).await?
+        }
+    };
+    warnings.extend(reply.warnings);
+    let body = render::answer(&resource, reply.body, options);
+    Ok(json_response(reply.code, "application/json", &body))
 }
 
-fn written(resource: &Resource, reply: Reply, options: &Options) -> Response {
-    let mut response = json_response(
-        reply.code,
-        "application/json",
-        &render::answer(resource, reply.body, options),
-    );
-    for warning in reply.warnings.iter().chain(&resource.deprecated) {
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
-            response.headers_mut().append(header::WARNING, value);
-        }
+/// What of an object a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Main,
+    Status,
+    Scale,
+}
+
+fn read(state: &State, call: &Call, part: Part) -> Result<Reply, ApiError> {
+    match (part, &call.resource.scale) {
+        (Part::Scale, Some(scale)) => scale::get(state, call, scale),
+        (Part::Main, _) if call.name.is_empty() => read::list(state, call),
+        _ => read::get(state, call),
     }
-    response
+}
+
+fn write(
+    state: &mut State,
+    call: &Call,
+    part: Part,
+    method: &Method,
+    media: &str,
+    bytes: &Bytes,
+) -> Result<Reply, ApiError> {
+    let named = !call.name.is_empty();
+    match (part, method.as_str(), &call.resource.scale) {
+        (Part::Main, "POST", _) if !named => {
+            create::create(state, call, decode::object(media, bytes)?)
+        }
+        (Part::Main | Part::Status, "PUT", _) if named => {
+            update::update(state, call, decode::object(media, bytes)?)
+        }
+        (Part::Main | Part::Status, "PATCH", _) if named => patch::patch(state, call, media, bytes),
+        (Part::Main, "DELETE", _) => {
+            let options = delete_options(media, bytes)?;
+            if named {
+                delete::delete(state, call, &options)
+            } else {
+                delete::delete_collection(state, call, &options)
+            }
+        }
+        (Part::Scale, "PUT", Some(scale)) => {
+            scale::update(state, call, scale, &decode::object(media, bytes)?.value)
+        }
+        (Part::Scale, "PATCH", Some(scale)) if media != APPLY => {
+            let patch = Patch::parse(media, decode::yaml(bytes)?.value)?;
+            scale::patch(state, call, scale, &patch)
+        }
+        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
+    }
 }
 
 fn delete_options(media: &str, bytes: &Bytes) -> Result<Value, ApiError> {
@@ -220,73 +298,4 @@ fn delete_options(media: &str, bytes: &Bytes) -> Result<Value, ApiError> {
         return Ok(Value::Null);
     }
     decode::object(media, bytes).map(|body| body.value)
-}
-
-fn main_verb(
-    cluster: &Cluster,
-    method: &Method,
-    call: &Call,
-    media: &str,
-    bytes: &Bytes,
-) -> Result<Reply, ApiError> {
-    match (method.as_str(), call.name.is_empty()) {
-        ("GET", true) => cluster.read(|state| read::list(state, call)),
-        ("GET", false) => cluster.read(|state| read::get(state, call)),
-        ("POST", true) => {
-            let body = decode::object(media, bytes)?;
-            cluster.write(|state| create::create(state, call, body))
-        }
-        ("PUT", false) => {
-            let body = decode::object(media, bytes)?;
-            cluster.write(|state| update::update(state, call, body))
-        }
-        ("PATCH", false) => cluster.write(|state| patch::patch(state, call, media, bytes)),
-        ("DELETE", named) => {
-            let options = delete_options(media, bytes)?;
-            cluster.write(|state| {
-                if named {
-                    delete::delete_collection(state, call, &options)
-                } else {
-                    delete::delete(state, call, &options)
-                }
-            })
-        }
-        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
-    }
-}
-
-fn status_verb(
-    cluster: &Cluster,
-    method: &Method,
-    call: &Call,
-    media: &str,
-    bytes: &Bytes,
-) -> Result<Reply, ApiError> {
-    match method.as_str() {
-        "GET" | "PUT" | "PATCH" => main_verb(cluster, method, call, media, bytes),
-        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
-    }
-}
-
-fn scale_verb(
-    cluster: &Cluster,
-    method: &Method,
-    call: &Call,
-    media: &str,
-    bytes: &Bytes,
-) -> Result<Reply, ApiError> {
-    let scale = call.resource.scale.as_ref().expect("the caller checked that the kind has one");
-    match method.as_str() {
-        "GET" => cluster.read(|state| scale::get(state, call, scale)),
-        "PUT" => {
-            let body = decode::object(media, bytes)?;
-            cluster.write(|state| scale::update(state, call, scale, &body.value))
-        }
-        "PATCH" if media != APPLY => {
-            let body = decode::yaml(bytes)?;
-            let patch = Patch::parse(media, body.value)?;
-            cluster.write(|state| scale::patch(state, call, scale, &patch))
-        }
-        _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
-    }
 }

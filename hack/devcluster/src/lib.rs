@@ -1,10 +1,15 @@
 //! A Kubernetes API on loopback, in memory, for the demo and for tests: as strict as Kubernetes 1.32 where it answers at all.
 //!
-//! Served: Namespace, Node, Pod, Service, `ConfigMap`, Secret, `ServiceAccount`, Event (both groups), Deployment, Lease, the RBAC kinds,
-//! `ValidatingWebhookConfiguration`, `CustomResourceDefinition`, and whatever kinds the definitions make.
+//! Served: Namespace, Node, Pod, Service, `ConfigMap`, Secret, `ServiceAccount`, Event (both groups), Deployment, `DaemonSet`, Lease,
+//! `NetworkPolicy`, `PodDisruptionBudget`, the RBAC kinds, `ValidatingWebhookConfiguration`, `CustomResourceDefinition`, and whatever
+//! kinds the definitions make. Who impersonates a user (`kubectl --as`) may do what the stored roles and bindings allow; all others are
+//! administrators.
 //!
-//! Not there, on purpose: authentication and authorization (RBAC objects are stored only), admission webhooks (stored only), CEL rules
-//! of definitions (accepted, not evaluated), conversion between versions beyond the `None` strategy, `logs`, `exec` and `port-forward`.
+//! Rules in CEL are evaluated after the schema; a definition whose rules an API server would refuse, or this one cannot evaluate, is
+//! refused. Validating webhooks are asked last, at a `url` only: a `service` has no endpoints here.
+//!
+//! Not there, on purpose: authentication, mutating webhooks, conversion between versions beyond the `None` strategy, `logs`, `exec` and
+//! `port-forward`.
 //! A list that is read in pages is not a snapshot: later pages show later writes.
 //!
 //! There is no kubelet and no workload controller: Deployments and Pods are stored, nothing runs. What the API machinery does by
@@ -12,7 +17,9 @@
 
 mod admit;
 mod apply;
+mod authorize;
 mod builtin;
+mod cel;
 mod cluster;
 mod controllers;
 mod crd;
@@ -40,6 +47,7 @@ mod store;
 mod table;
 mod verbs;
 mod watch;
+mod webhook;
 
 use std::future::Future;
 use std::sync::Arc;

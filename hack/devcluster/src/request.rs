@@ -68,6 +68,8 @@ pub struct Options {
     pub accept: String,
     user_agent: String,
     pub now: Timestamp,
+    /// Whom the client impersonates; "" for nobody.
+    pub user: String,
 }
 
 impl Options {
@@ -77,7 +79,20 @@ impl Options {
         user_agent: &str,
         now: Timestamp,
     ) -> Self {
-        Self { query, accept: accept.to_owned(), user_agent: user_agent.to_owned(), now }
+        Self {
+            query,
+            accept: accept.to_owned(),
+            user_agent: user_agent.to_owned(),
+            now,
+            user: String::new(),
+        }
+    }
+
+    /// The same without a lasting effect.
+    pub fn as_dry_run(&self) -> Self {
+        let mut options = self.clone();
+        options.query.insert("dryRun".to_owned(), "All".to_owned());
+        options
     }
 
     pub fn get(&self, name: &str) -> &str {

@@ -1,5 +1,7 @@
 //! The refusals of an API server as Status objects: code, reason, message and details. Pure; the verbs decide which one to use.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::field::{FieldError, aggregate};
@@ -12,7 +14,7 @@ pub const MODIFIED: &str =
 #[error("{message}")]
 pub struct ApiError {
     pub code: u16,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Map<String, Value>,
 }
@@ -37,7 +39,7 @@ impl std::fmt::Display for GroupName<'_> {
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new() }
+        Self { code, reason: reason.into(), message: message.into(), details: Map::new() }
     }
 
     fn about(mut self, what: GroupName<'_>, name: &str) -> Self {
@@ -112,9 +114,10 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
+    /// Without a name it is about all objects of the kind.
     pub fn forbidden(what: GroupName<'_>, name: &str, why: &str) -> Self {
-        Self::new(403, "Forbidden", format!("{what} {name:?} is forbidden: {why}"))
-            .about(what, name)
+        let which = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        Self::new(403, "Forbidden", format!("{what}{which} is forbidden: {why}")).about(what, name)
     }
 
     pub fn method_not_allowed(what: GroupName<'_>) -> Self {
@@ -169,6 +172,12 @@ impl ApiError {
         )
     }
 
+    /// The server itself failed.
+    pub fn internal(why: &str) -> Self {
+        let error = Self::new(500, "InternalError", format!("Internal error occurred: {why}"));
+        error.with_cause(json!({"message": why}))
+    }
+
     /// An error without a reason, as untyped errors of the API server become.
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
@@ -188,7 +197,7 @@ impl ApiError {
             "message": self.message, "code": self.code,
         });
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = self.reason.as_ref().into();
         }
         if !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());

@@ -347,3 +347,105 @@ async fn deletes_wait_until_the_objects_are_gone() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn who_impersonates_a_user_may_do_what_the_roles_allow() {
+    let kubectl = Kubectl::start().await;
+    let as_reader = |arguments: &[&'static str]| -> Vec<&'static str> {
+        [&["--as", "system:serviceaccount:default:reader"], arguments].concat()
+    };
+    let error = kubectl.bad(&as_reader(&["get", "configmaps"]), "").await;
+    assert!(
+        error.contains(r#"configmaps is forbidden: User "system:serviceaccount:default:reader" cannot list resource "configmaps" in API group "" in the namespace "default""#),
+        "{error}"
+    );
+    kubectl
+        .good(&["create", "role", "reader", "--verb=get,list,patch", "--resource=configmaps"], "")
+        .await;
+    kubectl
+        .good(
+            &[
+                "create",
+                "rolebinding",
+                "reader",
+                "--role=reader",
+                "--serviceaccount=default:reader",
+            ],
+            "",
+        )
+        .await;
+    kubectl.good(&as_reader(&["get", "configmaps"]), "").await;
+    kubectl.bad(&as_reader(&["get", "configmaps", "-n", "kube-system"]), "").await;
+    kubectl.bad(&as_reader(&["get", "configmaps", "-A"]), "").await;
+    // An apply of what is not there makes it; of what is there, it patches.
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: b}\n";
+    let apply = ["apply", "--server-side", "-f", "-"];
+    let error = kubectl.bad(&as_reader(&apply), map).await;
+    assert!(error.contains("cannot create resource"), "{error}");
+    kubectl.good(&["create", "configmap", "m"], "").await;
+    kubectl.good(&as_reader(&apply), map).await;
+    let error = kubectl.bad(&as_reader(&["delete", "configmap", "m"]), "").await;
+    assert!(error.contains(r#"configmaps "m" is forbidden"#), "{error}");
+}
+
+#[tokio::test]
+async fn daemon_sets_policies_and_budgets_are_checked_and_shown() {
+    const OBJECTS: &str = "\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      nodeSelector: {role: edge}
+      containers: [{name: main, image: agent:1}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: only-one}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress:
+  - from: [{namespaceSelector: {matchLabels: {team: one}}}]
+    ports: [{port: 8081}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec:
+  maxUnavailable: 1
+  selector: {matchLabels: {app: web}}
+";
+    let kubectl = Kubectl::start().await;
+    kubectl.good(&["apply", "--validate=strict", "--dry-run=server", "-f", "-"], OBJECTS).await;
+    assert_eq!(rows(&kubectl.good(&["get", "ds,netpol,pdb"], "").await), Vec::<Vec<&str>>::new());
+    kubectl.good(&["apply", "--validate=strict", "-f", "-"], OBJECTS).await;
+    let again = kubectl.good(&["apply", "--validate=strict", "-f", "-"], OBJECTS).await;
+    assert!(again.starts_with("daemonset.apps/agent unchanged\n"), "{again}");
+    let table = kubectl.good(&["get", "ds"], "").await;
+    assert_eq!(rows(&table)[1][..7], ["agent", "0", "0", "0", "0", "0", "role=edge"], "{table}");
+    let table = kubectl.good(&["get", "netpol"], "").await;
+    assert_eq!(rows(&table)[1][..2], ["only-one", "app=web"], "{table}");
+    let table = kubectl.good(&["get", "pdb"], "").await;
+    assert_eq!(rows(&table)[1][..4], ["web", "N/A", "1", "0"], "{table}");
+    for (right, wrong, why) in [
+        (
+            "labels: {app: agent}}\n    spec",
+            "labels: {app: x}}\n    spec",
+            "does not match template",
+        ),
+        ("  maxUnavailable: 1", "  maxUnavailable: 1\n  minAvailable: 1", "cannot be both set"),
+        (
+            "from: [{namespaceSelector: {matchLabels: {team: one}}}]",
+            "from: [{}]",
+            "must specify a peer",
+        ),
+        ("port: 8081", "port: 0", "between 1 and 65535"),
+    ] {
+        assert!(OBJECTS.contains(right), "{right}");
+        let error = kubectl.bad(&["apply", "-f", "-"], &OBJECTS.replace(right, wrong)).await;
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -8,6 +8,8 @@ use crate::object;
 pub fn apply(plural: &str, value: &mut Value) {
     match plural {
         "deployments" => deployment(value),
+        "daemonsets" => daemon_set(value),
+        "networkpolicies" => network_policy(value),
         "pods" => {
             if let Some(spec) = value.get_mut("spec") {
                 pod(spec);
@@ -24,6 +26,7 @@ pub fn apply(plural: &str, value: &mut Value) {
                 object::fields(labels).insert("kubernetes.io/metadata.name".into(), name.into());
             }
         }
+        "validatingwebhookconfigurations" => super::webhooks::defaults(value),
         "customresourcedefinitions" => crate::crd::default_definition(value),
         _ => {}
     }
@@ -68,6 +71,40 @@ fn deployment(value: &mut Value) {
     }
     if let Some(template) = spec.pointer_mut("/template/spec") {
         pod_spec(template);
+    }
+}
+
+fn daemon_set(value: &mut Value) {
+    let Some(spec) = value.get_mut("spec").filter(|spec| spec.is_object()) else {
+        return;
+    };
+    default(spec, "revisionHistoryLimit", 10.into());
+    default(spec, "updateStrategy", json!({}));
+    default(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
+    if spec["updateStrategy"]["type"] == "RollingUpdate" {
+        default(&mut spec["updateStrategy"], "rollingUpdate", json!({}));
+        default(&mut spec["updateStrategy"]["rollingUpdate"], "maxUnavailable", 1.into());
+        default(&mut spec["updateStrategy"]["rollingUpdate"], "maxSurge", 0.into());
+    }
+    if let Some(template) = spec.pointer_mut("/template/spec") {
+        pod_spec(template);
+    }
+}
+
+fn network_policy(value: &mut Value) {
+    let Some(spec) = value.get_mut("spec").filter(|spec| spec.is_object()) else {
+        return;
+    };
+    let has_egress = spec["egress"].as_array().is_some_and(|rules| !rules.is_empty());
+    let types = if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+    default(spec, "policyTypes", types);
+    for direction in ["ingress", "egress"] {
+        let rules = spec.get_mut(direction).and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            for port in rule.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                default(port, "protocol", "TCP".into());
+            }
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use std::sync::OnceLock;
 
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
-    apps::v1::Deployment,
+    apps::v1::{DaemonSet, Deployment},
     autoscaling::v1::Scale,
     coordination::v1::Lease,
     core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount},
     events::v1::Event as EventsEvent,
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -41,7 +43,10 @@ fn build() -> Map<String, Value> {
     }
     roots!(
         ValidatingWebhookConfiguration,
+        DaemonSet,
         Deployment,
+        NetworkPolicy,
+        PodDisruptionBudget,
         Scale,
         Lease,
         ConfigMap,
@@ -210,6 +215,8 @@ const LISTS: &[(&str, &str, List)] = &[
     ("meta.v1.ObjectMeta", "finalizers", List::Set),
     ("apps.v1.DeploymentSpec", "strategy", List::RetainKeysObject),
     ("apps.v1.DeploymentStatus", "conditions", by(&["type"])),
+    ("apps.v1.DaemonSetStatus", "conditions", by(&["type"])),
+    ("policy.v1.PodDisruptionBudgetStatus", "conditions", by(&["type"])),
     (
         "apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",

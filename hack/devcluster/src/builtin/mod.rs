@@ -4,6 +4,7 @@ pub mod canonical;
 pub mod defaults;
 pub mod definitions;
 pub mod validate;
+pub mod webhooks;
 mod workload;
 
 use serde_json::json;
@@ -81,6 +82,33 @@ fn kinds() -> Vec<Kind> {
             generation: true,
             ..kind("apps", "deployments", "Deployment", "api.apps.v1.Deployment")
         },
+        Kind {
+            short: &["ds"],
+            status: true,
+            generation: true,
+            ..kind("apps", "daemonsets", "DaemonSet", "api.apps.v1.DaemonSet")
+        },
+        Kind {
+            short: &["netpol"],
+            generation: true,
+            ..kind(
+                "networking.k8s.io",
+                "networkpolicies",
+                "NetworkPolicy",
+                "api.networking.v1.NetworkPolicy",
+            )
+        },
+        Kind {
+            short: &["pdb"],
+            status: true,
+            generation: true,
+            ..kind(
+                "policy",
+                "poddisruptionbudgets",
+                "PodDisruptionBudget",
+                "api.policy.v1.PodDisruptionBudget",
+            )
+        },
         kind("coordination.k8s.io", "leases", "Lease", "api.coordination.v1.Lease"),
         Kind {
             short: &["crd", "crds"],
@@ -145,7 +173,7 @@ fn resource(kind: &Kind) -> Resource {
         namespaced: kind.namespaced,
         short_names: kind.short.iter().map(|name| (*name).to_owned()).collect(),
         categories: match kind.plural {
-            "pods" | "services" | "deployments" => vec!["all".to_owned()],
+            "pods" | "services" | "deployments" | "daemonsets" => vec!["all".to_owned()],
             "customresourcedefinitions" | "validatingwebhookconfigurations" => {
                 vec!["api-extensions".to_owned()]
             }

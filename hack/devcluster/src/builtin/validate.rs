@@ -13,12 +13,16 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
     let mut errors = Vec::new();
     match plural {
         "deployments" => workload::deployment(value, old, &mut errors),
+        "daemonsets" => workload::daemon_set(value, old, &mut errors),
+        "networkpolicies" => network_policy(value, &mut errors),
+        "poddisruptionbudgets" => disruption_budget(value, &mut errors),
         "pods" => workload::pod(value, old, &mut errors),
         "services" => service(value, old, &mut errors),
         "configmaps" => data_keys(value, &["data", "binaryData"], &mut errors),
         "secrets" => secret(value, old, &mut errors),
         "leases" => lease(value, &mut errors),
         "events" => event(value, old, &mut errors),
+        "validatingwebhookconfigurations" => super::webhooks::check(value, &mut errors),
         "customresourcedefinitions" => {
             errors.extend(crd_check::check_definition(value));
             if let Some(old) = old {
@@ -176,6 +180,58 @@ fn event(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if !matches!(kind.as_str(), "Normal" | "Warning") {
         errors.push(FieldError::invalid("type", "", format!("has invalid value: {kind}")));
     }
+}
+
+fn network_policy(value: &Value, errors: &mut Vec<FieldError>) {
+    let spec = &value["spec"];
+    check_labels(&spec["podSelector"]["matchLabels"], "spec.podSelector.matchLabels", errors);
+    for (position, kind) in spec["policyTypes"].as_array().into_iter().flatten().enumerate() {
+        let given = kind.as_str().unwrap_or_default();
+        if !matches!(given, "Ingress" | "Egress") {
+            let path = index("spec.policyTypes", position);
+            errors.push(FieldError::unsupported(&path, given, &["Egress", "Ingress"]));
+        }
+    }
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (position, rule) in spec[direction].as_array().into_iter().flatten().enumerate() {
+            let path = index(&join("spec", direction), position);
+            for (position, peer) in rule[peers].as_array().into_iter().flatten().enumerate() {
+                check_peer(peer, &index(&join(&path, peers), position), errors);
+            }
+            for (position, port) in rule["ports"].as_array().into_iter().flatten().enumerate() {
+                let path = index(&join(&path, "ports"), position);
+                check_choice(port, "protocol", &path, &["SCTP", "TCP", "UDP"], errors);
+                if port["port"].is_number() {
+                    check_port(&port["port"], &join(&path, "port"), errors);
+                }
+            }
+        }
+    }
+}
+
+fn check_peer(peer: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let has = |field: &str| !peer[field].is_null();
+    if has("ipBlock") && (has("podSelector") || has("namespaceSelector")) {
+        errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"));
+    } else if !has("ipBlock") && !has("podSelector") && !has("namespaceSelector") {
+        errors.push(FieldError::required(path, "must specify a peer"));
+    }
+    for selector in ["podSelector", "namespaceSelector"] {
+        let path = join(&join(path, selector), "matchLabels");
+        check_labels(&peer[selector]["matchLabels"], &path, errors);
+    }
+}
+
+fn disruption_budget(value: &Value, errors: &mut Vec<FieldError>) {
+    let spec = &value["spec"];
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        errors.push(FieldError::invalid(
+            "spec",
+            spec.clone(),
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
+    }
+    check_labels(&spec["selector"]["matchLabels"], "spec.selector.matchLabels", errors);
 }
 
 fn lease(value: &Value, errors: &mut Vec<FieldError>) {

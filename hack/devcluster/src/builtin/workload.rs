@@ -16,6 +16,31 @@ pub fn deployment(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
             "must be greater than or equal to 0",
         ));
     }
+    runs_pods(value, old, "deployment", errors);
+}
+
+pub fn daemon_set(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    runs_pods(value, old, "daemonset", errors);
+    let strategy = &value["spec"]["updateStrategy"];
+    check_choice(strategy, "type", "spec.updateStrategy", &["OnDelete", "RollingUpdate"], errors);
+    let rolling = &strategy["rollingUpdate"];
+    let is_zero = |field: &str| match &rolling[field] {
+        Value::Null => true,
+        Value::String(text) => text.trim_end_matches('%').parse() == Ok(0),
+        number => number.as_i64() == Some(0),
+    };
+    if strategy["type"] == "RollingUpdate" && is_zero("maxUnavailable") && is_zero("maxSurge") {
+        errors.push(FieldError::invalid(
+            "spec.updateStrategy.rollingUpdate.maxUnavailable",
+            rolling["maxUnavailable"].clone(),
+            "cannot be 0 when `maxSurge` is 0",
+        ));
+    }
+}
+
+/// What holds for everything with a selector and a template.
+fn runs_pods(value: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<FieldError>) {
+    let spec = &value["spec"];
     let labels = &spec["template"]["metadata"]["labels"];
     let wanted = spec["selector"]["matchLabels"].as_object();
     let expressions = spec["selector"]["matchExpressions"].as_array().map_or(0, Vec::len);
@@ -25,7 +50,7 @@ pub fn deployment(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         errors.push(FieldError::invalid(
             "spec.selector",
             spec["selector"].clone(),
-            "empty selector is invalid for deployment",
+            format!("empty selector is invalid for {kind}"),
         ));
     } else if wanted.into_iter().flatten().any(|(key, value)| &labels[key] != value) {
         errors.push(FieldError::invalid(

@@ -1,6 +1,6 @@
-//! Fills in the defaults that a schema declares, and drops nulls that a default replaces. Pure.
+//! Fills in the defaults that a schema declares, and drops nulls that the schema does not allow. Pure.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Schema;
 
@@ -9,14 +9,10 @@ pub fn apply_defaults(value: &mut Value, schema: Schema<'_>) {
     let schema = schema.for_value(value);
     match value {
         Value::Object(map) => {
+            drop_nulls(map, schema);
             for (name, property) in schema.properties() {
                 let Some(default) = property.get("default") else { continue };
-                let replace = match map.get(name.as_str()) {
-                    None => true,
-                    Some(Value::Null) => !property.flag("nullable"),
-                    Some(_) => false,
-                };
-                if replace {
+                if !map.contains_key(name) {
                     map.insert(name.clone(), default.clone());
                 }
             }
@@ -37,6 +33,13 @@ pub fn apply_defaults(value: &mut Value, schema: Schema<'_>) {
     }
 }
 
+/// A null where none may be counts as not given.
+fn drop_nulls(map: &mut Map<String, Value>, schema: Schema<'_>) {
+    map.retain(|name, value| {
+        !value.is_null() || schema.field(name).is_none_or(|field| field.flag("nullable"))
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,8 +52,9 @@ mod tests {
             "nested": {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}},
             "made": {"type": "object", "default": {}, "properties": {"n": {"type": "integer", "default": 4}}},
             "may": {"type": "string", "nullable": true, "default": "x"},
+            "image": {"type": "string"},
         }});
-        let mut value = json!({"mode": null, "may": null});
+        let mut value = json!({"mode": null, "may": null, "image": null});
         apply_defaults(&mut value, Schema::new(&schema).expect("an object"));
         assert_eq!(value, json!({"mode": "a", "made": {"n": 4}, "may": null}));
     }

@@ -198,6 +198,7 @@ fn check_restriction(node: &Value, path: &str, errors: &mut Vec<FieldError>) {
         "additionalProperties",
         "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-int-or-string",
+        "x-kubernetes-validations",
     ] {
         if !node[field].is_null() {
             // "anyOf: [type: integer, type: string]" beside int-or-string is the one exception.

@@ -10,12 +10,31 @@ use crate::field::{Fault, FieldError, index, join};
 
 /// All findings, depth first.
 pub fn validate(value: &Value, schema: Schema<'_>, path: &str) -> Vec<FieldError> {
+    validate_update(value, None, schema, path)
+}
+
+/// The findings on what an update changes: what it leaves as it was is not refused, as since 1.30.
+pub fn validate_update(
+    value: &Value,
+    old: Option<&Value>,
+    schema: Schema<'_>,
+    path: &str,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check(value, schema, path, &mut errors);
+    check(value, old, schema, path, &mut errors);
     errors
 }
 
-fn check(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+fn check(
+    value: &Value,
+    old: Option<&Value>,
+    schema: Schema<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if old == Some(value) {
+        return;
+    }
     let schema = schema.for_value(value);
     if value.is_null() && schema.flag("nullable") {
         return;
@@ -27,8 +46,8 @@ fn check(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldEr
     match value {
         Value::String(text) => check_string(text, schema, path, errors),
         Value::Number(_) => check_number(value, schema, path, errors),
-        Value::Array(items) => check_list(items, schema, path, errors),
-        Value::Object(map) => check_object(map, schema, path, errors),
+        Value::Array(items) => check_list(items, old, schema, path, errors),
+        Value::Object(map) => check_object(map, old, schema, path, errors),
         Value::Null | Value::Bool(_) => {}
     }
     check_junctors(value, schema, path, errors);
@@ -164,7 +183,13 @@ fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<
     }
 }
 
-fn check_list(items: &[Value], schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+fn check_list(
+    items: &[Value],
+    old: Option<&Value>,
+    schema: Schema<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let count = items.len();
     if let Some(limit) = schema.count("maxItems").filter(|limit| count > *limit) {
         errors.push(FieldError::new(
@@ -192,7 +217,8 @@ fn check_list(items: &[Value], schema: Schema<'_>, path: &str, errors: &mut Vec<
     }
     if let Some(item_schema) = schema.items() {
         for (position, item) in items.iter().enumerate() {
-            check(item, item_schema, &index(path, position), errors);
+            let old = old.and_then(|old| counterpart(item, old, schema));
+            check(item, old, item_schema, &index(path, position), errors);
         }
     }
     check_identities(items, schema, path, errors);
@@ -232,8 +258,16 @@ pub fn identity_of(item: &Value, keys: &[&str], items: Option<Schema<'_>>) -> Va
     Value::Object(identity)
 }
 
+/// The element of an old list that has the same keys.
+pub fn counterpart<'a>(item: &Value, old: &'a Value, schema: Schema<'_>) -> Option<&'a Value> {
+    let ListKind::Map(keys) = schema.list_kind() else { return None };
+    let identity = identity_of(item, &keys, schema.items());
+    old.as_array()?.iter().find(|other| identity_of(other, &keys, schema.items()) == identity)
+}
+
 fn check_object(
     map: &Map<String, Value>,
+    old: Option<&Value>,
     schema: Schema<'_>,
     path: &str,
     errors: &mut Vec<FieldError>,
@@ -261,7 +295,8 @@ fn check_object(
     }
     for (name, child) in map {
         if let Some(child_schema) = schema.field(name) {
-            check(child, child_schema, &join(path, name), errors);
+            let old = old.filter(|_| !schema.is_atomic_map()).and_then(|old| old.get(name));
+            check(child, old, child_schema, &join(path, name), errors);
         }
     }
 }
@@ -271,7 +306,7 @@ fn check_junctors(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Ve
         errors.push(FieldError::invalid(path, value.clone(), format!("{} {words}", place(path))));
     };
     for branch in schema.list("allOf").iter().filter_map(Schema::new) {
-        check(value, branch, path, errors);
+        check(value, None, branch, path, errors);
     }
     let fitting = |keyword: &str| {
         let branches = schema.list(keyword);

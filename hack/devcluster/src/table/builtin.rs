@@ -76,6 +76,17 @@ pub fn columns(plural: &str) -> Vec<Column> {
         "pods" => return pod(),
         "services" => return service(),
         "deployments" => return deployment(),
+        "daemonsets" => return daemon_set(),
+        "networkpolicies" => columns.push(text("Pod-Selector", |object, _| {
+            selector(&object["spec"]["podSelector"]["matchLabels"])
+        })),
+        "poddisruptionbudgets" => columns.extend([
+            text("Min Available", |object, _| amount(object, "spec.minAvailable")),
+            text("Max Unavailable", |object, _| amount(object, "spec.maxUnavailable")),
+            column("Allowed Disruptions", "integer", 0, |object, _| {
+                number(object, "status.disruptionsAllowed").into()
+            }),
+        ]),
         "events" => return event(),
         "configmaps" => columns.push(column("Data", "integer", 0, |object, _| {
             (size(object, "data") + size(object, "binaryData")).into()
@@ -262,22 +273,47 @@ fn deployment() -> Vec<Column> {
             number(object, "status.availableReplicas").into()
         }),
         age_column(),
-        wide("Containers", |object, _| {
-            let names: Vec<&str> = items(object, "spec.template.spec.containers")
-                .iter()
-                .filter_map(|item| item["name"].as_str())
-                .collect();
-            names.join(",").into()
-        }),
-        wide("Images", |object, _| {
-            let images: Vec<&str> = items(object, "spec.template.spec.containers")
-                .iter()
-                .filter_map(|item| item["image"].as_str())
-                .collect();
-            images.join(",").into()
-        }),
+        wide("Containers", |object, _| of_containers(object, "name")),
+        wide("Images", |object, _| of_containers(object, "image")),
         wide("Selector", |object, _| selector(&object["spec"]["selector"]["matchLabels"])),
     ]
+}
+
+fn daemon_set() -> Vec<Column> {
+    fn status(name: &str, build: Build) -> Column {
+        column(name, "integer", 0, build)
+    }
+    vec![
+        name_column(),
+        status("Desired", |object, _| number(object, "status.desiredNumberScheduled").into()),
+        status("Current", |object, _| number(object, "status.currentNumberScheduled").into()),
+        status("Ready", |object, _| number(object, "status.numberReady").into()),
+        status("Up-to-date", |object, _| number(object, "status.updatedNumberScheduled").into()),
+        status("Available", |object, _| number(object, "status.numberAvailable").into()),
+        text("Node Selector", |object, _| {
+            selector(&object["spec"]["template"]["spec"]["nodeSelector"])
+        }),
+        age_column(),
+        wide("Containers", |object, _| of_containers(object, "name")),
+        wide("Images", |object, _| of_containers(object, "image")),
+        wide("Selector", |object, _| selector(&object["spec"]["selector"]["matchLabels"])),
+    ]
+}
+
+/// A number or a percentage, or that there is none.
+fn amount(object: &Value, path: &str) -> Value {
+    match at_path(object, path) {
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(Value::Number(number)) => number.to_string().into(),
+        _ => "N/A".into(),
+    }
+}
+
+/// A field of each container of a template.
+fn of_containers(object: &Value, field: &str) -> Value {
+    let containers = items(object, "spec.template.spec.containers");
+    let texts: Vec<&str> = containers.iter().filter_map(|item| item[field].as_str()).collect();
+    texts.join(",").into()
 }
 
 /// The first of these times that is set.

@@ -23,8 +23,8 @@ pub fn create(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiEr
 /// Completes, checks and stores a new object that was decoded already.
 pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value, ApiError> {
     let resource = &call.resource;
-    let (uid, suffix) = fresh_identity();
-    prepare::create(resource, &mut value, &call.namespace, call.options.now, &suffix, &uid)?;
+    let (uid, suffix) = &call.identity;
+    prepare::create(resource, &mut value, &call.namespace, call.options.now, suffix, uid)?;
     if resource.namespaced {
         check_namespace(state, call, object::name(&value))?;
     }

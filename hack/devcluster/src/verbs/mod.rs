@@ -30,6 +30,8 @@ pub struct Call {
     /// "" for collections.
     pub name: String,
     pub options: Options,
+    /// The uid that a new object gets, and the end of its name where the server makes that up.
+    pub identity: (String, String),
 }
 
 /// An answer in the version of the request, before it is rendered as a table or metadata alone.
@@ -135,7 +137,7 @@ impl Call {
 }
 
 /// A name that no other object has, and the five characters that end generated names.
-fn fresh_identity() -> (String, String) {
+pub fn fresh_identity() -> (String, String) {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let suffix = uuid::Uuid::new_v4().as_bytes()[..5]
         .iter()

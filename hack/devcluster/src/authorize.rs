@@ -1,0 +1,298 @@
+//! Decides what a user may do by the roles and bindings that are stored, as an API server's RBAC does. Pure.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cluster::State;
+use crate::object::{self, ObjectKey};
+use crate::patch::APPLY;
+use crate::request::{Options, ResourcePath};
+use crate::status::{ApiError, GroupName};
+use crate::store::Store;
+
+const ROLES: &str = "rbac.authorization.k8s.io/roles";
+const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
+const ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/rolebindings";
+const CLUSTER_ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User(pub String);
+
+impl User {
+    /// As API servers put service accounts into groups.
+    fn is_in(&self, group: &str) -> bool {
+        let account = self.0.strip_prefix("system:serviceaccount:");
+        match (group, account.and_then(|rest| rest.split_once(':'))) {
+            ("system:authenticated", _) | ("system:serviceaccounts", Some(_)) => true,
+            (_, Some((namespace, _))) => {
+                group.strip_prefix("system:serviceaccounts:") == Some(namespace)
+            }
+            _ => false,
+        }
+    }
+
+    fn is(&self, subject: &Value) -> bool {
+        let text = |field: &str| subject[field].as_str().unwrap_or_default();
+        match text("kind") {
+            "ServiceAccount" => {
+                self.0 == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+            }
+            "User" => self.0 == text("name"),
+            "Group" => self.is_in(text("name")),
+            _ => false,
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Attributes<'a> {
+    verb: &'a str,
+    group: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    /// Empty in the whole cluster.
+    namespace: &'a str,
+    /// Empty for all of them.
+    name: &'a str,
+}
+
+impl Attributes<'_> {
+    fn path(&self) -> String {
+        match self.subresource {
+            "" => self.resource.to_owned(),
+            subresource => format!("{}/{subresource}", self.resource),
+        }
+    }
+
+    fn is_covered(&self, rule: &Value) -> bool {
+        let has = |field: &str, fits: &dyn Fn(&str) -> bool| {
+            object::strings(&rule[field]).into_iter().any(|given| given == "*" || fits(given))
+        };
+        let path = self.path();
+        let any_of_subresource = format!("*/{}", self.subresource);
+        let fits = |given: &str| {
+            given == path || !self.subresource.is_empty() && given == any_of_subresource
+        };
+        let names = object::strings(&rule["resourceNames"]);
+        has("verbs", &|verb| verb == self.verb)
+            && has("apiGroups", &|group| group == self.group)
+            && has("resources", &fits)
+            && (names.is_empty() || names.contains(&self.name))
+    }
+}
+
+/// Whether a user may make a request; each right that is looked for goes to the log.
+pub fn check_request(
+    state: &State,
+    user: &User,
+    method: &Method,
+    path: &ResourcePath,
+    options: &Options,
+    media: &str,
+) -> Result<(), ApiError> {
+    // One that is no verb is refused anyway.
+    let Some(verb) = verb(method, path, options) else { return Ok(()) };
+    // A list or watch of one name is held to that name.
+    let selected = options.get("fieldSelector").strip_prefix("metadata.name=");
+    let selected = selected.filter(|_| matches!(verb, "list" | "watch"));
+    let asked = Attributes {
+        verb,
+        group: &path.group,
+        resource: &path.plural,
+        subresource: path.subresource.as_deref().unwrap_or_default(),
+        namespace: path.namespace.as_deref().unwrap_or_default(),
+        name: path.name.as_deref().or(selected).unwrap_or_default(),
+    };
+    let check = |asked: &Attributes<'_>| {
+        let checked = check(&state.store, user, asked);
+        let (right, what) = (if checked.is_ok() { "used" } else { "missing" }, json!(asked));
+        tracing::info!("right {right}: {what}");
+        checked
+    };
+    check(&asked)?;
+    // An apply of what is not there makes it.
+    let key = ObjectKey::new(asked.namespace, asked.name);
+    let kind = state.registry.find(&path.group, &path.version, &path.plural);
+    let is_there = kind.is_none_or(|kind| state.store.get(&kind.storage, &key).is_some());
+    if media == APPLY && asked.subresource.is_empty() && !is_there {
+        check(&Attributes { verb: "create", ..asked })?;
+    }
+    Ok(())
+}
+
+/// What a request does, in the words of RBAC.
+fn verb(method: &Method, path: &ResourcePath, options: &Options) -> Option<&'static str> {
+    Some(match (method.as_str(), path.name.is_some()) {
+        ("GET" | "HEAD", _) if options.flag("watch") => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => return None,
+    })
+}
+
+/// Whether a role that is bound to the user covers it.
+fn check(store: &Store, user: &User, asked: &Attributes<'_>) -> Result<(), ApiError> {
+    let everywhere = store.list(CLUSTER_ROLE_BINDINGS, None);
+    let here = store.list(ROLE_BINDINGS, Some(asked.namespace));
+    let here = here.filter(|_| !asked.namespace.is_empty());
+    let mut bindings = everywhere.chain(here);
+    let covers = |binding: &Arc<Value>| {
+        let role = &binding["roleRef"];
+        let mut roles = match role["kind"].as_str() {
+            Some("Role") => store.list(ROLES, Some(asked.namespace)),
+            _ => store.list(CLUSTER_ROLES, Some("")),
+        };
+        list(binding, "subjects").iter().any(|subject| user.is(subject))
+            && roles.any(|found| {
+                role["name"] == object::name(found)
+                    && list(found, "rules").iter().any(|rule| asked.is_covered(rule))
+            })
+    };
+    if bindings.any(covers) { Ok(()) } else { Err(refusal(user, asked)) }
+}
+
+fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object[field].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn refusal(User(user): &User, asked: &Attributes<'_>) -> ApiError {
+    let Attributes { verb, group, namespace, name, .. } = asked;
+    let place = match *namespace {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {namespace:?}"),
+    };
+    let path = asked.path();
+    ApiError::forbidden(
+        GroupName { group, name: asked.resource },
+        name,
+        &format!("User {user:?} cannot {verb} resource {path:?} in API group {group:?} {place}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn store(objects: &[Value]) -> Store {
+        let mut store = Store::new(100);
+        for object in objects {
+            let storage = match object["kind"].as_str().unwrap() {
+                "Role" => ROLES,
+                "ClusterRole" => CLUSTER_ROLES,
+                "RoleBinding" => ROLE_BINDINGS,
+                _ => CLUSTER_ROLE_BINDINGS,
+            };
+            store.put(storage, object.clone());
+        }
+        store
+    }
+
+    fn role(kind: &str, namespace: &str, rules: &Value) -> Value {
+        json!({"kind": kind, "metadata": {"name": "r", "namespace": namespace}, "rules": rules})
+    }
+
+    fn binding(kind: &str, namespace: &str, role: &str, subject: &Value) -> Value {
+        json!({"kind": kind, "metadata": {"name": "b", "namespace": namespace},
+            "roleRef": {"kind": role, "name": "r"}, "subjects": [subject]})
+    }
+
+    fn account() -> (User, Value) {
+        let user = User("system:serviceaccount:n:a".to_owned());
+        (user, json!({"kind": "ServiceAccount", "namespace": "n", "name": "a"}))
+    }
+
+    const PODS: Attributes<'static> = Attributes {
+        verb: "list",
+        group: "",
+        resource: "pods",
+        subresource: "",
+        namespace: "n",
+        name: "",
+    };
+
+    #[test]
+    fn only_what_a_rule_covers_is_allowed() {
+        let rules = json!([
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]},
+            {"apiGroups": ["g"], "resources": ["things/status"], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["one"]},
+            {"apiGroups": ["all"], "resources": ["*"], "verbs": ["*"]},
+        ]);
+        let (user, subject) = account();
+        let store = store(&[
+            role("ClusterRole", "", &rules),
+            binding("ClusterRoleBinding", "", "ClusterRole", &subject),
+        ]);
+        let allowed = |asked: Attributes<'_>| check(&store, &user, &asked).is_ok();
+        assert!(allowed(PODS) && allowed(Attributes { namespace: "", ..PODS }));
+        assert!(!allowed(Attributes { verb: "watch", ..PODS }));
+        assert!(!allowed(Attributes { group: "g", ..PODS }));
+        assert!(!allowed(Attributes { subresource: "status", ..PODS }));
+        let status = Attributes {
+            verb: "patch",
+            group: "g",
+            resource: "things",
+            subresource: "status",
+            ..PODS
+        };
+        assert!(allowed(status) && !allowed(Attributes { subresource: "", ..status }));
+        let one = Attributes { verb: "get", resource: "configmaps", name: "one", ..PODS };
+        assert!(allowed(one) && !allowed(Attributes { name: "two", ..one }));
+        assert!(!allowed(Attributes { name: "", ..one }));
+        assert!(allowed(Attributes { verb: "delete", group: "all", ..status }));
+        let nobody = User("system:serviceaccount:n:b".to_owned());
+        let error = check(&store, &nobody, &PODS).unwrap_err();
+        assert_eq!(error.code, 403);
+        assert_eq!(error.reason, "Forbidden");
+        assert_eq!(
+            error.message,
+            r#"pods is forbidden: User "system:serviceaccount:n:b" cannot list resource "pods" in API group "" in the namespace "n""#
+        );
+    }
+
+    #[test]
+    fn a_binding_in_a_namespace_reaches_no_further() {
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
+        let (user, subject) = account();
+        for kind in ["Role", "ClusterRole"] {
+            let namespace = if kind == "Role" { "n" } else { "" };
+            let store = store(&[
+                role(kind, namespace, &rules),
+                binding("RoleBinding", "n", kind, &subject),
+            ]);
+            assert!(check(&store, &user, &PODS).is_ok(), "{kind}");
+            for namespace in ["", "other"] {
+                let elsewhere = Attributes { namespace, ..PODS };
+                assert!(check(&store, &user, &elsewhere).is_err(), "{kind} {namespace:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn subjects_are_accounts_users_and_groups() {
+        let (user, account) = account();
+        let group = |name: &str| json!({"kind": "Group", "name": name});
+        for (subject, fits) in [
+            (account, true),
+            (json!({"kind": "User", "name": "system:serviceaccount:n:a"}), true),
+            (group("system:serviceaccounts:n"), true),
+            (group("system:serviceaccounts"), true),
+            (group("system:authenticated"), true),
+            (group("system:serviceaccounts:m"), false),
+            (json!({"kind": "User", "name": "a"}), false),
+        ] {
+            assert_eq!(user.is(&subject), fits, "{subject}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether an object keeps the rules of its schema, in the API server's words. Pure.
+//!
+//! As since 1.30, an update is not refused for what it leaves as it was: a rule that a newer definition has does not lock up objects
+//! that are older than it. Rules that compare with what was are held against every update.
+
+use kube_cel::cel::Value as CelValue;
+use serde_json::Value;
+
+use super::{Rule, execute, value};
+use crate::field::{Fault, FieldError, index, join};
+use crate::schema::Schema;
+use crate::schema::validate::counterpart;
+
+/// What is said in place of the rules when the schema has refused something that they may read.
+const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+/// Findings that keep the rules from being evaluated.
+const BLOCKING: [Fault; 5] =
+    [Fault::Unsupported, Fault::Required, Fault::TooLong, Fault::TooMany, Fault::TypeInvalid];
+
+/// All findings on an object, given what the schema has found already.
+pub fn check(
+    value: &Value,
+    old: Option<&Value>,
+    schema: Schema<'_>,
+    found: &[FieldError],
+) -> Vec<FieldError> {
+    if !has_rules(schema) {
+        return Vec::new();
+    }
+    if found.iter().any(|error| BLOCKING.contains(&error.fault)) {
+        return vec![FieldError::invalid("", Value::Null, NOT_CHECKED)];
+    }
+    let mut errors = Vec::new();
+    check_node(&Node { value, old, unchanged: false }, schema, "", &mut errors);
+    errors
+}
+
+fn has_rules(schema: Schema<'_>) -> bool {
+    Rule::all(schema).next().is_some()
+        || schema.properties().any(|(_, property)| has_rules(property))
+        || schema.items().is_some_and(has_rules)
+        || schema.additional().is_some_and(has_rules)
+}
+
+/// A value, and what it was, where that can be told.
+struct Node<'a> {
+    value: &'a Value,
+    old: Option<&'a Value>,
+    /// Whether something around it is as it was.
+    unchanged: bool,
+}
+
+fn check_node(node: &Node<'_>, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    if node.value.is_null() {
+        return;
+    }
+    let unchanged = node.unchanged || node.old == Some(node.value);
+    check_rules(node, unchanged, schema, path, errors);
+    match node.value {
+        Value::Object(fields) => {
+            let is_atomic = schema.is_atomic_map();
+            for (name, value) in fields {
+                let Some(field) = schema.field(name) else { continue };
+                let old = node.old.filter(|_| !is_atomic).and_then(|old| old.get(name));
+                let path = if schema.property(name).is_some() {
+                    join(path, name)
+                } else {
+                    format!("{path}[{name}]")
+                };
+                check_node(&Node { value, old, unchanged }, field, &path, errors);
+            }
+        }
+        Value::Array(items) => {
+            let Some(item) = schema.items() else { return };
+            for (position, value) in items.iter().enumerate() {
+                let old = node.old.and_then(|old| counterpart(value, old, schema));
+                let node = Node { value, old, unchanged };
+                check_node(&node, item, &index(path, position), errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_rules(
+    node: &Node<'_>,
+    unchanged: bool,
+    schema: Schema<'_>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut rules = Rule::all(schema).peekable();
+    if rules.peek().is_none() {
+        return;
+    }
+    let this = value::of(node.value, schema);
+    let old = node.old.map(|old| value::of(old, schema));
+    for rule in rules {
+        let transition = rule.is_transition();
+        if if transition { old.is_none() } else { unchanged } {
+            continue;
+        }
+        let kind = schema.kind().unwrap_or_default();
+        match execute(rule.text("rule"), &this, old.as_ref()) {
+            Ok(CelValue::Bool(true)) => {}
+            Ok(_) => errors.push(broken(rule, &this, old.as_ref(), path, kind)),
+            Err(fault) => {
+                let detail = format!("{fault} evaluating rule: {}", rule.shown());
+                errors.push(FieldError::invalid(path, kind, detail));
+            }
+        }
+    }
+}
+
+/// How a broken rule is told: values are not shown, but their types.
+fn broken(
+    rule: Rule<'_>,
+    this: &CelValue,
+    old: Option<&CelValue>,
+    path: &str,
+    kind: &str,
+) -> FieldError {
+    let path = format!("{path}{}", rule.text("fieldPath"));
+    let detail = message(rule, this, old);
+    match rule.text("reason") {
+        "FieldValueForbidden" => FieldError::forbidden(&path, &detail),
+        "FieldValueRequired" => FieldError::required(&path, &detail),
+        "FieldValueDuplicate" => FieldError::duplicate(&path, kind),
+        _ => FieldError::invalid(&path, kind, detail),
+    }
+}
+
+fn message(rule: Rule<'_>, this: &CelValue, old: Option<&CelValue>) -> String {
+    let expression = rule.text("messageExpression");
+    if !expression.is_empty()
+        && let Ok(CelValue::String(text)) = execute(expression, this, old)
+        && !text.trim().is_empty()
+        && !text.trim().contains('\n')
+    {
+        return text.trim().to_owned();
+    }
+    match rule.text("message") {
+        "" => format!("failed rule: {}", rule.text("rule")),
+        message => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn messages(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
+        let schema = Schema::new(schema).expect("an object");
+        check(value, old, schema, &[]).iter().map(FieldError::message).collect()
+    }
+
+    fn with_rule(rule: &Value) -> Value {
+        json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": [rule], "properties": {
+            "n": {"type": "integer"}, "ratio": {"type": "number"}, "name": {"type": "string", "maxLength": 9}}}}})
+    }
+
+    #[test]
+    fn a_broken_rule_is_told_in_the_api_servers_words() {
+        for (rule, words) in [
+            (
+                json!({"rule": "self.n > 3", "message": "must be above 3"}),
+                r#"spec: Invalid value: "object": must be above 3"#,
+            ),
+            (
+                json!({"rule": "self.n > 3"}),
+                r#"spec: Invalid value: "object": failed rule: self.n > 3"#,
+            ),
+            (
+                json!({"rule": "self.n > 3", "message": "too small", "fieldPath": ".n"}),
+                r#"spec.n: Invalid value: "object": too small"#,
+            ),
+            (
+                json!({"rule": "has(self.name)", "message": "say who", "fieldPath": ".name", "reason": "FieldValueRequired"}),
+                "spec.name: Required value: say who",
+            ),
+            (
+                json!({"rule": "false", "message": "no", "reason": "FieldValueForbidden"}),
+                "spec: Forbidden: no",
+            ),
+            (
+                json!({"rule": "self.n > 3", "messageExpression": "'not above ' + 'three'"}),
+                r#"spec: Invalid value: "object": not above three"#,
+            ),
+            (
+                json!({"rule": "self.n > 3", "messageExpression": "self.name", "message": "told otherwise"}),
+                r#"spec: Invalid value: "object": told otherwise"#,
+            ),
+            (
+                json!({"rule": "self.name == 'a'", "message": "must be a"}),
+                r#"spec: Invalid value: "object": No such key: name evaluating rule: must be a"#,
+            ),
+        ] {
+            let object = json!({"spec": {"n": 3}});
+            assert_eq!(messages(&with_rule(&rule), &object, None), [words], "{rule}");
+        }
+    }
+
+    #[test]
+    fn rules_read_values_as_their_schema_types_them() {
+        for rule in [
+            "self.ratio > 0.5 && self.ratio / 2.0 == 0.5",
+            "self.name.lowerAscii() == 'ab' && self.name.matches('^A')",
+            "isURL('http://a/b') && url('http://a:1/b').getHost() == 'a:1'",
+            "[3, 1].min() == 1 && ['a', 'b'].join('-') == 'a-b' && 'a1'.find('[0-9]') == '1'",
+            "has(self.n) && self.n % 2 == 1 && size(self.name) == 2",
+        ] {
+            let object = json!({"spec": {"n": 3, "ratio": 1, "name": "AB"}});
+            assert_eq!(
+                messages(&with_rule(&json!({"rule": rule})), &object, None),
+                Vec::<String>::new()
+            );
+        }
+    }
+
+    #[test]
+    fn rules_on_fields_and_elements_name_their_place() {
+        let schema = json!({"type": "object", "properties": {
+            "word": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'no'", "message": "must not be no"}]},
+            "list": {"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self % 2 == 0", "message": "must be even"}]}},
+            "map": {"type": "object", "additionalProperties": {"type": "boolean", "x-kubernetes-validations": [{"rule": "self", "message": "must be"}]}},
+        }});
+        let object = json!({"word": "no", "list": [2, 3], "map": {"a": false}});
+        assert_eq!(
+            messages(&schema, &object, None),
+            [
+                r#"list[1]: Invalid value: "integer": must be even"#,
+                r#"map[a]: Invalid value: "boolean": must be"#,
+                r#"word: Invalid value: "string": must not be no"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_update_leaves_as_it_was_is_not_refused() {
+        let schema = with_rule(&json!({"rule": "self.n > 3", "message": "must be above 3"}));
+        let old = json!({"spec": {"n": 1}, "status": {"a": 1}});
+        assert_eq!(
+            messages(&schema, &json!({"spec": {"n": 1}, "status": {"a": 2}}), Some(&old)),
+            Vec::<String>::new()
+        );
+        assert_eq!(messages(&schema, &json!({"spec": {"n": 2}}), Some(&old)).len(), 1);
+    }
+
+    #[test]
+    fn rules_that_compare_with_what_was_speak_of_updates_alone() {
+        let schema =
+            with_rule(&json!({"rule": "self.n >= oldSelf.n", "message": "must not shrink"}));
+        assert_eq!(messages(&schema, &json!({"spec": {"n": 1}}), None), Vec::<String>::new());
+        let old = json!({"spec": {"n": 2}});
+        assert_eq!(messages(&schema, &json!({"spec": {"n": 3}}), Some(&old)), Vec::<String>::new());
+        assert_eq!(messages(&schema, &json!({"spec": {"n": 1}}), Some(&old)).len(), 1);
+    }
+
+    #[test]
+    fn elements_are_found_again_by_their_keys() {
+        let schema = json!({"type": "object", "properties": {"list": {"type": "array", "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v", "message": "is fixed"}]}}}});
+        let old = json!({"list": [{"k": "a", "v": 1}, {"k": "b", "v": 2}]});
+        let new = json!({"list": [{"k": "b", "v": 3}, {"k": "a", "v": 1}, {"k": "c", "v": 4}]});
+        assert_eq!(
+            messages(&schema, &new, Some(&old)),
+            [r#"list[0]: Invalid value: "object": is fixed"#]
+        );
+    }
+
+    #[test]
+    fn what_the_schema_has_refused_keeps_the_rules_from_being_read() {
+        let rule = with_rule(&json!({"rule": "self.n > 3"}));
+        let schema = Schema::new(&rule).expect("an object");
+        let found = [FieldError::required("spec.name", "")];
+        let errors = check(&json!({"spec": {"n": 1}}), None, schema, &found);
+        assert_eq!(errors[0].message(), format!("<nil>: Invalid value: \"null\": {NOT_CHECKED}"));
+        let found = [FieldError::invalid("spec.name", "x", "should match")];
+        assert_eq!(check(&json!({"spec": {"n": 1}}), None, schema, &found).len(), 1);
+    }
+}
