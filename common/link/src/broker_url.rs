@@ -1,7 +1,7 @@
 //! The address of a broker as users write it. Parsing and printing only; names are resolved by the connection.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::LinkError;
@@ -38,6 +38,16 @@ impl BrokerUrl {
     /// Whether the scheme is `mqtts`.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Whether anybody on the way, or anybody at all, may read and write at this broker: neither TLS nor a
+    /// user, and not on this machine's loopback. A name other than `localhost` counts as elsewhere.
+    pub fn is_open(&self) -> bool {
+        let is_loopback = match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => self.host == "localhost" || self.host.ends_with(".localhost"),
+        };
+        !self.tls && self.login.is_none() && !is_loopback
     }
 
     /// User and password as the broker gets them. A missing password is an empty one here, and is
@@ -219,6 +229,24 @@ mod tests {
         }
         let url: BrokerUrl = "mqtts://[::1]:7".parse().unwrap();
         assert_eq!((url.host(), url.port(), url.is_tls()), ("::1", 7, true));
+    }
+
+    #[test]
+    fn an_anonymous_unencrypted_broker_elsewhere_is_open() {
+        for open in ["mqtt://broker", "mqtt://192.0.2.1", "mqtt://[2001:db8::1]", "mqtt://0.0.0.0"]
+        {
+            assert!(open.parse::<BrokerUrl>().unwrap().is_open(), "{open}");
+        }
+        for closed in [
+            "mqtts://broker",
+            "mqtt://u:p@broker",
+            "mqtt://localhost",
+            "mqtt://127.1.2.3",
+            "mqtt://[::1]",
+            "mqtt://[::ffff:127.0.0.1]",
+        ] {
+            assert!(!closed.parse::<BrokerUrl>().unwrap().is_open(), "{closed}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use crate::backoff::Backoff;
 use crate::outbox::WINDOW;
 use crate::shared::{CHANNEL, Phase, Shared};
-use crate::{Event, LinkError, LinkOptions, Message, tls};
+use crate::{Event, LinkOptions, Message, secrets};
 
 /// A connection that was up for so long was of use, even if it acknowledged nothing.
 const LIVED: Duration = Duration::from_secs(5);
@@ -48,22 +48,14 @@ struct Attempt {
 }
 
 impl Connection {
-    pub fn new(
-        options: LinkOptions,
-        shared: Arc<Shared>,
-        events: mpsc::Sender<Event>,
-    ) -> Result<Self, LinkError> {
+    pub fn new(options: LinkOptions, shared: Arc<Shared>, events: mpsc::Sender<Event>) -> Self {
         // Outgoing packets have no second limit: `publish` has refused what is too large, and here it would cost the
         // connection each time.
         let mut mqtt = MqttOptions::new(&options.client_id, options.url.host(), options.url.port());
         mqtt.set_keep_alive(Duration::from_secs(options.keep_alive.as_secs()))
             .set_clean_session(true)
             .set_inflight(PACKET_IDS)
-            .set_max_packet_size(options.max_packet_size, usize::MAX)
-            .set_transport(tls::transport(&options)?);
-        if let Some((user, password)) = options.url.credentials() {
-            mqtt.set_credentials(user, password);
-        }
+            .set_max_packet_size(options.max_packet_size, usize::MAX);
         if let Some(will) = &options.will {
             mqtt.set_last_will(LastWill::new(
                 &will.topic,
@@ -72,13 +64,13 @@ impl Connection {
                 will.retain,
             ));
         }
-        Ok(Self { mqtt, options, shared, events })
+        Self { mqtt, options, shared, events }
     }
 
     /// Ends when the link is closing and the connection over.
     pub async fn run(self) {
         let mut backoff = Backoff::default();
-        let mut said_down = false;
+        let mut said: Option<String> = None;
         loop {
             let lost = self.attempt().await;
             self.shared.connection_lost();
@@ -87,10 +79,10 @@ impl Connection {
                 return;
             }
             let reason = format!("{}: {}", self.options.url, lost.reason);
-            if lost.was_up || !said_down {
+            if lost.was_up || said.as_ref() != Some(&reason) {
                 warn!(client = self.options.client_id, reason, "link down");
-                self.deliver(Event::Down { reason }).await;
-                said_down = true;
+                self.deliver(Event::Down { reason: reason.clone() }).await;
+                said = Some(reason);
             } else {
                 debug!(client = self.options.client_id, reason, "link still down");
             }
@@ -109,7 +101,11 @@ impl Connection {
     /// A client and an event loop of its own for each connection: the library drops what it holds when it connects
     /// again by itself, and the outbox knows better what is owed.
     async fn attempt(&self) -> Lost {
-        let (client, mut event_loop) = AsyncClient::new(self.mqtt.clone(), CHANNEL);
+        let mqtt = match self.prepare().await {
+            Ok(mqtt) => mqtt,
+            Err(reason) => return Lost { reason, was_up: false, was_of_use: false },
+        };
+        let (client, mut event_loop) = AsyncClient::new(mqtt, CHANNEL);
         // Each packet is flushed by itself, so waiting to fill segments would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);
         let mut attempt = Attempt { client, up_since: None, has_acknowledged: false };
@@ -127,6 +123,20 @@ impl Connection {
             was_of_use: attempt.has_acknowledged
                 || attempt.up_since.is_some_and(|since| since.elapsed() >= LIVED),
         }
+    }
+
+    /// With what the files say now.
+    async fn prepare(&self) -> Result<MqttOptions, String> {
+        let options = self.options.clone();
+        let secrets = tokio::task::spawn_blocking(move || secrets::read(&options));
+        let secrets = secrets.await.map_err(|error| error.to_string())?;
+        let secrets = secrets.map_err(|error| error.to_string())?;
+        let mut mqtt = self.mqtt.clone();
+        mqtt.set_transport(secrets.transport);
+        if let Some((user, password)) = secrets.login {
+            mqtt.set_credentials(user, password);
+        }
+        Ok(mqtt)
     }
 
     /// Packets that were read together with the end of the connection are still buffered.
@@ -222,7 +232,19 @@ impl Connection {
                 let ca_file = self.options.ca_file.as_deref().unwrap_or_else(|| "none".as_ref());
                 format!("TLS: {error} (CA file {})", ca_file.display())
             }
-            other => other.to_string(),
+            other => self.with_certificate(other.to_string()),
+        }
+    }
+
+    /// In TLS 1.3 a broker refuses a client's certificate, or the lack of one, after the handshake.
+    fn with_certificate(&self, error: String) -> String {
+        match error.split_once("received fatal alert") {
+            Some((_, alert)) => {
+                let file =
+                    self.options.certificate_file.as_deref().unwrap_or_else(|| "none".as_ref());
+                format!("TLS: the broker says{alert} (certificate file {})", file.display())
+            }
+            None => error,
         }
     }
 }

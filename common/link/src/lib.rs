@@ -37,8 +37,8 @@ mod connection;
 mod link;
 mod options;
 mod outbox;
+mod secrets;
 mod shared;
-mod tls;
 
 use std::path::PathBuf;
 
@@ -65,6 +65,11 @@ pub enum LinkError {
     /// The keep-alive time cannot be sent.
     #[error("keep alive of {0:?}: MQTT takes 1 s to 65,535 s")]
     KeepAlive(std::time::Duration),
+    /// Anybody could tell every node what to run.
+    #[error(
+        "{0} has neither TLS nor a user, and is not on this machine: anybody on the way can tell every node what to run; write mqtts://, or allow it with --insecure-broker"
+    )]
+    Open(BrokerUrl),
     /// `mqtts://` needs to know whom to trust.
     #[error(
         "mqtts:// needs a CA file: the broker's own CA, or the system's bundle (/etc/ssl/certs/ca-certificates.crt)"
@@ -73,9 +78,14 @@ pub enum LinkError {
     /// A CA file with `mqtt://` would be ignored, and the connection be open to all.
     #[error("a CA file is given but the broker address is mqtt://; write mqtts:// for TLS")]
     CaFileUnused,
-    /// The CA file cannot be used.
-    #[error("CA file {path}: {why}")]
-    CaFile {
+    /// The certificate, key and password files do not fit the address or each other.
+    #[error("{0}")]
+    Files(&'static str),
+    /// A file cannot be used now. Never an error of [`Link::start`]: it is the reason of an [`Event::Down`].
+    #[error("{what} {path}: {why}")]
+    File {
+        /// Which of the files.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.

@@ -25,7 +25,8 @@ pub enum Event {
     Up,
     /// Arrived on a subscribed topic.
     Message(Message),
-    /// The connection is lost, or the first attempt failed. Said once a loss; the link goes on trying by itself.
+    /// The connection is lost, or the first attempt failed. Said once a loss and again when the
+    /// reason changes; the link goes on trying by itself.
     Down {
         /// For people: the broker's address and what failed. Never holds the password.
         reason: String,
@@ -68,13 +69,14 @@ impl Link {
     /// Starts connecting in the background. Never fails for network reasons: those are [`Event::Down`].
     ///
     /// # Errors
-    /// Options that cannot work (client id, keep alive, topics, CA file), or no tokio runtime. Reads the CA file, blocking.
+    /// Options that cannot work (client id, keep alive, topics, files that do not fit each other), or no tokio
+    /// runtime. What is wrong with a file's content is an [`Event::Down`] too: it may be renewed at any time.
     pub fn start(options: LinkOptions) -> Result<(Self, Events), LinkError> {
         options.check()?;
         let runtime = Handle::try_current().map_err(|_| LinkError::NoRuntime)?;
         let shared = Arc::new(Shared::new(options.max_packet_size));
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
-        let connection = Connection::new(options, Arc::clone(&shared), sender)?;
+        let connection = Connection::new(options, Arc::clone(&shared), sender);
         let abort = runtime.spawn(connection.run()).abort_handle();
         let task = Arc::new(Task { shared, abort });
         Ok((Self(Arc::clone(&task)), Events { events, _task: task }))

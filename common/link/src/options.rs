@@ -17,8 +17,17 @@ pub struct LinkOptions {
     /// What the broker publishes (`QoS` 1) when this client vanishes without [`Link::close`](crate::Link::close). At most 65,535 bytes of payload.
     pub will: Option<Message>,
     /// PEM file of the authorities that may sign the broker's certificate; needed for `mqtts`, refused for `mqtt`.
-    /// It is read once, at the start.
+    /// This and the other files are read anew for each connection: a renewed one is used from the next on, and a
+    /// broken one stops the connection only until it is right.
     pub ca_file: Option<PathBuf>,
+    /// PEM file of the certificate, with those between it and the authority, by which the broker knows this client.
+    pub certificate_file: Option<PathBuf>,
+    /// PEM file of that certificate's private key.
+    pub key_file: Option<PathBuf>,
+    /// File with the password of the URL's user, in place of one in the URL. A line feed at its end is not part of it.
+    pub password_file: Option<PathBuf>,
+    /// Whether a broker that is open to anybody ([`BrokerUrl::is_open`]) is taken.
+    pub allow_open: bool,
     /// After this time a ping, and after a second without an answer the connection counts as lost. Whole seconds, 1 s
     /// to 65,535 s; 15 s unless set.
     pub keep_alive: Duration,
@@ -30,17 +39,46 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// No will, no CA file, no subscriptions, and the defaults named at the fields.
+    /// No will, no files, no subscriptions, no open broker, and the defaults named at the fields.
     pub fn new(url: BrokerUrl, client_id: impl Into<String>) -> Self {
         Self {
             url,
             client_id: client_id.into(),
             will: None,
             ca_file: None,
+            certificate_file: None,
+            key_file: None,
+            password_file: None,
+            allow_open: false,
             keep_alive: Duration::from_secs(15),
             max_packet_size: 1024 * 1024,
             subscriptions: Vec::new(),
         }
+    }
+
+    /// Whether the files fit the address and each other. What is in them is read later.
+    fn check_files(&self) -> Result<(), LinkError> {
+        match (&self.ca_file, self.url.is_tls()) {
+            (None, true) => return Err(LinkError::CaFileMissing),
+            (Some(_), false) => return Err(LinkError::CaFileUnused),
+            (None, false) | (Some(_), true) => {}
+        }
+        let login = self.url.credentials();
+        let why = match (&self.certificate_file, &self.key_file, &self.password_file) {
+            (Some(_), None, _) => "a certificate file without its key file",
+            (None, Some(_), _) => "a key file without its certificate file",
+            (Some(_), Some(_), _) if !self.url.is_tls() => {
+                "a certificate file, and the broker address is mqtt://; write mqtts:// for TLS"
+            }
+            (_, _, Some(_)) if login.is_none() => {
+                "a password file, and no user in the broker address; write mqtts://user@host"
+            }
+            (_, _, Some(_)) if login.is_some_and(|(_, password)| !password.is_empty()) => {
+                "a password file, and a password in the broker address; leave one out"
+            }
+            _ => return Ok(()),
+        };
+        Err(LinkError::Files(why))
     }
 
     /// Refuses what the client library would panic on, cut off, or send to a broker that then hangs up.
@@ -58,6 +96,10 @@ impl LinkOptions {
         if !(1..=u64::from(u16::MAX)).contains(&self.keep_alive.as_secs()) {
             return Err(LinkError::KeepAlive(self.keep_alive));
         }
+        if self.url.is_open() && !self.allow_open {
+            return Err(LinkError::Open(self.url.clone()));
+        }
+        self.check_files()?;
         for filter in &self.subscriptions {
             check_text(filter)?;
             if !rumqttc::valid_filter(filter) {
@@ -149,9 +191,22 @@ mod tests {
 
     #[test]
     fn options_that_no_broker_would_take_are_refused() {
-        let good = LinkOptions::new("mqtt://b".parse().unwrap(), "me");
+        let good = LinkOptions::new("mqtt://localhost".parse().unwrap(), "me");
         good.check().unwrap();
-        let broken: [(&str, Break); 9] = [
+        let broken: [(&str, Break); 17] = [
+            ("--insecure-broker", |o| o.url = "mqtt://b".parse().unwrap()),
+            ("needs a CA file", |o| o.url = "mqtts://b".parse().unwrap()),
+            ("write mqtts://", |o| o.ca_file = Some("ca".into())),
+            ("without its key file", |o| o.certificate_file = Some("c".into())),
+            ("without its certificate file", |o| o.key_file = Some("k".into())),
+            ("write mqtts://", |o| {
+                (o.certificate_file, o.key_file) = (Some("c".into()), Some("k".into()));
+            }),
+            ("no user", |o| o.password_file = Some("p".into())),
+            ("leave one out", |o| {
+                o.url = "mqtt://u:p@b".parse().unwrap();
+                o.password_file = Some("p".into());
+            }),
             ("empty", |o| o.client_id.clear()),
             ("control", |o| o.client_id.push('\0')),
             ("longer", |o| o.client_id = "x".repeat(65_536)),

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use neptune_link::{Event, Link, LinkError, LinkOptions};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use neptune_link::{Event, Link, LinkOptions};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 
 use crate::mosquitto::Mosquitto;
 use crate::{flush, message, next, next_down, next_message};
@@ -20,17 +22,25 @@ fn authority(dir: &Path, name: &str) -> (CertifiedIssuer<'static, KeyPair>, Path
 
 /// A broker with TLS whose certificate for `localhost` this authority signed.
 async fn broker(dir: &Path, issuer: &CertifiedIssuer<'static, KeyPair>) -> Mosquitto {
+    with_tls(dir, issuer, "allow_anonymous true").await
+}
+
+/// The same, configured so.
+async fn with_tls(
+    dir: &Path,
+    issuer: &CertifiedIssuer<'static, KeyPair>,
+    config: &str,
+) -> Mosquitto {
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    // To OpenSSL one with the authority's name would be its own issuer.
+    params.distinguished_name.push(DnType::CommonName, "localhost");
     let certificate = params.signed_by(&key, issuer).unwrap();
     let (key_file, certificate_file) = (dir.join("server.key"), dir.join("server.pem"));
     std::fs::write(&key_file, key.serialize_pem()).unwrap();
     std::fs::write(&certificate_file, certificate.pem()).unwrap();
     let (key_file, certificate_file) = (key_file.display(), certificate_file.display());
-    Mosquitto::with(&format!(
-        "allow_anonymous true\ncertfile {certificate_file}\nkeyfile {key_file}"
-    ))
-    .await
+    Mosquitto::with(&format!("{config}\ncertfile {certificate_file}\nkeyfile {key_file}")).await
 }
 
 fn tls(url: &str, ca_file: Option<&Path>) -> LinkOptions {
@@ -70,20 +80,97 @@ async fn a_broker_is_trusted_by_the_ca_file_and_by_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_ca_file_that_cannot_be_used_is_refused_at_the_start() {
+async fn a_file_that_cannot_be_used_stops_the_link_until_it_is_right_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, good) = authority(dir.path(), "good");
-    let missing = dir.path().join("missing.pem");
-    let empty = dir.path().join("empty.pem");
-    std::fs::write(&empty, "no certificate").unwrap();
+    let (issuer, good) = authority(dir.path(), "good");
+    let broker = broker(dir.path(), &issuer).await;
+    let url = format!("mqtts://localhost:{}", broker.port);
+    let ca_file = dir.path().join("ca.pem");
 
-    let start = |url, ca_file| Link::start(tls(url, ca_file)).unwrap_err();
-    assert!(matches!(start("mqtts://b", None), LinkError::CaFileMissing));
-    assert!(matches!(start("mqtt://b", Some(&good)), LinkError::CaFileUnused));
-    for file in [&missing, &empty] {
-        let error = start("mqtts://b", Some(file));
-        assert!(matches!(&error, LinkError::CaFile { path, .. } if path == file), "{error}");
-    }
+    let (_link, mut events) = Link::start(tls(&url, Some(&ca_file))).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("CA file") && reason.contains("No such file"), "{reason}");
+    std::fs::write(&ca_file, "half a certi").unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("it has no PEM certificate"), "{reason}");
+    std::fs::copy(&good, &ca_file).unwrap();
+    assert_eq!(next(&mut events).await, Event::Up);
+}
+
+/// A certificate with this common name, written to `client.pem` and `client.key`.
+fn client(dir: &Path, issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, last_year: i32) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    std::fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
+    std::fs::write(dir.join("client.pem"), certificate.pem()).unwrap();
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_the_identity_and_a_renewed_one_is_used_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (issuer, ca_file) = authority(dir.path(), "ca");
+    // An expired one, as a node has that was off for long.
+    client(dir.path(), &issuer, "edge0", 2020);
+    let acl = dir.path().join("acl");
+    std::fs::write(&acl, "pattern readwrite of/%u/#\n").unwrap();
+    let broker = with_tls(
+        dir.path(),
+        &issuer,
+        &format!(
+            "cafile {}\nrequire_certificate true\nuse_identity_as_username true\nacl_file {}",
+            ca_file.display(),
+            acl.display()
+        ),
+    )
+    .await;
+    let options = LinkOptions {
+        certificate_file: Some(dir.path().join("client.pem")),
+        key_file: Some(dir.path().join("client.key")),
+        subscriptions: vec!["of/#".to_owned()],
+        ..tls(&format!("mqtts://localhost:{}", broker.port), Some(&ca_file))
+    };
+    let (link, mut events) = Link::start(options).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("client.pem"), "{reason}");
+    assert!(reason.contains("xpired"), "{reason}");
+
+    // In the middle of a renewal the files are of two certificates.
+    let key = std::fs::read(dir.path().join("client.key")).unwrap();
+    client(dir.path(), &issuer, "edge0", 2100);
+    let renewed = std::fs::read(dir.path().join("client.key")).unwrap();
+    std::fs::write(dir.path().join("client.key"), key).unwrap();
+    while !next_down(&mut events).await.contains("key file") {}
+    std::fs::write(dir.path().join("client.key"), renewed).unwrap();
+    while next(&mut events).await != Event::Up {}
+
+    link.publish(message("of/edge0/x", "mine")).unwrap();
+    assert_eq!(next_message(&mut events).await, message("of/edge0/x", "mine"));
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_again_for_each_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let passwords = dir.path().join("passwords");
+    let status = std::process::Command::new("mosquitto_passwd")
+        .args(["-b", "-c"])
+        .arg(&passwords)
+        .args(["ann", "right"])
+        .status();
+    assert!(status.unwrap().success());
+    let broker = Mosquitto::with(&format!("password_file {}", passwords.display())).await;
+    let password_file = dir.path().join("password");
+    std::fs::write(&password_file, "wrong\n").unwrap();
+    let mut options = tls(&format!("mqtt://ann@127.0.0.1:{}", broker.port), None);
+    options.password_file = Some(password_file.clone());
+    let (_link, mut events) = Link::start(options).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("refuses the user or the password"), "{reason}");
+    std::fs::write(&password_file, "right\n").unwrap();
+    assert_eq!(next(&mut events).await, Event::Up);
 }
 
 #[tokio::test]
