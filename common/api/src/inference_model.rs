@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{form, rules};
 
 /// Which model is served where, and by what.
 ///
@@ -13,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// files of which targetVersion is served by the framework's server. With an image, manifest and
 /// targetVersion are ignored.
 #[derive(
-    CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
+    CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
 #[kube(
     group = "sedna.io",
@@ -58,9 +60,9 @@ use serde::{Deserialize, Serialize};
     ),
     printcolumn(
         name = "Progress",
-        type_ = "integer",
-        description = "How much of the target version has been downloaded, in percent",
-        json_path = ".status.progress.percent"
+        type_ = "string",
+        description = "How much of the target version has been downloaded, and how fast",
+        json_path = ".status.progress.summary"
     ),
     printcolumn(
         name = "Ready",
@@ -79,12 +81,27 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = form::never_null)]
+#[x_kube(
+    validation = rules::manifest_given(),
+    validation = rules::versions_named(),
+    validation = rules::versions_unique(),
+    validation = rules::files_addressed(),
+    validation = rules::digests_formed(),
+    validation = rules::target_given(),
+    validation = rules::target_listed(),
+    validation = rules::edge_placed(),
+    validation = rules::image_has_no_version()
+)]
 pub struct InferenceModelSpec {
     /// The name under which the model is served.
+    #[schemars(length(max = 63), regex(pattern = form::PLAIN))]
     pub model_name: String,
     /// Where it is served: cloud or edge.
+    #[schemars(extend("enum" = ["cloud", "edge"]))]
     pub deploy_to_layer: String,
     /// The framework whose server serves it, such as tensorflow.
+    #[schemars(length(max = form::WORD))]
     pub framework_type: String,
     /// Labels of the node that serves it. At the edge they have to pick one edge node. Not looked at
     /// when nodeName is given.
@@ -92,20 +109,25 @@ pub struct InferenceModelSpec {
     pub node_selector: BTreeMap<String, String>,
     /// The node that serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN_OR_EMPTY))]
+    #[x_kube(validation = rules::no_workers_branch())]
     pub node_name: Option<String>,
     /// An image with server and model; empty to serve from the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = form::PLACE))]
     pub image: Option<String>,
     /// The versions that can be served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
     pub manifest: Vec<InferenceModelFile>,
     /// The version of the manifest that is to be served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub target_version: Option<String>,
     /// The port of the endpoint, 1 to 65535; without it nothing is served. At the edge it is a port of
     /// the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 65535))]
     pub serving_port: Option<i32>,
     /// How many servers share the load, in the cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,33 +139,40 @@ pub struct InferenceModelSpec {
     pub health: Option<ServingHealth>,
     /// The type of the Service in the cloud: NodePort, ClusterIP or LoadBalancer. Without it, NodePort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["", "NodePort", "ClusterIP", "LoadBalancer"]))]
     pub service_type: Option<String>,
 }
 
 /// How to tell that a server serves.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::one_check())]
 pub struct ServingHealth {
     /// A path of which GET answers 200 to 399 when the model is served; {version} in it stands for
     /// the version, {modelName} for modelName.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = form::PLACE), regex(pattern = r"^(/\S*)?$"))]
     pub http_path: Option<String>,
     /// True: a TCP connection to servingPort is enough, whatever the framework offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<bool>,
-    /// The time between two checks, in seconds. Without it, 2.
+    /// The time between two checks, in seconds. Without it, 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub period_seconds: Option<i32>,
     /// The time for one check, in seconds. Without it, 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i32>,
     /// The time from the start of a version to its first good check, in seconds: a version that needs
     /// longer is a failed one. Without it, 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub start_within_seconds: Option<i32>,
     /// How long a new version has to be well before it becomes the one that is returned to when
     /// another fails, in seconds. Without it, 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86_400))]
     pub probation_seconds: Option<i32>,
 }
 
@@ -154,13 +183,16 @@ pub struct InferenceModelFile {
     /// The version, as targetVersion names it: letters, digits, '.', '-' and '_'. It becomes the name of
     /// a directory; most servers want a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub version: Option<String>,
     /// Where it is: http(s)://, s3://bucket/key, or file:// on an edge node. What ends in .tar, .tar.gz,
     /// .tgz, .tar.zst or .zip is unpacked.
     #[serde(default, rename = "downloadURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = form::PLACE))]
     pub download_url: Option<String>,
     /// The SHA-256 of the archive, 64 hex digits; an archive that differs is never served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub sha256sum: Option<String>,
 }
 
@@ -177,8 +209,9 @@ pub struct InferenceModelStatus {
     /// The version, or the image, that is to answer them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// UpToDate: what is wanted is served. InProgress: it is on its way. BlockedByFailedLoad: it
-    /// failed, and what was served before still is. InvalidSpec: the spec has to be changed first.
+    /// UpToDate: what is wanted is served. Pending: nothing was begun, since something that it needs is
+    /// awaited. InProgress: it is on its way. BlockedByFailedLoad: it failed, and what was served before
+    /// still is. InvalidSpec: the spec has to be changed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition_status: Option<TransitionStatus>,
     /// The node that serves the model, where an agent runs the server.
@@ -208,7 +241,9 @@ pub struct InferenceModelStatus {
 pub enum TransitionStatus {
     /// What is wanted is served.
     UpToDate,
-    /// It is being fetched, started or tried, or something that it needs is awaited.
+    /// Nothing was begun: something that it needs is awaited, such as its node or that node's agent.
+    Pending,
+    /// It is being fetched, started or tried.
     InProgress,
     /// It failed; what was served before still is, if there was anything.
     BlockedByFailedLoad,
@@ -220,6 +255,7 @@ impl fmt::Display for TransitionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UpToDate => "UpToDate",
+            Self::Pending => "Pending",
             Self::InProgress => "InProgress",
             Self::BlockedByFailedLoad => "BlockedByFailedLoad",
             Self::InvalidSpec => "InvalidSpec",
@@ -228,7 +264,7 @@ impl fmt::Display for TransitionStatus {
 }
 
 /// A download under way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingProgress {
     /// Bytes that have arrived.
@@ -241,6 +277,8 @@ pub struct ServingProgress {
     /// The first by the second, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<i32>,
+    /// All of it in a line.
+    pub summary: String,
 }
 
 /// A version that could not be served.

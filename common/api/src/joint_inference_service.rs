@@ -4,15 +4,15 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KeyValue;
+use crate::{KeyValue, form, rules};
 
 /// The two workers of a joint inference.
 #[derive(
-    CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
+    CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
 #[kube(
     group = "neptune.io",
@@ -71,6 +71,7 @@ use crate::KeyValue;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = form::never_null)]
 pub struct JointInferenceServiceSpec {
     /// The half that sees every sample.
     pub edge_worker: EdgeWorker,
@@ -79,32 +80,42 @@ pub struct JointInferenceServiceSpec {
 }
 
 /// The worker on the edge node: it infers with the small model and decides what is hard.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EdgeWorker {
     /// A name for the worker: letters, digits, '-' and '.'. Containers are named after it.
+    #[schemars(length(max = form::NAME), regex(pattern = "^[A-Za-z0-9.-]+$"))]
     pub name: String,
     /// The small model.
     pub model: ModelReference,
     /// The edge node that runs the worker: a Node with the label node-role.kubernetes.io/edge or
     /// neptune.io/runtime=agent, on which neptune-edge runs under this name.
+    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
+    #[x_kube(validation = rules::no_workers_branch())]
     pub node_name: String,
     /// How the worker tells a hard sample from an easy one.
     pub hard_example_algorithm: HardExampleAlgorithm,
+    /// The data that the worker infers on, if it is a Dataset on the worker's node. It is mounted read-only,
+    /// and the worker gets its path as DATASET_URL and its format as DATASET_FORMAT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<DatasetReference>,
     /// What the worker runs.
     pub worker_spec: WorkerSpec,
 }
 
 /// The worker that holds the big model. It runs as a Deployment behind a Service, or, on a node
 /// labelled neptune.io/runtime=agent, as a container of that node's neptune-edge.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudWorker {
     /// A name for the worker: letters, digits, '-' and '.'. The Deployment is named after it.
+    #[schemars(length(max = form::NAME), regex(pattern = "^[A-Za-z0-9.-]+$"))]
     pub name: String,
     /// The big model.
     pub model: ModelReference,
     /// The node that runs the worker.
+    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
+    #[x_kube(validation = rules::no_workers_branch())]
     pub node_name: String,
     /// What the worker runs.
     pub worker_spec: WorkerSpec,
@@ -114,6 +125,15 @@ pub struct CloudWorker {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelReference {
     /// The name of a Model (edgeai.io) in the namespace of the service. It may be made later.
+    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
+    pub name: String,
+}
+
+/// Names a Dataset.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DatasetReference {
+    /// The name of a Dataset (edgeai.io) in the namespace of the service. It may be made later.
+    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
     pub name: String,
 }
 
@@ -122,10 +142,12 @@ pub struct ModelReference {
 pub struct HardExampleAlgorithm {
     /// IBT, Threshold, CrossEntropy, Random, CloudOnly, EdgeOnly, or a name that the worker's own
     /// program knows. The worker gets it as HEM_NAME.
+    #[schemars(length(min = 1, max = form::WORD))]
     pub name: String,
     /// The algorithm's parameters, such as threshold_img for IBT. The worker gets them as
     /// HEM_PARAMETERS, a JSON list of key and value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = form::unique_keys)]
     pub parameters: Vec<KeyValue>,
 }
 
@@ -135,21 +157,27 @@ pub struct HardExampleAlgorithm {
 pub struct WorkerSpec {
     /// The directory with the scripts on the worker's node: an absolute path, mounted read-only at
     /// the same path. Not used with frameworkType container.
+    #[schemars(length(max = form::PLACE))]
     pub script_dir: String,
     /// The script that is started, relative to scriptDir. With frameworkType container it is the
     /// first argument of the image's program instead.
+    #[schemars(length(max = form::PLACE))]
     pub script_boot_file: String,
     /// The framework, as the ConfigMap neptune-frameworks lists them; built in are tensorflow,
     /// pytorch, python, and container for a program that is in workerSpec.image.
+    #[schemars(length(max = form::WORD))]
     pub framework_type: String,
     /// The framework's version, as in the tag of its image.
+    #[schemars(length(max = form::WORD))]
     pub framework_version: String,
     /// Parameters of the worker. It gets each as an environment variable (the key in upper case,
     /// other characters than letters and digits as '_') and all as PARAMETERS, a JSON list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = form::unique_keys)]
     pub parameters: Vec<KeyValue>,
     /// The container image, in place of the framework's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = form::PLACE))]
     pub image: Option<String>,
     /// How much of its node the worker may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,13 +185,31 @@ pub struct WorkerSpec {
     /// More environment variables. They win over parameters; the names that Neptune sets itself
     /// (SERVICE_NAME, MODEL_URL and so on) cannot be set here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = form::unique_names)]
     pub env: Vec<EnvironmentVariable>,
+    /// How the worker takes another version of its model. Restart: its container is replaced.
+    /// Reload: it keeps running, and is told on WORKER_RELOAD_TOPIC where the version is; one that
+    /// has not loaded it within a minute is restarted. In a Pod, and with a model that is a path of the node, it is
+    /// always Restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_update: Option<ModelUpdate>,
+}
+
+/// How a worker takes another version of its model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ModelUpdate {
+    /// Its container is replaced.
+    #[default]
+    Restart,
+    /// It loads it while it runs.
+    Reload,
 }
 
 /// A container's environment variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EnvironmentVariable {
     /// Letters, digits and '_', not beginning with a digit.
+    #[schemars(length(max = form::WORD), regex(pattern = "^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
     /// The value as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -179,13 +225,17 @@ pub struct ResourceRequirements {
 }
 
 /// The most that a container may use.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct Limits {
     /// Processors as a Kubernetes quantity in quotes, such as "1" or "500m".
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rules::above_zero())]
     pub cpu: Option<String>,
     /// Memory as a Kubernetes quantity in quotes, such as "256Mi".
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rules::above_zero())]
     pub memory: Option<String>,
 }
 

@@ -106,7 +106,7 @@ fn the_printer_columns_of_the_documents_stand_in_their_order() {
             json!(["Target", "string", ".status.targetVersion"]),
             json!(["Serving", "string", ".status.servingVersion"]),
             json!(["Status", "string", ".status.transitionStatus"]),
-            json!(["Progress", "integer", ".status.progress.percent"]),
+            json!(["Progress", "string", ".status.progress.summary"]),
             json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
             json!(["URL", "string", ".status.url"]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
@@ -119,6 +119,8 @@ fn the_printer_columns_of_the_documents_stand_in_their_order() {
             json!(["NumberOfSamples", "integer", ".status.numberOfSamples"]),
             json!(["Node", "string", ".spec.nodeName"]),
             json!(["spec", "string", ".spec"]),
+            json!(["Status", "string", r#".status.conditions[?(@.type=="Ready")].reason"#]),
+            json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]
     );
     assert_eq!(
@@ -126,6 +128,10 @@ fn the_printer_columns_of_the_documents_stand_in_their_order() {
         [
             json!(["updateAGE", "date", ".status.updateTime"]),
             json!(["metrics", "string", ".status.metrics"]),
+            json!(["Nodes", "string", ".status.presentOn"]),
+            json!(["UsedBy", "string", ".status.usedBy"]),
+            json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
+            json!(["Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#]),
         ]
     );
 }

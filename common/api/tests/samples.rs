@@ -104,11 +104,22 @@ fn the_additions_fit() {
     let edge = &mut object["spec"]["edgeWorker"];
     edge["hardExampleAlgorithm"]["parameters"] =
         serde_json::json!([{"key": "threshold_img", "value": "0.9"}]);
+    edge["dataset"] = serde_json::json!({"name": "frames"});
     edge["workerSpec"]["image"] = "digits:1".into();
     edge["workerSpec"]["env"] = serde_json::json!([{"name": "LOG", "value": "debug"}]);
     edge["workerSpec"]["resources"] =
         serde_json::json!({"limits": {"cpu": "500m", "memory": "256Mi"}});
     fits::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
+}
+
+#[test]
+fn the_additions_to_a_dataset_fit() {
+    let mut object: Value =
+        serde_saphyr::from_str(include_str!("samples/003_dataset.yaml")).unwrap();
+    let spec = &mut object["spec"];
+    (spec["header"], spec["delimiter"]) = (false.into(), ";".into());
+    (spec["labelColumn"], spec["member"]) = ("3".into(), "images".into());
+    fits::<Dataset>(&serde_saphyr::to_string(&object).unwrap());
 }
 
 #[test]

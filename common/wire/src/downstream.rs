@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ContentHash, Namespace, ObjectKey, ObjectName, Revision, Serving, WorkerName};
+use crate::{
+    ContentHash, ModelUpdate, Namespace, ObjectKey, ObjectName, Revision, Serving, WorkerName,
+};
 
 /// "This object is now so": the object as in the API, and what of it concerns this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,7 +80,8 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// The environment, less what only the agent knows: `MODEL_URL`, `MQTT_URL`,
-    /// `WORKER_INFO_TOPIC`, `NODE_NAME`.
+    /// `WORKER_INFO_TOPIC`, `WORKER_RELOAD_TOPIC`, `NODE_NAME`, and with a dataset `DATASET_URL`,
+    /// `DATASET_FORMAT`, `DATA_PATH_PREFIX`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Where the scripts are on the node, mounted read-only at the same path. `None` when the
@@ -87,6 +90,12 @@ pub struct Worker {
     pub scripts: Option<Scripts>,
     /// The model object, of the same namespace, that has to be there before the worker starts.
     pub model: ObjectName,
+    /// How it takes another version of the model.
+    #[serde(default, skip_serializing_if = "ModelUpdate::is_restart")]
+    pub model_update: ModelUpdate,
+    /// The dataset object, of the same namespace, that has to be there before the worker starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<ObjectName>,
     /// The port on which a cloud worker answers, on the node's own address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,

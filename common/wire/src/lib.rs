@@ -11,10 +11,13 @@
 
 #![deny(missing_docs)]
 
+mod batch;
 pub mod counters;
+mod dataset;
 mod decode;
 mod downstream;
 mod hash;
+mod model;
 mod name;
 pub mod replica;
 mod resource;
@@ -25,12 +28,18 @@ mod topic;
 mod upstream;
 mod worker;
 
+pub use batch::{Batch, BatchMessage};
 pub use counters::{Counters, Tally};
+pub use dataset::{DatasetReason, DatasetState, DatasetStatus, DatasetTally};
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, encode};
 pub use downstream::{
     Content, Delete, Index, Insert, Listed, Metadata, Resources, Role, Scripts, Worker,
 };
 pub use hash::{ContentHash, canonical_json};
+pub use model::{
+    MOST_METRICS, MOST_MODELS, Metric, ModelOutput, ModelPresence, ModelReload, ModelUpdate,
+    OutputError, PresenceState, WorkerModel,
+};
 pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
 pub use replica::Replica;
 pub use resource::Resource;
@@ -42,7 +51,7 @@ pub use serving::{
 pub use source::Source;
 pub use topic::{Prefix, Topic, TopicError};
 pub use upstream::{
-    Capacity, Instance, ModelOutput, NodeReport, Output, Phase, StatusReport, Sync, TaskInfo,
-    WorkerReason, WorkerState, WorkerStatus,
+    Capacity, Instance, NodeReport, Output, Phase, StatusReport, Sync, TaskInfo, WorkerReason,
+    WorkerState, WorkerStatus,
 };
 pub use worker::{WorkerInfo, WorkerTaskInfo};

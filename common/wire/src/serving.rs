@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Resources, WorkerName};
+use crate::{Resources, WorkerName, WorkerReason};
 
 /// A model server that a node's agent keeps running, with one version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +101,9 @@ pub struct ServingStatus {
     /// For a person: what is going on, and what helps.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// What keeps the wanted version from coming, if somebody should see to it though it is tried on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<WorkerReason>,
     /// The version that is returned to when another one fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_good_version: Option<String>,

@@ -90,6 +90,8 @@ pub enum Topic {
     Node(NodeName),
     /// `{node}/upstream/sync`: a [`Sync`](crate::Sync).
     Sync(NodeName),
+    /// `workers/{worker}/reload`, on the node's local broker: a [`ModelReload`](crate::ModelReload), retained; empty when the worker is gone.
+    WorkerReload(WorkerName),
     /// `workers/{worker}/info`, on the node's local broker: a [`WorkerInfo`](crate::WorkerInfo).
     WorkerInfo(WorkerName),
 }
@@ -104,6 +106,7 @@ impl Topic {
             Self::Status(node, key) => format!("{prefix}/{node}/upstream/{key}/status"),
             Self::Node(node) => format!("{prefix}/{node}/upstream/node"),
             Self::Sync(node) => format!("{prefix}/{node}/upstream/sync"),
+            Self::WorkerReload(worker) => format!("{prefix}/workers/{worker}/reload"),
             Self::WorkerInfo(worker) => format!("{prefix}/workers/{worker}/info"),
         }
     }
@@ -121,8 +124,12 @@ impl Topic {
             .ok_or_else(unknown)?;
         let (node, rest) = rest.split_once('/').ok_or_else(unknown)?;
         if node == "workers" {
-            let worker = rest.strip_suffix("/info").ok_or_else(unknown)?;
-            return worker.parse().map(Self::WorkerInfo).map_err(named);
+            let (worker, form): (_, fn(WorkerName) -> Self) = match rest.rsplit_once('/') {
+                Some((worker, "info")) => (worker, Self::WorkerInfo),
+                Some((worker, "reload")) => (worker, Self::WorkerReload),
+                _ => return Err(unknown()),
+            };
+            return worker.parse().map(form).map_err(named);
         }
         let (direction, rest) = rest.split_once('/').ok_or_else(unknown)?;
         let node: NodeName = node.parse().map_err(named)?;
@@ -155,6 +162,7 @@ mod tests {
             Topic::Status(node.clone(), key),
             Topic::Node(node.clone()),
             Topic::Sync(node),
+            Topic::WorkerReload("edgeworker-1".parse().unwrap()),
             Topic::WorkerInfo("edgeworker-1".parse().unwrap()),
         ]
     }
@@ -182,6 +190,7 @@ mod tests {
                 "neptune/edge0.example.com/upstream/default/models/big.model/status",
                 "neptune/edge0.example.com/upstream/node",
                 "neptune/edge0.example.com/upstream/sync",
+                "neptune/workers/edgeworker-1/reload",
                 "neptune/workers/edgeworker-1/info",
             ]
         );
@@ -201,6 +210,7 @@ mod tests {
             "neptune/edge0/downstream/insert",
             "neptune/Edge0/upstream/node",
             "neptune/workers/a/b/info",
+            "neptune/workers/a/reloads",
             "neptune/workers/upstream/node",
             "neptune//upstream/node",
         ] {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Listed, ObjectKey, Revision, Role, ServingStatus, WorkerName};
+use crate::{
+    Counters, DatasetStatus, Listed, ModelOutput, ModelPresence, ObjectKey, Revision, Role,
+    ServingStatus, WorkerName,
+};
 
 /// Which data directory speaks, in which start of the agent. `(epoch, seq)` order an instance's
 /// messages; another instance is another history, whose counters add to what was counted before.
@@ -38,6 +41,12 @@ pub struct StatusReport {
     /// The model server, of an `InferenceModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving: Option<ServingStatus>,
+    /// Whether the node has it, of a `Model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<ModelPresence>>,
+    /// What was counted, of a `Dataset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<Box<DatasetStatus>>,
 }
 
 /// An object's or a worker's state in one word.
@@ -55,21 +64,12 @@ pub enum Phase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Output {
-    /// Models that the workers made or evaluated.
+    /// Models that the workers evaluated: the newest word on each.
     #[serde(default)]
     pub models: Vec<ModelOutput>,
     /// The edge workers' totals over all their runs; absent before the first report.
     #[serde(default)]
     pub task_info: Option<TaskInfo>,
-}
-
-/// A model that a worker speaks of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelOutput {
-    /// As in the Model's spec.
-    pub format: String,
-    /// Where it is.
-    pub url: String,
 }
 
 /// Totals of an object's workers on one node, over all runs of the workers and the agent.
@@ -136,14 +136,22 @@ pub enum WorkerReason {
     ModelNotReceived,
     /// The model is on its way to the node.
     ModelDownloading,
-    /// The model cannot be had: unreachable, refused, no room.
+    /// The model cannot be had: unreachable, refused.
     ModelUnavailable,
+    /// The node's disk has no room for the model beside its reserve.
+    DiskFull,
     /// What came is not what `sha256sum` says.
     ModelDigestMismatch,
     /// The node has no such image and cannot pull it.
     ImageMissing,
     /// `scriptDir` or `scriptBootFile` is not on the node.
     ScriptMissing,
+    /// The node was not told of the dataset yet.
+    DatasetNotReceived,
+    /// The dataset is on its way to the node, or is being looked for there.
+    DatasetDownloading,
+    /// The dataset cannot be had: it is not there, not readable, or not where datasets may be.
+    DatasetUnavailable,
     /// Docker does not answer.
     DockerUnavailable,
     /// Docker refuses to make or start the container.
@@ -176,6 +184,9 @@ pub struct NodeReport {
     /// What the machine has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
+    /// How often, in seconds, the agent says something at least. Absent: as is usual on its transport.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_seconds: Option<u32>,
 }
 
 /// What a node's machine has.

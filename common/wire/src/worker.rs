@@ -1,12 +1,13 @@
 //! What a worker says of itself on the node's local broker: spec 004's message, as it stands there.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Counters, DecodeError};
 
 /// `POST /neptune/workers/<worker-name>/info` of spec 004, carried by MQTT.
 ///
-/// Only `taskInfo` and `status` matter to the agent: which worker speaks is known from the topic.
+/// Only `taskInfo`, `status` and the models matter to the agent: which worker speaks is known from the topic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerInfo {
@@ -28,9 +29,15 @@ pub struct WorkerInfo {
     /// `running`, `completed` or `failed`.
     #[serde(default)]
     pub status: String,
-    /// What it has counted.
-    #[serde(default)]
+    /// What it has counted. `ownerInfo` is what workers of the field call it.
+    #[serde(default, alias = "ownerInfo")]
     pub task_info: Option<WorkerTaskInfo>,
+    /// `{"models": [...]}`: see [`WorkerInfo::models`], which reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The models, as workers of the field say them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<Value>,
 }
 
 /// Numbers since the worker's own start: they only grow until it starts anew.
