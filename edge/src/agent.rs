@@ -2,6 +2,7 @@
 //! and reported. Decides nothing itself: that is plan.rs, report.rs, resync.rs, track.rs.
 
 mod cloud;
+mod models;
 mod node;
 mod serving;
 
@@ -11,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_link::Event as LinkEvent;
-use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerReason};
+use neptune_link::{Event as LinkEvent, Link};
+use neptune_wire::{ModelReload, ObjectKey, Replica, WorkerName, WorkerState};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -20,26 +21,30 @@ use crate::{
     Error,
     config::Config,
     counts::Counts,
+    datasets::Datasets,
     depot::{self, Depot},
     desired::{Desired, Source},
     dice::dice,
     engine::Engine,
     execute::Executor,
+    images::{self, Images},
     model::{Found, Models},
     observed::Container,
     plan::{Facts, Health, plan},
     rejected::Rejected,
-    report::Reporter,
+    reload::Reloading,
+    report::{Reporter, is_on_its_way},
     resync::Resync,
     served::Server,
     server,
     store::Store,
+    supervisor::Supervisor,
     track::{Outcome, Problem, Track},
     upstream::Upstream,
 };
 
-/// Between two birth messages while nothing changes.
-const HEARTBEAT: Duration = Duration::from_secs(30);
+/// After counters could not be stored.
+const STORE_AGAIN: Duration = Duration::from_secs(30);
 /// Events that are taken before their counters are stored in one transaction.
 const BATCH: usize = 256;
 
@@ -60,8 +65,12 @@ pub enum Event {
     Done { worker: WorkerName, outcome: Outcome, spec: Option<(String, u32)> },
     /// A model's task found something.
     Model { key: ObjectKey, content_key: String, found: Found },
+    /// There is news of a dataset.
+    Dataset,
     /// A task of the depot found something.
     Supply { source: Source, found: depot::Found },
+    /// An image's task found something.
+    Image { image: String, found: images::Found },
     /// A model server was asked for its health: which edition in which run.
     Checked { key: ObjectKey, edition: String, run: String, answer: Result<(), String> },
     /// The address at which this node can be reached.
@@ -80,8 +89,12 @@ pub struct Agent {
     pub counts: Counts,
     pub models: Models,
     pub depot: Depot,
+    pub images: Images,
+    pub datasets: Datasets,
     pub executor: Executor,
     pub upstream: Upstream,
+    /// To the workers.
+    pub local: Link,
     pub reporter: Reporter,
     pub farewells: BTreeSet<ObjectKey>,
     pub state: State,
@@ -95,6 +108,11 @@ pub struct State {
     servers: BTreeMap<ObjectKey, Server>,
     /// The directories of versions that stayed when the others were last removed.
     tidied: Option<BTreeSet<PathBuf>>,
+    /// Workers that load other versions of their models while they run.
+    reloads: BTreeMap<WorkerName, Reloading>,
+    /// What each was told last.
+    told: BTreeMap<WorkerName, ModelReload>,
+    tidied_workers: Option<BTreeSet<PathBuf>>,
     resync: Resync,
     rejected: Rejected,
     engine: Engine,
@@ -116,6 +134,9 @@ impl State {
             health: BTreeMap::new(),
             servers: BTreeMap::new(),
             tidied: None,
+            reloads: BTreeMap::new(),
+            told: BTreeMap::new(),
+            tidied_workers: None,
             resync: Resync::default(),
             rejected: Rejected::default(),
             engine: Engine::new(now),
@@ -141,9 +162,12 @@ impl Agent {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let mut stop = std::pin::pin!(stop);
+        let mut supervisor = Supervisor::of_environment();
         self.desired_changed();
         loop {
             let wake_at = self.turn(Instant::now());
+            let feed_at = supervisor.turned(Instant::now(), || self.summary());
+            let wake_at = feed_at.map_or(wake_at, |at| wake_at.min(at));
             let event = tokio::select! {
                 () = &mut stop => break,
                 event = events.recv() => event.expect("the agent holds a sender itself"),
@@ -161,7 +185,9 @@ impl Agent {
 
     async fn stop(mut self) {
         info!("stopping; the workers go on");
+        Supervisor::stopping();
         self.keep_counts();
+        self.datasets.keep(&mut self.store, true, Instant::now());
         self.report(Instant::now());
         self.upstream.offline();
         self.state.rejected.sum_up();
@@ -175,10 +201,17 @@ impl Agent {
         }
         match event {
             Event::Cloud(LinkEvent::Message(message)) => self.downstream(&message),
-            Event::Cloud(LinkEvent::Up) => self.find_address(),
+            Event::Cloud(LinkEvent::Up) => {
+                self.find_address();
+                if self.upstream.bus.is_some() {
+                    self.workers_broker_came();
+                }
+            }
             Event::Cloud(LinkEvent::Down { .. }) => self.cloud_lost(),
             Event::Local(LinkEvent::Message(message)) => self.worker_said(&message),
-            Event::Local(LinkEvent::Up | LinkEvent::Down { .. }) => {}
+            Event::Local(LinkEvent::Up) => self.workers_broker_came(),
+            // News of a dataset is taken note of before the plan.
+            Event::Local(LinkEvent::Down { .. }) | Event::Dataset => {}
             Event::Docker(answer) => self.engine_said(answer, now),
             Event::ContainersChanged => drop(self.state.engine.changed(now)),
             Event::Observed { seq, result } => self.observed(seq, result, now),
@@ -187,6 +220,7 @@ impl Agent {
                 self.model_found(&key, &content_key, found);
             }
             Event::Supply { source, found } => self.depot.found(&source, found),
+            Event::Image { image, found } => self.images.found(&image, found),
             Event::Checked { key, edition, run, answer } => {
                 self.checked(&key, &edition, &run, answer, now);
             }
@@ -197,8 +231,20 @@ impl Agent {
         Ok(())
     }
 
+    /// The broker may have forgotten what it kept.
+    fn workers_broker_came(&mut self) {
+        self.state.told.clear();
+        self.state.is_stale = true;
+    }
+
     /// Plans, carries out, stores, reports. Returns when to do so again at the latest.
     fn turn(&mut self, now: Instant) -> Instant {
+        let wake_at = self.act(now);
+        let batch_at = self.state.is_up.then(|| self.upstream.flush(now)).flatten();
+        batch_at.map_or(wake_at, |at| at.min(wake_at))
+    }
+
+    fn act(&mut self, now: Instant) -> Instant {
         self.look_at_docker(now);
         if let Some(at) = self.state.engine.first_answer(now) {
             self.keep_counts();
@@ -209,6 +255,7 @@ impl Agent {
         }
         self.state.ask_at = self.ask(now);
         self.keep_counts();
+        let keep_at = self.datasets.keep(&mut self.store, false, now);
         if self.state.is_up {
             self.heartbeat(now);
             self.report(now);
@@ -220,18 +267,21 @@ impl Agent {
         let times = [
             state.plan_at,
             state.ask_at,
+            keep_at,
             state.report_at,
             state.heartbeat_at,
             state.resync.wake_at(),
             state.engine.wake_at(),
         ];
-        times.into_iter().flatten().min().unwrap_or(now + HEARTBEAT)
+        times.into_iter().flatten().min().unwrap_or(now + self.config.heartbeat)
     }
 
     fn plan(&mut self, now: Instant) {
         self.state.is_stale = false;
         self.refresh_models();
+        self.datasets.refresh(&self.depot);
         self.aim();
+        let reloads = self.reload(now);
         let decide_at = self.serve(now);
         self.aim_servers();
         let state = &self.state;
@@ -243,7 +293,9 @@ impl Agent {
             site: &self.executor.site,
             observed: state.engine.shown(),
             models: self.models.views(),
+            datasets: self.datasets.views(),
             tracks: &state.tracks,
+            reloads: &reloads,
         };
         let mut plan = plan(&facts, now);
         for (key, wanted) in &state.desired.servers {
@@ -261,6 +313,19 @@ impl Agent {
         }
         log_changes(&self.state.health, &plan.health);
         self.state.health = plan.health;
+    }
+
+    /// The agent's state in one line, as `systemctl status` shows it.
+    fn summary(&self) -> String {
+        let state = &self.state;
+        let running = state.health.values().filter(|health| health.state == WorkerState::Running);
+        format!(
+            "{}; {}; {} of {} workers run",
+            if state.is_up { "connected" } else { "no connection to the cloud" },
+            state.engine.version().unwrap_or("no engine"),
+            running.count(),
+            state.health.len(),
+        )
     }
 
     fn keep_counts(&mut self) {
@@ -282,11 +347,7 @@ fn log_changes(before: &BTreeMap<WorkerName, Health>, after: &BTreeMap<WorkerNam
         let Health { state, reason, message, restarts } = health;
         match reason {
             None => info!(%worker, ?state, restarts, message, "worker"),
-            Some(
-                WorkerReason::Starting
-                | WorkerReason::ModelDownloading
-                | WorkerReason::ModelNotReceived,
-            ) => {
+            Some(reason) if is_on_its_way(*reason) => {
                 info!(%worker, ?state, ?reason, message, "worker");
             }
             Some(reason) => warn!(%worker, ?state, ?reason, restarts, message, "worker"),

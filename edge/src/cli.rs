@@ -1,6 +1,11 @@
 //! The command line as users write it. What it means is checked in config.rs.
 
-use std::{net::SocketAddr, path::PathBuf};
+#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -26,11 +31,25 @@ pub enum LogFormat {
     Json,
 }
 
+/// The way to the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// A broker that the cloud and this node both reach.
+    Mqtt,
+    /// KubeEdge's EventBus, on the node's own broker.
+    #[value(name = "eventbus")]
+    EventBus,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the agent until SIGTERM or SIGINT. The workers go on without it.
     #[command(after_help = RUN_HELP)]
     Run(Box<RunArgs>),
+    /// Look at everything that the agent needs and tell what is wrong: engine, brokers, disk, clock,
+    /// names, certificates. Takes what `run` takes; an agent may run meanwhile.
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(Box<DoctorArgs>),
     /// Fetch one model, check and unpack it, and put it in its place only when it is whole and right.
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
@@ -38,7 +57,7 @@ pub enum Command {
 
 const EXAMPLE: &str = "\
 Example:
-  neptune-edge run --node-name edge0 --mqtt-url mqtt://broker.example.org:1883";
+  neptune-edge run --node-name edge0 --mqtt-url mqtts://broker.example.org --mqtt-ca-file ca.crt";
 
 const RUN_HELP: &str = "\
 Exit status: 0 after a signal, 1 for what may pass (start it again), 2 for a configuration that
@@ -48,7 +67,21 @@ Example:
   neptune-edge run --node-name edge0 --mqtt-url mqtt://broker.example.org:1883
 
 Example, with the broker that is on the node already:
-  neptune-edge run --node-name edge0 --mqtt-url mqtt://127.0.0.1:1883 --local-broker mqtt://127.0.0.1:1883";
+  neptune-edge run --node-name edge0 --mqtt-url mqtt://127.0.0.1:1883 --local-broker mqtt://127.0.0.1:1883
+
+Example, on a KubeEdge node without a broker in the cloud:
+  neptune-edge run --node-name edge0 --transport eventbus --local-broker mqtt://127.0.0.1:1883";
+
+const DOCTOR_HELP: &str = "\
+Exit status: 0 when all is well or only worth a look, 1 when something is wrong, 2 for arguments that
+cannot be read. A broker that takes the user name for the client id (build/acl) lets go of an agent
+that runs when the doctor connects; the agent is back within seconds.
+
+Example, as the agent's user and with its settings:
+  systemd-run --pipe --wait -p User=neptune -p EnvironmentFile=/etc/neptune/edge.env neptune-edge doctor
+
+Example:
+  neptune-edge doctor --node-name edge0 --mqtt-url mqtt://broker.example.org:1883 --json";
 
 const FETCH_HELP: &str = "\
 Tries again while the server may come back. Exit status: 0 when the file is there, 1 when it cannot be had,
@@ -62,15 +95,32 @@ pub struct RunArgs {
     /// The name of this node in the cluster.
     #[arg(long, env = "NEPTUNE_NODE_NAME", value_name = "NAME")]
     pub node_name: String,
-    /// The broker that the cloud and this node both reach: mqtt://[user[:password]@]host[:1883], or
-    /// mqtts://... with --mqtt-ca-file. Prefer the variable if it holds a password.
+    /// How this node and the cloud reach each other. The controller needs the same.
+    #[arg(long, env = "NEPTUNE_TRANSPORT", value_enum, default_value_t = Transport::Mqtt)]
+    pub transport: Transport,
+    /// With the transport mqtt: the broker that the cloud and this node both reach,
+    /// mqtts://[user[:password]@]host[:8883] with --mqtt-ca-file, or mqtt://... Prefer --mqtt-password-file to a
+    /// password in it.
     #[arg(long, env = "NEPTUNE_MQTT_URL", value_name = "URL", hide_env_values = true)]
-    pub mqtt_url: String,
+    pub mqtt_url: Option<String>,
+    /// With the transport eventbus: the namespace of the controller's Rules.
+    #[arg(
+        long,
+        env = "NEPTUNE_RULE_NAMESPACE",
+        value_name = "NAMESPACE",
+        default_value = "neptune-system"
+    )]
+    pub rule_namespace: String,
+    /// Seconds after which a node that has nothing to say tells that it is there: 30 unless given, 15 with
+    /// the transport eventbus. The controller takes it for offline after three of them.
+    #[arg(long, env = "NEPTUNE_HEARTBEAT", value_name = "SECONDS")]
+    pub heartbeat: Option<u32>,
     /// Where desired state, counters and models are kept. One agent a directory.
     #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
     pub data_dir: PathBuf,
     /// The broker for this node's workers: `embedded`, or the URL of one that containers on the host's
-    /// network reach. May be the same as --mqtt-url. Workers get the URL as it is written here.
+    /// network reach. May be the same as --mqtt-url. With the transport eventbus: the one at which KubeEdge's
+    /// EventBus is. Workers get the URL as it is written here.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_BROKER",
@@ -106,6 +156,35 @@ pub struct RunArgs {
     /// PEM file of the authorities that may sign the broker's certificate. Needed for mqtts://.
     #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
+    /// PEM file of the certificate by which the broker of --mqtt-url knows this node; with the transport eventbus
+    /// that of --local-broker. Like the other files of the broker it is read anew for each connection, so that a
+    /// renewed one needs no restart.
+    #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
+    pub mqtt_cert_file: Option<PathBuf>,
+    /// PEM file of that certificate's private key.
+    #[arg(long, env = "NEPTUNE_MQTT_KEY_FILE", value_name = "FILE", requires = "mqtt_cert_file")]
+    pub mqtt_key_file: Option<PathBuf>,
+    /// File with the password of the user in that URL, in place of one in it.
+    #[arg(long, env = "NEPTUNE_MQTT_PASSWORD_FILE", value_name = "FILE")]
+    pub mqtt_password_file: Option<PathBuf>,
+    /// Take a broker elsewhere that has neither TLS nor a user. Anybody who reaches it can run what they like on this
+    /// node.
+    #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
+    pub insecure_broker: bool,
+    /// A name server for containers in place of the node's, such as EdgeMesh's 169.254.96.16. May be given
+    /// up to three times; the variable is a list with commas.
+    #[arg(long, env = "NEPTUNE_DNS", value_name = "IP", value_delimiter = ',')]
+    pub dns: Vec<IpAddr>,
+    /// A directory of the node in which Datasets may be: there they are counted, and mounted into workers that
+    /// name them. May be given several times; the variable is a list with commas.
+    #[arg(
+        long,
+        env = "NEPTUNE_ALLOW_DATA_DIR",
+        value_name = "DIR",
+        value_delimiter = ',',
+        default_value = "/code/data"
+    )]
+    pub allow_data_dir: Vec<PathBuf>,
     #[command(flatten)]
     pub models: ModelArgs,
 }
@@ -146,8 +225,28 @@ pub struct FetchArgs {
     /// that is there. Directories above it are made.
     #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "PATH")]
     pub output: PathBuf,
+    /// End with an error when nothing came for so many seconds, so that somebody sees why; what came is kept
+    /// for the next fetch of the same output. Unless given, it is tried for ever.
+    #[arg(long, env = "NEPTUNE_GIVE_UP_AFTER", value_name = "SECONDS")]
+    pub give_up_after: Option<u64>,
+    /// A file to write the error to, beside standard error: /dev/termination-log in a Pod.
+    #[arg(long, env = "NEPTUNE_ERROR_FILE", value_name = "FILE")]
+    pub error_file: Option<PathBuf>,
     #[command(flatten)]
     pub models: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Tell it as JSON.
+    #[arg(long, env = "NEPTUNE_JSON")]
+    pub json: bool,
+    /// A host to look up beside those of the cloud workers that are stored. May be given several times;
+    /// the variable is a list with commas.
+    #[arg(long, env = "NEPTUNE_RESOLVE", value_name = "HOST", value_delimiter = ',')]
+    pub resolve: Vec<String>,
 }
 
 #[cfg(test)]

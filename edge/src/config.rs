@@ -1,26 +1,36 @@
 //! Decides whether the command line can work, and what it means.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use neptune_link::BrokerUrl;
 use neptune_models::{Allowed, Policy};
-use neptune_wire::{NodeName, Prefix};
+use neptune_wire::{Namespace, NodeName, Prefix};
 
 use crate::{
     Error,
     broker::reachable,
-    cli::{ModelArgs, RunArgs},
+    cli::{ModelArgs, RunArgs, Transport},
 };
+
+/// Resolvers ask no more.
+const NAME_SERVERS: usize = 3;
 
 /// What the agent is told at its start.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node: NodeName,
+    /// The broker by which the cloud is reached: over `EventBus`, the node's own.
     pub mqtt_url: BrokerUrl,
+    /// Over `EventBus`: the namespace of the Rules.
+    pub event_bus: Option<Namespace>,
+    pub heartbeat: Duration,
     pub ca_file: Option<PathBuf>,
+    /// What proves to the cloud's broker who this node is.
+    pub login: Login,
     pub data_dir: PathBuf,
     /// The broker of this node's workers.
     pub local_url: BrokerUrl,
@@ -31,8 +41,22 @@ pub struct Config {
     pub docker_socket: PathBuf,
     pub prefix: Prefix,
     pub advertise: Option<String>,
+    /// The containers' name servers; none leaves them the node's.
+    pub dns: Vec<IpAddr>,
     /// What models may be fetched, from where.
     pub policy: Policy,
+    /// The directories of the node in which datasets may be.
+    pub data_dirs: Vec<PathBuf>,
+}
+
+/// Files that are read anew for each connection to the cloud's broker.
+#[derive(Debug, Clone, Default)]
+pub struct Login {
+    pub certificate_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    pub password_file: Option<PathBuf>,
+    /// Whether a broker that is open to anybody is taken.
+    pub allow_open: bool,
 }
 
 /// Reads the arguments.
@@ -40,10 +64,6 @@ pub struct Config {
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
 pub fn config(args: RunArgs) -> Result<Config, Error> {
-    #[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
-    fn refused(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
-        Error::Config { flag, problem: problem.to_string(), remedy }
-    }
     let node: NodeName = args.node_name.parse().map_err(|error| {
         refused(
             "--node-name",
@@ -51,11 +71,6 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
             "give the node's name in the cluster, as `kubectl get nodes` prints it",
         )
     })?;
-    let broker = |flag, text: &str| {
-        text.parse::<BrokerUrl>()
-            .map_err(|error| refused(flag, error, "the host has to be one that this node reaches"))
-    };
-    let mqtt_url = broker("--mqtt-url", &args.mqtt_url)?;
     let prefix = args.topic_prefix.parse().map_err(|error| {
         refused("--topic-prefix", error, "give the prefix that the controller has")
     })?;
@@ -72,6 +87,20 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         (None, args.local_broker)
     };
     let local_url = broker("--local-broker", &worker_mqtt_url)?;
+    let (mqtt_url, event_bus) = way(
+        args.transport,
+        args.mqtt_url,
+        &args.rule_namespace,
+        embedded.is_none().then_some(&local_url),
+    )?;
+    let heartbeat = args.heartbeat.unwrap_or(if event_bus.is_some() { 15 } else { 30 });
+    if !(1..=3600).contains(&heartbeat) {
+        return Err(refused("--heartbeat", heartbeat, "give 1 to 3600 seconds"));
+    }
+    if args.dns.len() > NAME_SERVERS || args.dns.iter().any(IpAddr::is_unspecified) {
+        let remedy = "give up to three addresses of name servers";
+        return Err(refused("--dns", format!("{:?}", args.dns), remedy));
+    }
     if (mqtt_url.is_tls() || local_url.is_tls()) != args.mqtt_ca_file.is_some() {
         let problem = if args.mqtt_ca_file.is_some() {
             "given, and no URL is mqtts://"
@@ -112,7 +141,15 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
     Ok(Config {
         node,
         mqtt_url,
+        event_bus,
+        heartbeat: Duration::from_secs(heartbeat.into()),
         ca_file: args.mqtt_ca_file,
+        login: Login {
+            certificate_file: args.mqtt_cert_file,
+            key_file: args.mqtt_key_file,
+            password_file: args.mqtt_password_file,
+            allow_open: args.insecure_broker,
+        },
         data_dir,
         local_url,
         embedded,
@@ -120,8 +157,63 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         docker_socket: docker_socket.into(),
         prefix,
         advertise: args.advertise_address,
+        dns: args.dns,
         policy: policy(args.models)?,
+        data_dirs: data_dirs(args.allow_data_dir)?,
     })
+}
+
+/// The broker by which the cloud is reached, and the namespace of the Rules if that is by `EventBus` at
+/// the node's own broker.
+fn way(
+    transport: Transport,
+    mqtt_url: Option<String>,
+    rules: &str,
+    own: Option<&BrokerUrl>,
+) -> Result<(BrokerUrl, Option<Namespace>), Error> {
+    // A variable that is set and empty names none.
+    match (transport, mqtt_url.filter(|url| !url.is_empty()), own) {
+        (Transport::Mqtt, Some(url), _) => Ok((broker("--mqtt-url", &url)?, None)),
+        (Transport::Mqtt, None, _) => {
+            let remedy = "give the broker that the cloud and this node both reach, or --transport eventbus on a KubeEdge node";
+            Err(refused("--mqtt-url", "missing", remedy))
+        }
+        (Transport::EventBus, Some(_), _) => {
+            let remedy = "leave it out: --local-broker names the node's own, where EventBus is";
+            Err(refused("--mqtt-url", "given with --transport eventbus", remedy))
+        }
+        (Transport::EventBus, None, None) => {
+            let remedy = "name the node's own broker: --local-broker mqtt://127.0.0.1:1883";
+            Err(refused("--local-broker", "EventBus is not at the embedded one", remedy))
+        }
+        (Transport::EventBus, None, Some(own)) => {
+            let remedy = "give the namespace that the controller has";
+            let rules =
+                rules.parse().map_err(|error| refused("--rule-namespace", error, remedy))?;
+            Ok((own.clone(), Some(rules)))
+        }
+    }
+}
+
+fn broker(flag: &'static str, text: &str) -> Result<BrokerUrl, Error> {
+    text.parse()
+        .map_err(|error| refused(flag, error, "the host has to be one that this node reaches"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
+fn refused(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
+    Error::Config { flag, problem: problem.to_string(), remedy }
+}
+
+fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
+    match dirs.iter().find(|dir| !dir.is_absolute()) {
+        Some(dir) => Err(Error::Config {
+            flag: "--allow-data-dir",
+            problem: format!("{} is not absolute", dir.display()),
+            remedy: "write /like/this",
+        }),
+        None => Ok(dirs),
+    }
 }
 
 /// What models may be fetched. The S3 settings are the environment's, and read elsewhere.
@@ -167,7 +259,7 @@ mod tests {
         let base = base.chunks(2).filter(|pair| !given(pair[0])).flatten();
         match Cli::try_parse_from(base.chain(extra)).unwrap().command {
             Command::Run(args) => config(*args),
-            Command::Fetch(_) => panic!("run was asked for"),
+            Command::Fetch(_) | Command::Doctor(_) => panic!("run was asked for"),
         }
     }
 
@@ -177,6 +269,7 @@ mod tests {
         assert_eq!(config.worker_mqtt_url, "mqtt://127.0.0.1:1884");
         assert_eq!(config.data_dir, Path::new("/var/lib/neptune"));
         assert_eq!(config.docker_socket, Path::new("/var/run/docker.sock"));
+        assert_eq!(config.data_dirs, [Path::new("/code/data")]);
         let open = parse(&["--local-listen", "0.0.0.0:9"]).unwrap();
         assert_eq!(open.worker_mqtt_url, "mqtt://127.0.0.1:9");
         let own = parse(&["--local-broker", "mqtt://u:p@127.0.0.1:1"]).unwrap();
@@ -199,11 +292,40 @@ mod tests {
             ["--data-dir", "/"],
             ["--allow-address", "a b"],
             ["--allow-model-dir", "models"],
+            ["--heartbeat", "0"],
+            ["--dns", "0.0.0.0"],
+            ["--dns", "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"],
+            ["--allow-data-dir", "data"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
             assert_eq!(error.class(), crate::error::Class::Configuration);
+        }
+    }
+
+    #[test]
+    fn over_event_bus_the_nodes_own_broker_is_the_only_one() {
+        let bus = |extra: &[&str]| {
+            let base = ["neptune-edge", "run", "--node-name", "n", "--transport", "eventbus"];
+            let parsed = Cli::try_parse_from(base.iter().chain(extra)).unwrap();
+            let Command::Run(args) = parsed.command else { panic!("run was asked for") };
+            config(*args)
+        };
+        let local = ["--local-broker", "mqtt://127.0.0.1:1883"];
+        let found = bus(&local).unwrap();
+        assert_eq!(found.mqtt_url.to_string(), "mqtt://127.0.0.1:1883");
+        assert_eq!(found.event_bus.unwrap().as_str(), "neptune-system");
+        assert_eq!(found.heartbeat, Duration::from_secs(15));
+        let slow = bus(&[&local[..], &["--heartbeat", "60"]].concat()).unwrap();
+        assert_eq!(slow.heartbeat, Duration::from_secs(60));
+        for (extra, flag) in [
+            (&[][..], "--local-broker: EventBus"),
+            (&[&local[..], &["--mqtt-url", "mqtt://b"]].concat()[..], "--mqtt-url: given"),
+            (&[&local[..], &["--rule-namespace", "A"]].concat()[..], "--rule-namespace"),
+        ] {
+            let error = bus(extra).unwrap_err();
+            assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
         }
     }
 }

@@ -3,16 +3,19 @@
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     path::{Component, Path, PathBuf},
 };
 
 use neptune_wire::{ContentHash, NodeName, Prefix, Topic, WorkerName};
 use serde::Serialize;
 
-use crate::{desired::Wanted, edition::Supplied};
+use crate::{desired::Wanted, edition::Supplied, reload};
 
 /// Where models are seen from inside a container.
-const MODELS_IN_CONTAINER: &str = "/models";
+pub const MODELS_IN_CONTAINER: &str = "/models";
+/// The same of datasets.
+const DATASETS_IN_CONTAINER: &str = "/datasets";
 
 /// What every container on this node has in common.
 #[derive(Debug, Clone)]
@@ -23,6 +26,8 @@ pub struct Site {
     pub mqtt_url: String,
     pub data_dir: PathBuf,
     pub docker_socket: PathBuf,
+    /// The containers' name servers; none leaves them the node's.
+    pub dns: Vec<IpAddr>,
 }
 
 /// A container as it should be. Equal specs make equal containers; a running one is left alone. A
@@ -40,12 +45,27 @@ pub struct ContainerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Mount>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<Mount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Between the request to stop and the kill; Docker's 10 s if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace_seconds: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<IpAddr>,
+    /// Of a worker that loads other versions while it runs. Another version makes no other container.
+    #[serde(skip)]
+    pub start: Option<Start>,
+}
+
+/// The version of its model with which a container starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    pub version: String,
+    /// Its `MODEL_URL`.
+    pub model_url: String,
 }
 
 /// A read-only mount.
@@ -62,22 +82,50 @@ pub struct ScriptMount {
     pub boot_file: String,
 }
 
-/// The container of a worker that uses this model of the node. What was unpacked is seen under the
-/// model's name, one file in the directory of that name.
-pub fn container(wanted: &Wanted, model: &Supplied, site: &Site) -> ContainerSpec {
+/// What of the node a worker uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Uses<'a> {
+    pub model: &'a Supplied,
+    /// With its format, if it names one.
+    pub dataset: Option<(&'a Supplied, &'a str)>,
+}
+
+/// The container of a worker that uses this model, and maybe this dataset, of the node. What is a
+/// directory is seen under the object's name, one file in the directory of that name.
+pub fn container(wanted: &Wanted, uses: Uses<'_>, site: &Site) -> ContainerSpec {
     let worker = &wanted.worker;
-    let mut target = format!("{MODELS_IN_CONTAINER}/{}", wanted.model.name);
-    if let Some(file) = &model.file {
-        target = format!("{target}/{file}");
-    }
+    let model = uses.model;
+    let model_url = model_url(wanted, model, site);
     let mut env = worker.env.clone();
+    let dataset = wanted.dataset.as_ref().zip(uses.dataset).map(|(key, (data, format))| {
+        let dir = format!("{DATASETS_IN_CONTAINER}/{}", key.name);
+        let target = match &data.file {
+            Some(file) => format!("{dir}/{file}"),
+            None => dir.clone(),
+        };
+        env.extend([
+            ("DATASET_URL".to_owned(), target.clone()),
+            ("DATASET_FORMAT".to_owned(), format.to_owned()),
+            ("DATA_PATH_PREFIX".to_owned(), dir),
+        ]);
+        Mount { source: data.path.clone(), target }
+    });
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&site.prefix);
     env.extend([
-        ("MODEL_URL".to_owned(), target.clone()),
         ("MQTT_URL".to_owned(), site.mqtt_url.clone()),
         ("WORKER_INFO_TOPIC".to_owned(), topic),
         ("NODE_NAME".to_owned(), site.node.to_string()),
     ]);
+    let (mount, start) = if let Some(version) = reload::version(wanted, model, site) {
+        let topic = Topic::WorkerReload(worker.name.clone()).under(&site.prefix);
+        env.insert("WORKER_RELOAD_TOPIC".to_owned(), topic);
+        env.remove("MODEL_URL");
+        let mount = Mount { source: reload::dir(wanted, site), target: models_dir(wanted) };
+        (mount, Some(Start { version, model_url }))
+    } else {
+        env.insert("MODEL_URL".to_owned(), model_url.clone());
+        (Mount { source: model.path.clone(), target: model_url }, None)
+    };
     let scripts = worker.scripts.as_ref();
     ContainerSpec {
         uid: wanted.uid.clone(),
@@ -87,11 +135,25 @@ pub fn container(wanted: &Wanted, model: &Supplied, site: &Site) -> ContainerSpe
         env,
         scripts: scripts
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
-        model: Some(Mount { source: model.path.clone(), target }),
+        model: Some(mount),
+        dataset,
         cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
         memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
         stop_grace_seconds: None,
+        dns: site.dns.clone(),
+        start,
     }
+}
+
+/// Where a worker has this model, in its container.
+pub fn model_url(wanted: &Wanted, model: &Supplied, site: &Site) -> String {
+    let parts =
+        [Some(models_dir(wanted)), reload::version(wanted, model, site), model.file.clone()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+}
+
+fn models_dir(wanted: &Wanted) -> String {
+    format!("{MODELS_IN_CONTAINER}/{}", wanted.model.name)
 }
 
 impl ContainerSpec {
@@ -163,6 +225,7 @@ pub mod tests {
             mqtt_url: "mqtt://127.0.0.1:1884".into(),
             data_dir: "/var/lib/neptune".into(),
             docker_socket: "/var/run/docker.sock".into(),
+            dns: Vec::new(),
         }
     }
 
@@ -183,12 +246,17 @@ pub mod tests {
             }))
             .unwrap(),
             model: "default/models/m".parse().unwrap(),
+            dataset: None,
         }
+    }
+
+    fn spec_with(wanted: &Wanted, model: &Supplied) -> ContainerSpec {
+        container(wanted, Uses { model, dataset: None }, &site())
     }
 
     #[test]
     fn the_agents_own_variables_win_and_the_model_stands_under_its_name() {
-        let spec = container(&wanted(), &file("/data/x/small.bin"), &site());
+        let spec = spec_with(&wanted(), &file("/data/x/small.bin"));
         assert_eq!(spec.env["MODEL_URL"], "/models/m/small.bin");
         assert_eq!(spec.env["WORKER_INFO_TOPIC"], "neptune/workers/s-w-1/info");
         assert_eq!(spec.env["HEM_NAME"], "IBT");
@@ -201,8 +269,11 @@ pub mod tests {
         let spec = |change: fn(&mut Wanted), model: &str| {
             let mut wanted = wanted();
             change(&mut wanted);
-            container(&wanted, &file(model), &site()).hash()
+            spec_with(&wanted, &file(model)).hash()
         };
+        let elsewhere = Site { dns: vec!["169.254.96.16".parse().unwrap()], ..site() };
+        let uses = Uses { model: &file("/m/1"), dataset: None };
+        assert_ne!(container(&wanted(), uses, &elsewhere).hash(), spec(|_| (), "/m/1"));
         let before = spec(|_| (), "/m/1");
         assert_eq!(spec(|_| (), "/m/1"), before);
         assert_ne!(spec(|_| (), "/m/2"), before, "another version of the model");
@@ -216,8 +287,48 @@ pub mod tests {
     }
 
     #[test]
+    fn another_version_makes_no_other_container_of_a_worker_that_reloads() {
+        let mut wanted = wanted();
+        wanted.worker.model_update = neptune_wire::ModelUpdate::Reload;
+        let of = |path: &str| spec_with(&wanted, &file(path));
+        let (a, b) =
+            (of("/var/lib/neptune/models/sha256/a/m"), of("/var/lib/neptune/models/sha256/b/m"));
+        assert_eq!(a.hash(), b.hash());
+        let start = |spec: &ContainerSpec| spec.start.clone().unwrap();
+        assert_ne!(start(&a).model_url, start(&b).model_url);
+        assert_eq!(start(&a).model_url, format!("/models/m/{}/m", start(&a).version));
+        let mount = a.model.as_ref().unwrap();
+        assert_eq!(mount.source, Path::new("/var/lib/neptune/workers/uid/s-w-1"));
+        assert_eq!(mount.target, "/models/m");
+        assert_eq!(a.env["WORKER_RELOAD_TOPIC"], "neptune/workers/s-w-1/reload");
+        let local = of("/model/m");
+        assert_eq!((local.start, &*local.env["MODEL_URL"]), (None, "/models/m/m"));
+    }
+
+    #[test]
+    fn a_dataset_is_mounted_under_its_name_and_told_with_its_format() {
+        let named = Wanted { dataset: Some("default/datasets/d".parse().unwrap()), ..wanted() };
+        let (model, data) = (file("/m/1"), file("/code/data/a.csv"));
+        let uses = |data, format| Uses { model: &model, dataset: Some((data, format)) };
+        let spec = container(&named, uses(&data, "csv"), &site());
+        assert_eq!(spec.env["DATASET_URL"], "/datasets/d/a.csv");
+        assert_eq!(spec.env["DATASET_FORMAT"], "csv");
+        assert_eq!(spec.env["DATA_PATH_PREFIX"], "/datasets/d");
+        let mount = spec.dataset.as_ref().unwrap();
+        assert_eq!(
+            (&*mount.source, &*mount.target),
+            (Path::new("/code/data/a.csv"), "/datasets/d/a.csv")
+        );
+        let directory = Supplied { path: "/code/data/voc".into(), file: None };
+        let other = container(&named, uses(&directory, "xml"), &site());
+        assert_eq!(other.env["DATASET_URL"], "/datasets/d");
+        assert_ne!(other.hash(), spec.hash(), "other data is another container");
+        assert_eq!(container(&wanted(), uses(&data, "csv"), &site()).dataset, None);
+    }
+
+    #[test]
     fn the_fingerprint_is_the_same_in_every_version() {
-        let spec = container(&wanted(), &file("/m/1"), &site());
+        let spec = spec_with(&wanted(), &file("/m/1"));
         assert_eq!(
             spec.hash().as_str(),
             "32a6fea9bd150138e7971af1ddd99798",

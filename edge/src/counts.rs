@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use neptune_wire::{Counters, ObjectKey, Tally, WorkerInfo, WorkerName};
+use jiff::Timestamp;
+use neptune_wire::{Counters, ModelOutput, ObjectKey, Tally, WorkerInfo, WorkerName};
 use serde::{Deserialize, Serialize};
+
+use crate::spoken::{self, Spoken};
 
 /// What one worker of one object has counted and says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +23,9 @@ pub struct Count {
     /// When its first run began, as it said.
     #[serde(default)]
     pub first_start: String,
+    /// What it last said of models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<Spoken>,
 }
 
 /// The counts by object uid and worker. A worker that got another name keeps counting for its object.
@@ -60,6 +66,7 @@ impl Counts {
             tally: Tally::default(),
             status: String::new(),
             first_start: String::new(),
+            models: Vec::new(),
         };
         let count = self.counts.entry(key.clone()).or_insert_with(fresh);
         let before = count.clone();
@@ -75,6 +82,28 @@ impl Counts {
         if *count != before {
             self.unsaved.insert(key);
         }
+    }
+
+    /// Takes note of what a worker that was [observed](Self::observe) says of a model.
+    pub fn spoke(&mut self, uid: &str, worker: &WorkerName, heard: Spoken, wall: Timestamp) {
+        let key = (uid.to_owned(), worker.clone());
+        let Some(count) = self.counts.get_mut(&key) else { return };
+        let before = count.models.clone();
+        spoken::keep(&mut count.models, heard, wall);
+        if count.models != before {
+            self.unsaved.insert(key);
+        }
+    }
+
+    /// What a worker last said of models, the newest last.
+    pub fn spoken(&self, uid: &str, worker: &WorkerName) -> &[Spoken] {
+        self.counts.get(&(uid.to_owned(), worker.clone())).map_or(&[], |count| &count.models)
+    }
+
+    /// The newest word of an object's workers on each model.
+    pub fn models(&self, uid: &str) -> Vec<ModelOutput> {
+        let its = self.counts.iter().filter(|((of, _), _)| of == uid);
+        spoken::newest(its.flat_map(|(_, count)| &count.models))
     }
 
     /// Forgets what an object counted, but for the one of that name that is there now.

@@ -1,11 +1,14 @@
 //! Decides what Docker is told when a container is made: the limits and rights of every worker and
 //! model server.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use bollard::models;
 
-use crate::{container::ContainerSpec, observed::Identity};
+use crate::{
+    container::ContainerSpec,
+    observed::{Identity, VERSION},
+};
 
 /// Of processes and threads in a worker: enough for a numeric library on a big machine, too few to
 /// starve the node.
@@ -13,17 +16,31 @@ const PIDS: i64 = 1024;
 
 /// The request.
 pub fn request(identity: &Identity, spec: &ContainerSpec) -> models::ContainerCreateBody {
-    let some_unless_empty = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
     models::ContainerCreateBody {
         image: Some(spec.image.clone()),
-        entrypoint: some_unless_empty(&spec.command),
-        cmd: some_unless_empty(&spec.args),
-        env: Some(spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
-        labels: Some(identity.labels()),
+        entrypoint: some_unless_empty(spec.command.iter().cloned()),
+        cmd: some_unless_empty(spec.args.iter().cloned()),
+        env: Some(env(spec)),
+        labels: Some(labels(identity, spec)),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),
         ..Default::default()
     }
+}
+
+fn env(spec: &ContainerSpec) -> Vec<String> {
+    let fixed = spec.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let start = spec.start.iter().map(|start| format!("MODEL_URL={}", start.model_url));
+    fixed.chain(start).collect()
+}
+
+fn labels(identity: &Identity, spec: &ContainerSpec) -> HashMap<String, String> {
+    let start = spec.start.iter().map(|start| (VERSION.to_owned(), start.version.clone()));
+    identity.labels().into_iter().chain(start).collect()
+}
+
+fn some_unless_empty(list: impl Iterator<Item = String>) -> Option<Vec<String>> {
+    Some(list.collect()).filter(|list: &Vec<String>| !list.is_empty())
 }
 
 fn host_config(spec: &ContainerSpec) -> models::HostConfig {
@@ -41,10 +58,12 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         .iter()
         .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
     let model = spec.model.iter().map(|model| read_only(&model.source, model.target.clone()));
+    let dataset = spec.dataset.iter().map(|data| read_only(&data.source, data.target.clone()));
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
         network_mode: Some("host".to_owned()),
-        mounts: Some(scripts.chain(model).collect()),
+        mounts: Some(scripts.chain(model).chain(dataset).collect()),
+        dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         memory,
         // The same again: no swap, so that the limit is one.
         memory_swap: memory,

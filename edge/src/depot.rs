@@ -138,6 +138,14 @@ impl Depot {
         }
     }
 
+    /// The digest and the size of the model, if it is here.
+    pub fn content(&self, source: &Source) -> Option<(String, u64)> {
+        match &self.entries.get(source)?.state {
+            State::Here(artifact, _) => Some((artifact.digest.to_string(), artifact.bytes)),
+            State::Coming | State::Stuck { .. } => None,
+        }
+    }
+
     /// How far it is.
     pub fn supply(&self, source: &Source) -> Supply {
         let progress = |entry: &Entry| entry.progress.borrow().clone();
@@ -150,7 +158,7 @@ impl Depot {
                 }
                 State::Coming => {
                     let progress = progress(entry);
-                    let trouble = progress.trouble.as_ref().map(ToString::to_string);
+                    let trouble = progress.trouble.as_deref().map(problem);
                     Supply::Coming { progress: told(&progress), trouble }
                 }
             },
@@ -200,6 +208,7 @@ fn told(progress: &Progress) -> DownloadProgress {
 fn problem(error: &ModelError) -> Problem {
     let reason = match error {
         ModelError::DigestMismatch { .. } => WorkerReason::ModelDigestMismatch,
+        ModelError::DiskFull { .. } => WorkerReason::DiskFull,
         _ => WorkerReason::ModelUnavailable,
     };
     Problem { reason, message: error.to_string() }

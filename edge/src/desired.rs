@@ -1,15 +1,19 @@
-//! Decides what this node should run, from the objects it was told of: workers by name, models and
-//! model servers by object.
+//! Decides what this node should run, from the objects it was told of: workers by name, models,
+//! model servers and datasets by object.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use neptune_models::{Digest, Want};
 use neptune_wire::{
-    Content, ContentHash, ObjectKey, Replica, Resource, ServedModel, Serving, Worker, WorkerName,
+    Content, ContentHash, ObjectKey, ObjectName, Replica, Resource, ServedModel, Serving, Worker,
+    WorkerName,
 };
 use serde_json::Value;
 
-use crate::edition::refusal;
+use crate::{
+    dataset::{self, WantedDataset},
+    edition::refusal,
+};
 
 /// All that the node should have.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,6 +21,7 @@ pub struct Desired {
     pub workers: BTreeMap<WorkerName, Wanted>,
     pub models: BTreeMap<ObjectKey, WantedModel>,
     pub servers: BTreeMap<ObjectKey, WantedServer>,
+    pub datasets: BTreeMap<ObjectKey, WantedDataset>,
     /// Workers whose name another object has already taken, with that object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
 }
@@ -77,6 +82,8 @@ pub struct Wanted {
     pub worker: Worker,
     /// The model object that it needs.
     pub model: ObjectKey,
+    /// The dataset object that it needs, if it names one.
+    pub dataset: Option<ObjectKey>,
 }
 
 /// A model object as this node has to have it.
@@ -84,6 +91,8 @@ pub struct Wanted {
 pub struct WantedModel {
     /// Where it is, or why that cannot be: for a person, naming the field and what helps.
     pub source: Result<ModelSource, String>,
+    /// `spec.modelUrl`.
+    pub url: String,
     /// 64 lower-case hex digits.
     pub sha256: Option<String>,
     /// Tells this content from any other that the object ever named.
@@ -102,24 +111,31 @@ pub enum ModelSource {
 pub fn desired(replica: &Replica) -> Desired {
     let mut desired = Desired::default();
     for (key, held) in replica.objects() {
-        if key.resource == Resource::Models {
-            desired.models.insert(key.clone(), model(&held.content));
+        match key.resource {
+            Resource::Models => {
+                desired.models.insert(key.clone(), model(&held.content));
+            }
+            Resource::Datasets => {
+                desired.datasets.insert(key.clone(), dataset::wanted(&held.content, &held.hash));
+            }
+            Resource::JointInferenceServices | Resource::InferenceModels => {}
         }
         for worker in &held.content.workers {
             if let Some(other) = desired.workers.get(&worker.name) {
                 desired.clashes.push((key.clone(), worker.clone(), other.owner.clone()));
                 continue;
             }
-            let model = ObjectKey {
+            let named = |resource, name: &ObjectName| ObjectKey {
                 namespace: key.namespace.clone(),
-                resource: Resource::Models,
-                name: worker.model.clone(),
+                resource,
+                name: name.clone(),
             };
             let wanted = Wanted {
                 owner: key.clone(),
                 uid: held.content.metadata.uid.clone(),
                 worker: worker.clone(),
-                model,
+                model: named(Resource::Models, &worker.model),
+                dataset: worker.dataset.as_ref().map(|name| named(Resource::Datasets, name)),
             };
             desired.workers.insert(worker.name.clone(), wanted);
         }
@@ -166,7 +182,7 @@ fn model(content: &Content) -> WantedModel {
     } else {
         source(&url, digest.as_ref())
     };
-    WantedModel { source, sha256: digest, content_key }
+    WantedModel { source, url, sha256: digest, content_key }
 }
 
 fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
@@ -215,6 +231,7 @@ mod tests {
         let found = desired(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
         let wanted = &found.workers[&"w".parse().unwrap()];
         assert_eq!(wanted.model.to_string(), "shop/models/m");
+        assert_eq!(wanted.dataset, None);
         assert_eq!(wanted.uid, "uid-0");
 
         let both = [

@@ -13,7 +13,7 @@ use neptune_wire::{NodeName, WorkerReason};
 use crate::{
     container::{ContainerSpec, container_name},
     create::request,
-    observed::{Container, ContainerState, Ending, Identity, MANAGED, NODE},
+    observed::{Container, ContainerState, Ending, Identity, MANAGED, NODE, VERSION},
     track::{Outcome, Problem},
 };
 
@@ -50,7 +50,11 @@ impl Docker {
     pub async fn version(&self) -> Result<String, Problem> {
         let version = async { self.client()?.version().await };
         let version = version.await.map_err(|error| self.problem(&error))?;
-        Ok(format!("docker {}", version.version.unwrap_or_default()))
+        // Podman speaks as Docker, and says so.
+        let parts = version.components.unwrap_or_default();
+        let is_podman = parts.iter().any(|part| part.name.starts_with("Podman"));
+        let name = if is_podman { "podman" } else { "docker" };
+        Ok(format!("{name} {}", version.version.unwrap_or_default()))
     }
 
     /// Resolves to an item whenever one of this node's containers changed, until the engine goes away.
@@ -83,12 +87,15 @@ impl Docker {
             query::ListContainersOptionsBuilder::new().all(true).filters(&labels_of(node)).build();
         let mut containers = Vec::new();
         for summary in client.list_containers(Some(options)).await? {
-            let Some(identity) = Identity::of(&summary.labels.unwrap_or_default(), node) else {
-                continue;
-            };
+            let mut labels = summary.labels.unwrap_or_default();
+            let Some(identity) = Identity::of(&labels, node) else { continue };
+            let version = labels.remove(VERSION);
             let id = summary.id.unwrap_or_default();
             match client.inspect_container(&id, None::<query::InspectContainerOptions>).await {
-                Ok(details) => containers.push(self.container(id, identity, details).await?),
+                Ok(details) => {
+                    let container = self.container(id, identity, details).await?;
+                    containers.push(Container { version, ..container });
+                }
                 Err(error) if status(&error) == Some(404) => {}
                 Err(error) => return Err(error),
             }
@@ -123,6 +130,7 @@ impl Docker {
             state,
             started_at: shown.started_at.unwrap_or_default(),
             sources,
+            version: None,
         })
     }
 
@@ -176,17 +184,13 @@ impl Docker {
         may_pull: bool,
     ) -> Result<Outcome, DockerError> {
         let client = self.client()?;
-        match client.inspect_image(&spec.image).await {
-            Ok(_) => {}
-            Err(error) if status(&error) == Some(404) => {
-                if !may_pull {
-                    return Ok(Outcome::ImageAbsent);
-                }
-                if let Err(error) = self.pull(&spec.image).await {
-                    return Ok(Outcome::PullFailed(image_missing(&spec.image, &error)));
-                }
+        if !self.holds(&spec.image).await? {
+            if !may_pull {
+                return Ok(Outcome::ImageAbsent);
             }
-            Err(error) => return Err(error),
+            if let Err(problem) = self.pull_image(&spec.image).await {
+                return Ok(Outcome::PullFailed(problem.message));
+            }
         }
         self.clear(remove).await?;
         let name = container_name(&identity.node, &identity.worker);
@@ -224,6 +228,27 @@ impl Docker {
             gone(client.remove_container(id, Some(force)).await)?;
         }
         Ok(())
+    }
+
+    /// Whether the image is on the node.
+    pub async fn has_image(&self, image: &str) -> Result<bool, Problem> {
+        self.holds(image).await.map_err(|error| self.problem(&error))
+    }
+
+    async fn holds(&self, image: &str) -> Result<bool, DockerError> {
+        match self.client()?.inspect_image(image).await {
+            Ok(_) => Ok(true),
+            Err(error) if status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the image brought to the node. Dropping this ends it.
+    pub async fn pull_image(&self, image: &str) -> Result<(), Problem> {
+        self.pull(image).await.map_err(|why| Problem {
+            reason: WorkerReason::ImageMissing,
+            message: image_missing(image, &why),
+        })
     }
 
     async fn pull(&self, image: &str) -> Result<(), String> {

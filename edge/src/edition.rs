@@ -52,6 +52,16 @@ impl Edition {
         version(&self.serving)
     }
 
+    /// The version as a number, by which servers that have several rank them.
+    pub fn number(&self) -> Option<u64> {
+        self.version().parse().ok()
+    }
+
+    /// Whether its health check is of this version alone.
+    pub fn is_told_apart(&self) -> bool {
+        self.serving.health.http_path.as_ref().is_some_and(|path| path.contains(VERSION))
+    }
+
     /// Whether its server takes other versions while it runs. What names the version in its arguments does not.
     pub fn watches(&self) -> bool {
         watched(&self.serving).is_some()
@@ -88,9 +98,12 @@ impl Edition {
             env,
             scripts: None,
             model: mount,
+            dataset: None,
             cpu_millis: resources.cpu_millis.filter(|limit| *limit > 0),
             memory_bytes: resources.memory_bytes.filter(|limit| *limit > 0),
             stop_grace_seconds: Some(STOP_GRACE),
+            start: None,
+            dns: site.dns.clone(),
         }
     }
 
@@ -148,12 +161,14 @@ fn in_container(served: &ServedModel, supplied: &Supplied) -> String {
     }
 }
 
+/// Whether this can name a directory.
+pub fn is_plain_name(name: &str) -> bool {
+    let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
+    (1..=128).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(known)
+}
+
 /// Why this can be served on no node.
 pub fn refusal(uid: &str, serving: &Serving) -> Option<String> {
-    let is_plain_name = |name: &str| {
-        let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
-        (1..=128).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(known)
-    };
     if !is_plain_name(uid) {
         return Some(format!("metadata.uid {uid:?} cannot name a directory"));
     }

@@ -37,6 +37,10 @@ pub enum Error {
     Model(#[from] neptune_models::ModelError),
     #[error("{0}")]
     Fetch(Arc<neptune_models::ModelError>),
+    #[error(
+        "nothing came for {seconds} s, so that it is given up (--give-up-after); what came is kept for the next try. {why}"
+    )]
+    GaveUp { seconds: u64, why: String },
     #[error("{what}: sha256 is {got}, expected {expected}")]
     DigestMismatch { what: String, expected: String, got: String },
     #[error("{path}: {source}")]

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use neptune_datasets::Policy;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::info;
@@ -11,7 +12,7 @@ use crate::{
     agent::Event,
     container::{ContainerSpec, Site, is_below, may_be_mounted},
     docker::Docker,
-    edition::{Supplied, VERSIONS},
+    edition::Supplied,
     place::place,
     plan::Step,
     track::{Outcome, Problem},
@@ -22,6 +23,8 @@ use crate::{
 pub struct Executor {
     pub docker: Arc<Docker>,
     pub site: Arc<Site>,
+    /// Where datasets may be.
+    pub data_policy: Policy,
     pub events: mpsc::Sender<Event>,
 }
 
@@ -65,7 +68,8 @@ impl Executor {
     }
 
     async fn place(&self, dir: &Path, versions: &BTreeMap<String, Supplied>) -> Outcome {
-        let root = self.site.data_dir.join(VERSIONS);
+        // A directory for each object, and in it one for each server or worker.
+        let root = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
         let (dir, versions) = (dir.to_owned(), versions.clone());
         let shown = dir.display().to_string();
         let placing = spawn_blocking(move || place(&root, &dir, &versions));
@@ -98,6 +102,9 @@ impl Executor {
                 )));
             }
         }
+        if let Some(dataset) = &spec.dataset {
+            self.dataset_is_there(&dataset.source).await?;
+        }
         let Some(model) = spec.model.as_ref().map(|model| &model.source) else { return Ok(()) };
         let missing =
             |why: String| Problem { reason: WorkerReason::ModelUnavailable, message: why };
@@ -113,6 +120,22 @@ impl Executor {
                 .map_err(|why| missing(format!("the model's path {} {why}", model.display())))?;
         }
         Ok(())
+    }
+
+    async fn dataset_is_there(&self, path: &Path) -> Result<(), Problem> {
+        let problem = |why: String| Problem {
+            reason: WorkerReason::DatasetUnavailable,
+            message: format!("the dataset's path {} {why}", path.display()),
+        };
+        if path.starts_with(&self.site.data_dir) {
+            let found = tokio::fs::metadata(path).await;
+            return found.map(drop).map_err(|_| problem("is not there any more".to_owned()));
+        }
+        let (policy, own) = (self.data_policy.clone(), path.to_owned());
+        let looking = spawn_blocking(move || policy.resolve(&own));
+        let resolved = looking.await.expect("looking at a path does not panic");
+        resolved.map_err(|error| problem(format!("cannot be mounted: {error}")))?;
+        self.allowed(path).await.map_err(problem)
     }
 
     /// Judges the path as written and what it leads to.

@@ -3,20 +3,33 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use neptune_models::{Policy, Progress, Store};
-use tokio::sync::watch;
+use neptune_models::{Phase, Policy, Progress, Store};
+use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
 use crate::{Error, cli::FetchArgs, config::policy, desired::Source, start::s3};
 
 /// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What may
-/// pass is waited for. A fetch that was cut is continued by the next one of the same output.
+/// pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued by the
+/// next one of the same output.
 ///
 /// # Errors
 /// What somebody has to change. `--output` is then as it was before.
 pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
+    let error_file = args.error_file.clone();
+    let result = fetch_to_output(args).await;
+    if let (Err(error), Some(path)) = (&result, &error_file)
+        && let Err(problem) = fs::write(path, error.to_string())
+    {
+        warn!(path = %path.display(), %problem, "the error is not written");
+    }
+    result
+}
+
+async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let refused = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
     let source = Source { url: args.url, sha256: args.sha256 };
     let want = source
@@ -33,8 +46,12 @@ pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
     let store = Store::open(&dir, policy)?;
     let (sender, progress) = watch::channel(Progress::default());
-    tokio::spawn(tell(progress));
-    let artifact = match store.ensure(&want, &sender).await {
+    tokio::spawn(tell(progress.clone()));
+    let fetched = tokio::select! {
+        fetched = store.ensure(&want, &sender) => fetched,
+        gave_up = give_up(progress, args.give_up_after) => return Err(gave_up),
+    };
+    let artifact = match fetched {
         Ok(artifact) => artifact,
         Err(error) => {
             remove(&dir)?;
@@ -47,6 +64,25 @@ pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
     drop(artifact);
     drop(store);
     remove(&dir)
+}
+
+/// Resolves when nothing more came for so long.
+async fn give_up(mut progress: watch::Receiver<Progress>, after: Option<u64>) -> Error {
+    let Some(seconds) = after else { return std::future::pending().await };
+    let patience = Duration::from_secs(seconds);
+    loop {
+        let received = progress.borrow_and_update().received;
+        // What arrived has to be unpacked yet, which takes what it takes.
+        let moved = |told: &Progress| told.received != received || told.phase == Phase::Finishing;
+        if timeout(patience, progress.wait_for(moved)).await.is_err() {
+            let trouble = progress.borrow().trouble.clone();
+            let why = trouble.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            return Error::GaveUp { seconds, why };
+        }
+        if progress.borrow().phase == Phase::Finishing {
+            return std::future::pending().await;
+        }
+    }
 }
 
 async fn tell(mut progress: watch::Receiver<Progress>) {

@@ -37,7 +37,7 @@ impl Watch {
             if judged != Some(state) {
                 judged = Some(state);
                 match self.judge().await {
-                    Ok(()) => return self.say(Found::Ready).await,
+                    Ok(bytes) => return self.say(Found::Ready { bytes }).await,
                     Err(error) => self.say(Found::Problem(self.problem(&error))).await,
                 }
             }
@@ -65,15 +65,17 @@ impl Watch {
         Problem { reason, message: format!("{}: {error}; {remedy}", self.key) }
     }
 
-    async fn judge(&self) -> Result<(), Error> {
+    /// The size of the model, if it is one file.
+    async fn judge(&self) -> Result<Option<u64>, Error> {
         let on_disk = |source| Error::File { path: self.path.clone(), source };
-        tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
-        let Some(expected) = &self.wanted.sha256 else { return Ok(()) };
+        let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
+        let bytes = found.is_file().then_some(found.len());
+        let Some(expected) = &self.wanted.sha256 else { return Ok(bytes) };
         let file = self.path.clone();
         let reading = spawn_blocking(move || sha256_of(&file));
         let got = reading.await.expect("reading does not panic").map_err(on_disk)?;
         if got == *expected {
-            return Ok(());
+            return Ok(bytes);
         }
         let what = self.path.display().to_string();
         Err(Error::DigestMismatch { what, expected: expected.clone(), got })

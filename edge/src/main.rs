@@ -3,6 +3,7 @@
 mod agent;
 mod ask;
 mod backoff;
+mod batches;
 mod broker;
 mod checks;
 mod cli;
@@ -10,29 +11,37 @@ mod config;
 mod container;
 mod counts;
 mod create;
+mod dataset;
+mod datasets;
 mod depot;
 mod desired;
 mod dice;
 mod docker;
+mod doctor;
 mod downstream;
 mod edition;
 mod engine;
 mod error;
 mod execute;
 mod fetch;
+mod follow;
+mod images;
 mod local;
 mod model;
 mod observed;
 mod place;
 mod plan;
 mod rejected;
+mod reload;
 mod report;
 mod resync;
 mod served;
 mod server;
 mod serving;
+mod spoken;
 mod start;
 mod store;
+mod supervisor;
 mod track;
 mod upstream;
 mod watch;
@@ -66,7 +75,8 @@ fn main() -> ExitCode {
     // Fails only when one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("neptune-edge: {error:#}");
             let is_configuration = error
@@ -77,7 +87,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+/// Returns whether all is well.
+fn run(cli: Cli) -> anyhow::Result<bool> {
     // The loop runs on this thread; links, downloads and Docker calls on the two others.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -85,7 +96,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("no threads for the agent")?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => {
                 let config = config::config(*args)?;
@@ -94,11 +105,19 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 let stop = async {
                     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
                 };
-                Ok(start::run(config, stop).await?)
+                start::run(config, stop).await?;
+                Ok(true)
             }
-            Command::Fetch(args) => Ok(fetch::fetch(args).await?),
+            Command::Doctor(args) => Ok(doctor::doctor(*args).await),
+            Command::Fetch(args) => {
+                fetch::fetch(args).await?;
+                Ok(true)
+            }
         }
-    })
+    });
+    // A disk that hangs keeps its thread for ever. Whatever it does, a power cut might come there too.
+    runtime.shutdown_background();
+    result
 }
 
 fn log(cli: &Cli) -> anyhow::Result<()> {
@@ -113,6 +132,8 @@ fn log(cli: &Cli) -> anyhow::Result<()> {
                 "--log-filter: {text:?} cannot be read; write `debug` or `info,neptune_edge=debug`"
             )
         })?,
+        // Its report is what is asked for.
+        None if matches!(cli.command, Command::Doctor(_)) => EnvFilter::new("off"),
         None => EnvFilter::new(DEFAULT_LOG),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

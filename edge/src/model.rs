@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{ObjectKey, WorkerReason};
+use neptune_wire::{ModelPresence, ObjectKey, PresenceState, WorkerReason};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -41,7 +41,7 @@ struct Entry {
 #[derive(Debug)]
 pub enum Found {
     /// The model, and it has the digest that was asked for.
-    Ready,
+    Ready { bytes: Option<u64> },
     /// It is looked at again.
     Problem(Problem),
 }
@@ -55,6 +55,20 @@ impl Models {
     /// How each wanted model fares.
     pub fn views(&self) -> &BTreeMap<ObjectKey, ModelView> {
         &self.views
+    }
+
+    /// The address and the digest of the version that is used.
+    pub fn used(&self, key: &ObjectKey) -> Option<(&str, Option<&str>)> {
+        let entry = self.entries.get(key)?;
+        if self.views.get(key).is_some_and(|view| view.usable.is_some() && view.problem.is_none()) {
+            return Some((&entry.wanted.url, entry.wanted.sha256.as_deref()));
+        }
+        self.had.get(key).map(|source| (source.url.as_str(), source.sha256.as_deref()))
+    }
+
+    /// How the node fares with a model that it should have.
+    pub fn presence(&self, key: &ObjectKey, depot: &Depot) -> Option<ModelPresence> {
+        Some(self.entries.get(key)?.presence(key, depot))
     }
 
     /// All that is to be fetched, and what is used until it is here.
@@ -158,6 +172,37 @@ impl Models {
 }
 
 impl Entry {
+    fn presence(&self, key: &ObjectKey, depot: &Depot) -> ModelPresence {
+        let (usable, problem, is_stuck) = self.look(key, depot);
+        let remote = match &self.wanted.source {
+            Ok(ModelSource::Remote(source)) => Some(source),
+            Ok(ModelSource::Local(_)) | Err(_) => None,
+        };
+        let mut presence = ModelPresence {
+            state: if is_stuck { PresenceState::Failed } else { PresenceState::Downloading },
+            url: self.wanted.url.clone(),
+            sha256: None,
+            bytes: None,
+            progress: None,
+            reason: problem.as_ref().map(|problem| problem.reason),
+            message: problem.map(|problem| problem.message).unwrap_or_default(),
+        };
+        if usable.is_some() {
+            let content = remote.and_then(|source| depot.content(source)).unzip();
+            let found = match &self.found {
+                Some(Found::Ready { bytes }) => *bytes,
+                Some(Found::Problem(_)) | None => None,
+            };
+            presence.state = PresenceState::Present;
+            presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
+            presence.bytes = content.1.or(found);
+        } else if let Some(Supply::Coming { progress, .. }) = remote.map(|from| depot.supply(from))
+        {
+            presence.progress = Some(progress);
+        }
+        presence
+    }
+
     /// The model that is wanted if it is here; or why not, and whether that needs somebody's help.
     fn look(&self, key: &ObjectKey, depot: &Depot) -> (Option<Supplied>, Option<Problem>, bool) {
         let downloading =
@@ -167,7 +212,7 @@ impl Entry {
                 let message = format!("{key}: {why}");
                 (None, Some(Problem { reason: WorkerReason::ModelUnavailable, message }), true)
             }
-            (Ok(ModelSource::Local(path)), Some(Found::Ready)) => {
+            (Ok(ModelSource::Local(path)), Some(Found::Ready { .. })) => {
                 let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
                 (Some(Supplied { path: path.clone(), file }), None, false)
             }
@@ -183,9 +228,9 @@ impl Entry {
                     let from = source.want().map(|want| want.printable()).unwrap_or_default();
                     (None, downloading(format!("{key} is being downloaded from {from}")), false)
                 }
-                Supply::Coming { trouble: Some(trouble), .. } => {
-                    let message = format!("{key}: {trouble}");
-                    (None, Some(Problem { reason: WorkerReason::ModelUnavailable, message }), false)
+                Supply::Coming { trouble: Some(problem), .. } => {
+                    let message = format!("{key}: {}", problem.message);
+                    (None, Some(Problem { reason: problem.reason, message }), false)
                 }
                 Supply::Stuck { problem, .. } => {
                     let message = format!("{key}: {}", problem.message);

@@ -15,6 +15,8 @@ const UID: &str = "io.neptune.uid";
 const WORKER: &str = "io.neptune.worker";
 const SPEC_HASH: &str = "io.neptune.spec-hash";
 const RESTARTS: &str = "io.neptune.restarts";
+/// The version of its model with which it was started, of a worker that reloads.
+pub const VERSION: &str = "io.neptune.model-version";
 
 /// Who a container belongs to, as its labels say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Container {
     pub started_at: String,
     /// What is mounted from the node.
     pub sources: Vec<String>,
+    /// The version of its model with which it was started, of a worker that reloads.
+    pub version: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +137,7 @@ pub mod tests {
             state: ContainerState::Running,
             started_at: "then".into(),
             sources: Vec::new(),
+            version: None,
         }
     }
 

@@ -3,12 +3,12 @@
 //!
 //! A worker, from the first line that fits:
 //!
-//! | Docker | operation | model | container | then |
+//! | Docker | operation | model and dataset | container | then |
 //! |---|---|---|---|---|
 //! | unknown | | | | wait: `DockerUnavailable` |
 //! | | in flight, or seen before its end | | | wait |
 //! | | | none usable | of this object, alive | leave it |
-//! | | | none usable | other | remove it; wait: the model's reason |
+//! | | | none usable | other | remove it; wait: its reason |
 //! | | | usable | alive with this spec | leave it; remove its doubles |
 //! | | | usable | on its way out | wait: Docker says when it is gone |
 //! | | | usable | other or none | when the back-off allows: replace by one with this spec |
@@ -26,10 +26,11 @@ use std::{
 use neptune_wire::{Instance, ObjectKey, WorkerName, WorkerReason, WorkerState};
 
 use crate::{
-    container::{ContainerSpec, Site, container},
+    container::{ContainerSpec, Site, Uses, container},
     desired::{Desired, Wanted},
     edition::Supplied,
     observed::{Container, ContainerState, Identity},
+    reload,
     track::{Problem, Track},
 };
 
@@ -50,10 +51,13 @@ pub struct Facts<'a> {
     /// What Docker shows and which observation this is; or why it does not.
     pub observed: Result<(&'a [Container], u64), &'a str>,
     pub models: &'a BTreeMap<ObjectKey, ModelView>,
+    pub datasets: &'a BTreeMap<ObjectKey, ModelView>,
     pub tracks: &'a BTreeMap<WorkerName, Track>,
+    /// Of the workers that load other versions of their models while they run.
+    pub reloads: &'a BTreeMap<WorkerName, reload::Decision>,
 }
 
-/// How a model fares on the node.
+/// How a model, or a dataset, fares on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelView {
     /// The newest version that is there, verified.
@@ -109,6 +113,63 @@ pub fn plan(facts: &Facts<'_>, now: Instant) -> Plan {
         plan.wanted(facts, name, wanted, now);
     }
     plan
+}
+
+/// What is on the node for workers to use.
+#[derive(Debug, Clone, Copy)]
+pub struct Supplies<'a> {
+    pub models: &'a BTreeMap<ObjectKey, ModelView>,
+    pub datasets: &'a BTreeMap<ObjectKey, ModelView>,
+}
+
+/// Why a worker cannot have what it needs.
+#[derive(Debug, PartialEq)]
+pub struct Lack {
+    problem: Problem,
+    /// Whether the problem needs somebody's help.
+    is_stuck: bool,
+}
+
+impl<'a> Supplies<'a> {
+    /// What a worker uses, if all of it is here.
+    pub fn of(&self, wanted: &Wanted, desired: &'a Desired) -> Result<Uses<'a>, Lack> {
+        use WorkerReason::{DatasetDownloading, DatasetNotReceived};
+        use WorkerReason::{ModelDownloading, ModelNotReceived};
+        let model =
+            find(self.models, &wanted.model, "Model", [ModelNotReceived, ModelDownloading])?;
+        let Some(key) = &wanted.dataset else { return Ok(Uses { model, dataset: None }) };
+        let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
+        let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
+        Ok(Uses { model, dataset: Some((data, format)) })
+    }
+
+    /// What a person should know of what a running worker uses.
+    fn note(&self, wanted: &Wanted, reload: Option<&reload::Decision>) -> String {
+        match self.models.get(&wanted.model).and_then(|view| view.problem.as_ref()) {
+            Some(problem) => format!("runs on the model's previous version: {}", problem.message),
+            None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn find<'a>(
+    views: &'a BTreeMap<ObjectKey, ModelView>,
+    key: &ObjectKey,
+    kind: &str,
+    [not_received, on_its_way]: [WorkerReason; 2],
+) -> Result<&'a Supplied, Lack> {
+    let Some(view) = views.get(key) else {
+        let message =
+            format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
+        return Err(Lack { problem: Problem { reason: not_received, message }, is_stuck: false });
+    };
+    view.usable.as_ref().ok_or_else(|| {
+        let problem = view.problem.clone().unwrap_or_else(|| Problem {
+            reason: on_its_way,
+            message: format!("{key} is on its way"),
+        });
+        Lack { problem, is_stuck: view.is_stuck }
+    })
 }
 
 impl Facts<'_> {
@@ -181,18 +242,31 @@ impl Plan {
         now: Instant,
     ) -> Health {
         let containers = facts.containers(name);
-        let view = facts.models.get(&wanted.model);
-        let Some(model) = view.and_then(|view| view.usable.as_ref()) else {
-            return self.without_model(wanted, &containers, view, track, now);
+        let supplies = Supplies { models: facts.models, datasets: facts.datasets };
+        let uses = match supplies.of(wanted, facts.desired) {
+            Ok(uses) => uses,
+            Err(lack) => return self.without(wanted, &containers, lack, track, now),
         };
-        let note =
-            view.and_then(|view| view.problem.as_ref()).map_or_else(String::new, |problem| {
-                format!("runs on the model's previous version: {}", problem.message)
-            });
-        let spec = container(wanted, model, facts.site);
+        let reload = facts.reloads.get(name);
+        let note = supplies.note(wanted, reload);
+        let spec = container(wanted, uses, facts.site);
         let hash = spec.hash();
-        let right =
-            containers.iter().find(|container| container.is_alive() && container.has_spec(&hash));
+        let restart = reload.is_some_and(|reload| reload.restart);
+        let right = containers
+            .iter()
+            .find(|container| container.is_alive() && container.has_spec(&hash) && !restart);
+        if let Some(reload) = reload {
+            reload.wake_at.into_iter().for_each(|at| self.wake(at));
+            if let Some((dir, versions)) = &reload.place {
+                let (worker, dir, versions) = (name.clone(), dir.clone(), versions.clone());
+                match track.next_try.filter(|at| *at > now) {
+                    Some(at) => self.wake(at),
+                    None => self.steps.push(Step::Place { worker, dir, versions }),
+                }
+                let in_flight = || in_flight(track);
+                return right.map_or_else(in_flight, |right| self.alive(right, track, note, now));
+            }
+        }
         let wrong = containers
             .iter()
             .filter(|container| right.is_none_or(|right| right.id != container.id));
@@ -227,11 +301,11 @@ impl Plan {
         in_flight(track)
     }
 
-    fn without_model(
+    fn without(
         &mut self,
         wanted: &Wanted,
         containers: &[&Container],
-        view: Option<&ModelView>,
+        Lack { problem, is_stuck }: Lack,
         track: &Track,
         now: Instant,
     ) -> Health {
@@ -244,28 +318,11 @@ impl Plan {
             track,
             now,
         );
-        let not_received = || Problem {
-            reason: WorkerReason::ModelNotReceived,
-            message: format!(
-                "the node was not told of {} yet; apply that Model if it does not exist",
-                wanted.model
-            ),
-        };
-        let problem = view.map_or_else(not_received, |view| {
-            view.problem.clone().unwrap_or_else(|| Problem {
-                reason: WorkerReason::ModelDownloading,
-                message: format!("{} is on its way", wanted.model),
-            })
-        });
         if containers.iter().any(|container| is_own(container)) {
             let message = format!("runs as it was before: {}", problem.message);
             return Health { state: WorkerState::Running, reason: None, message, restarts: 0 };
         }
-        let state = if view.is_some_and(|view| view.is_stuck) {
-            WorkerState::Failed
-        } else {
-            WorkerState::Pending
-        };
+        let state = if is_stuck { WorkerState::Failed } else { WorkerState::Pending };
         Health { state, reason: Some(problem.reason), message: problem.message, restarts: 0 }
     }
 
@@ -346,9 +403,11 @@ mod tests {
         containers: Vec<Container>,
         docker: Result<u64, &'static str>,
         models: BTreeMap<ObjectKey, ModelView>,
+        datasets: BTreeMap<ObjectKey, ModelView>,
         tracks: BTreeMap<WorkerName, Track>,
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
+        reloads: BTreeMap<WorkerName, reload::Decision>,
     }
 
     fn node() -> Node {
@@ -362,9 +421,11 @@ mod tests {
             },
             containers: Vec::new(),
             docker: Ok(1),
+            datasets: BTreeMap::new(),
             tracks: BTreeMap::new(),
             is_complete: true,
             keep: BTreeSet::new(),
+            reloads: BTreeMap::new(),
         }
     }
 
@@ -373,7 +434,7 @@ mod tests {
     }
 
     fn hash() -> neptune_wire::ContentHash {
-        container(&wanted(), &file(MODEL), &site()).hash()
+        container(&wanted(), Uses { model: &file(MODEL), dataset: None }, &site()).hash()
     }
 
     fn shown(id: &str, state: ContainerState) -> Container {
@@ -386,7 +447,14 @@ mod tests {
             spec_hash: hash().to_string(),
             restarts: 0,
         };
-        Container { id: id.into(), identity, state, started_at: String::new(), sources: Vec::new() }
+        Container {
+            id: id.into(),
+            identity,
+            state,
+            started_at: String::new(),
+            sources: Vec::new(),
+            version: None,
+        }
     }
 
     fn ended(exit_code: i64) -> ContainerState {
@@ -407,7 +475,9 @@ mod tests {
                 site: &site(),
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 models: &self.models,
+                datasets: &self.datasets,
                 tracks: &self.tracks,
+                reloads: &self.reloads,
             };
             plan(&facts, now)
         }
@@ -609,6 +679,32 @@ mod tests {
         assert_eq!(may_pull(&node, now + Duration::from_secs(20)), Some(true));
     }
 
+    #[test]
+    fn a_worker_that_reloads_runs_on_while_its_version_is_placed_and_is_restarted_only_late() {
+        let (mut node, now) = (node(), Instant::now());
+        let place = Some(("/d".into(), [("1".to_owned(), file(MODEL))].into()));
+        let placing = reload::Decision { place, ..reload::Decision::default() };
+        node.reloads = [(name(), placing)].into();
+        let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
+        assert!(places(&node.plan(now)), "before it starts");
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert!(places(&plan));
+        assert_eq!(said(&plan), (WorkerState::Running, None));
+        let wake_at = Some(now + Duration::from_secs(60));
+        let told = "is told".to_owned();
+        let telling = reload::Decision { wake_at, note: told, ..reload::Decision::default() };
+        node.reloads = [(name(), telling)].into();
+        let plan = node.plan(now);
+        assert_eq!((plan.steps.len(), plan.wake_at), (0, wake_at));
+        assert_eq!(plan.health[&name()].message, "is told");
+        let late = reload::Decision { restart: true, ..reload::Decision::default() };
+        node.reloads = [(name(), late)].into();
+        let plan = node.plan(now);
+        assert!(starts(&plan));
+        assert_eq!(removed(&plan), ["1"]);
+    }
+
     fn refused() -> Outcome {
         Outcome::Failed(Problem { reason: WorkerReason::ContainerRefused, message: String::new() })
     }
@@ -668,5 +764,38 @@ mod tests {
         let plan = node.plan(now);
         assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
         assert!(plan.health[&name()].message.contains("the model's trouble"));
+    }
+
+    #[test]
+    fn a_worker_waits_for_its_dataset_and_goes_on_without_it() {
+        use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
+        let (mut node, now) = (node(), Instant::now());
+        let key: ObjectKey = "default/datasets/d".parse().unwrap();
+        node.desired.workers.get_mut(&name()).unwrap().dataset = Some(key.clone());
+        let plan = node.plan(now);
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
+        assert!(plan.health[&name()].message.contains("apply that Dataset"));
+
+        let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
+        let missing = ModelView { problem: Some(problem), is_stuck: true, ..ModelView::default() };
+        node.datasets.insert(key.clone(), missing.clone());
+        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
+
+        let here = |path| ModelView { usable: Some(file(path)), ..ModelView::default() };
+        node.datasets.insert(key.clone(), here("/code/data/a.csv"));
+        let plan = node.plan(now);
+        let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
+        assert_eq!(spec.dataset.as_ref().unwrap().target, "/datasets/d/a.csv");
+
+        let mut running = shown("1", ContainerState::Running);
+        running.identity.spec_hash.clone_from(&identity.spec_hash);
+        node.look(vec![running], now);
+        assert_eq!(node.plan(now).steps, [], "converged");
+        node.datasets.insert(key.clone(), missing);
+        let plan = node.plan(now);
+        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("not there"));
+        node.datasets.insert(key, here("/code/data/b.csv"));
+        assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");
     }
 }

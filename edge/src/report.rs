@@ -8,8 +8,9 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    ObjectKey, Output, Phase, Resource, Role, ServingStatus, StatusReport, TaskInfo, Transition,
-    WorkerReason, WorkerState, WorkerStatus, replica::Held,
+    DatasetState, DatasetStatus, ModelOutput, ModelPresence, ObjectKey, Output, Phase,
+    PresenceState, Role, ServingStatus, StatusReport, TaskInfo, Transition, WorkerReason,
+    WorkerState, WorkerStatus, replica::Held,
 };
 
 use crate::{counts::Total, plan::Health, store::Identity};
@@ -26,6 +27,12 @@ pub struct Subject<'a> {
     pub total: Total,
     /// Of a model server.
     pub serving: Option<ServingStatus>,
+    /// What the workers said of models.
+    pub outputs: Vec<ModelOutput>,
+    /// Of a model.
+    pub model: Option<ModelPresence>,
+    /// Of a dataset.
+    pub dataset: Option<DatasetStatus>,
 }
 
 /// A start usually takes less: then only its end is told, at once, and not first its beginning.
@@ -95,11 +102,14 @@ impl Reporter {
     /// When something new of this object may be told at the earliest.
     fn not_before(&mut self, subject: &Subject<'_>, now: Instant) -> Instant {
         let paced = self.told.get(subject.key).map_or(now, |told| told.at + AT_MOST_EVERY);
-        let is_starting = subject.workers.iter().any(|(health, _)| {
-            use WorkerReason::{ModelDownloading, ModelNotReceived, Starting};
-            matches!(health.reason, Some(Starting | ModelDownloading | ModelNotReceived))
-        });
-        if !is_starting {
+        let is_starting =
+            subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_on_its_way));
+        let is_coming =
+            subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
+        // A small dataset is counted in less.
+        let is_counting =
+            subject.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
+        if !is_starting && !is_coming && !is_counting {
             self.starting.remove(subject.key);
             return paced;
         }
@@ -108,7 +118,7 @@ impl Reporter {
     }
 
     fn report(&self, subject: &Subject<'_>) -> StatusReport {
-        let Subject { held, workers, total, serving, .. } = subject;
+        let Subject { held, workers, total, serving, outputs, model, dataset, .. } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -132,18 +142,29 @@ impl Reporter {
             uid: held.content.metadata.uid.clone(),
             revision: held.revision,
             phase: phase(workers.iter().map(|(health, _)| health.state))
-                .max(serving.as_ref().map_or(Phase::Running, phase_of_server)),
+                .max(serving.as_ref().map_or(Phase::Running, phase_of_server))
+                .max(model.as_ref().map_or(Phase::Running, phase_of_model))
+                .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
             status: status(subject),
-            output: Output { models: Vec::new(), task_info },
+            output: Output { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: serving.clone(),
+            model: model.clone().map(Box::new),
+            dataset: dataset.clone().map(Box::new),
         }
     }
 }
 
-/// Whether a status is said of objects of this kind.
-pub fn is_told(key: &ObjectKey) -> bool {
-    matches!(key.resource, Resource::JointInferenceServices | Resource::InferenceModels)
+/// Whether a worker with this reason needs nothing but time.
+pub fn is_on_its_way(reason: WorkerReason) -> bool {
+    matches!(
+        reason,
+        WorkerReason::Starting
+            | WorkerReason::ModelDownloading
+            | WorkerReason::ModelNotReceived
+            | WorkerReason::DatasetDownloading
+            | WorkerReason::DatasetNotReceived
+    )
 }
 
 /// The worst state.
@@ -162,6 +183,24 @@ fn phase_of_server(status: &ServingStatus) -> Phase {
         Transition::UpToDate => Phase::Running,
         Transition::InProgress => Phase::Pending,
         Transition::BlockedByFailedLoad | Transition::InvalidSpec => Phase::Failed,
+    }
+}
+
+/// One word for a model.
+fn phase_of_model(model: &ModelPresence) -> Phase {
+    match model.state {
+        PresenceState::Present => Phase::Running,
+        PresenceState::Downloading => Phase::Pending,
+        PresenceState::Failed => Phase::Failed,
+    }
+}
+
+/// One word for a dataset.
+fn phase_of_dataset(status: &DatasetStatus) -> Phase {
+    match status.state {
+        DatasetState::Counted => Phase::Running,
+        DatasetState::Counting => Phase::Pending,
+        DatasetState::Failed => Phase::Failed,
     }
 }
 
@@ -218,6 +257,9 @@ mod tests {
                 .collect(),
             total: Total { counters, first_start: "then".into(), has_counted: inference > 0 },
             serving: None,
+            outputs: Vec::new(),
+            model: None,
+            dataset: None,
         }
     }
 
@@ -269,6 +311,35 @@ mod tests {
         let running = [subject(&key, &held, &[(WorkerState::Running, "")], 0)];
         let soon = start + Duration::from_millis(100);
         assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
+    }
+
+    #[test]
+    fn a_model_is_told_when_it_is_there_and_only_once() {
+        let key = "d/models/m".parse().unwrap();
+        let (mut reporter, held, start) = (reporter(), held(&[]), Instant::now());
+        let presence = |state| ModelPresence {
+            state,
+            url: "http://h/m".into(),
+            sha256: None,
+            bytes: None,
+            progress: None,
+            reason: None,
+            message: String::new(),
+        };
+        let subject =
+            |state| [Subject { model: Some(presence(state)), ..subject(&key, &held, &[], 0) }];
+        let coming = subject(PresenceState::Downloading);
+        let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
+        assert_eq!(due, Due { reports: vec![], wake_at: Some(start + START_GRACE) });
+        let here = subject(PresenceState::Present);
+        let due = reporter.due(&here, start, Timestamp::UNIX_EPOCH);
+        let report = &due.reports[0].1;
+        assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
+        assert_eq!(report.model.as_deref(), here[0].model.as_ref());
+        assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), Due::default());
+        let failed = subject(PresenceState::Failed);
+        let due = reporter.due(&failed, start + AT_MOST_EVERY, Timestamp::UNIX_EPOCH);
+        assert_eq!(due.reports[0].1.phase, Phase::Failed);
     }
 
     #[test]

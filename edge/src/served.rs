@@ -11,10 +11,11 @@ use crate::{
     depot::Depot,
     desired::{Source, WantedServer},
     edition::{Edition, Supplied},
+    images::Images,
     observed::Container,
     place::Versions,
     server::{self, Watched},
-    serving::{Decision, Facts, Memory, Run, Supply, decide},
+    serving::{Decision, Facts, ImageSupply, Memory, Run, Supply, decide},
     track::Track,
 };
 
@@ -80,8 +81,13 @@ impl Server {
 
     /// Begins the checks of what came up, and forgets those of what went.
     pub fn look(&mut self, containers: &[&Container], depot: &Depot, site: &Site, now: Instant) {
-        let up = self.memory.editions().filter_map(|edition| {
-            let run = self.run_of(edition, containers, depot, site)?;
+        let run_of = |edition| self.run_of(edition, containers, depot, site);
+        // It was taken out of the directory, and is asked for in the container that had it.
+        let leaving = self.memory.leaving.iter().zip(&self.memory.current);
+        let leaving = leaving.map(|(leaving, current)| (leaving, run_of(current)));
+        let there = self.memory.editions().map(|edition| (edition, run_of(edition)));
+        let up = there.chain(leaving).filter_map(|(edition, run)| {
+            let run = run?;
             let known = self.checks.get(edition.id()).filter(|(known, _)| *known == run);
             let checks = known.map_or_else(|| Checks::new(now), |(_, checks)| checks.clone());
             Some((edition.id().to_owned(), (run, checks)))
@@ -108,12 +114,20 @@ impl Server {
         Some(format!("{}@{}", container.id, container.started_at))
     }
 
+    /// The image that has to be here before the target can take the place of what runs.
+    pub fn awaited_image<'a>(&self, wanted: &'a WantedServer) -> Option<&'a str> {
+        let image = &wanted.serving.image;
+        let is_used = self.memory.current.as_ref().is_some_and(|it| it.serving.image == *image);
+        (wanted.refusal.is_none() && !is_used).then_some(image)
+    }
+
     /// What follows from all that is known.
     pub fn decide(
         &self,
         wanted: &WantedServer,
         seen: &Seen<'_>,
         depot: &Depot,
+        images: &Images,
         site: &Site,
     ) -> Decision {
         let Seen { track, trouble, now, wall } = *seen;
@@ -145,8 +159,12 @@ impl Server {
             target: &wanted.serving,
             refusal: wanted.refusal.as_deref(),
             supply,
+            image: self
+                .awaited_image(wanted)
+                .map_or(ImageSupply::Ready, |image| images.supply(image)),
             current: run(&self.memory.current),
             good: run(&self.memory.good),
+            leaving: run(&self.memory.leaving),
             failures: track.failures,
             now,
             wall,

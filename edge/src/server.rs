@@ -145,7 +145,14 @@ mod tests {
             restarts: 0,
         };
         let state = ContainerState::Running;
-        Container { id: id.into(), identity, state, started_at: String::new(), sources: Vec::new() }
+        Container {
+            id: id.into(),
+            identity,
+            state,
+            started_at: String::new(),
+            sources: Vec::new(),
+            version: None,
+        }
     }
 
     fn spec(version: &str) -> ContainerSpec {
@@ -180,7 +187,9 @@ mod tests {
             site: &site(),
             observed: Ok((containers, 1)),
             models: &BTreeMap::new(),
+            datasets: &BTreeMap::new(),
             tracks: &[(name.clone(), track)].into(),
+            reloads: &BTreeMap::new(),
         };
         let mut made = Plan::default();
         plan(&mut made, &facts, &wanted, Instant::now());

@@ -3,12 +3,12 @@
 //!
 //! | target | current | what is seen | then |
 //! |---|---|---|---|
-//! | any | none, or another | target fetched, neither failed nor held | current becomes the target: its trial begins |
+//! | any | none, or another | target and image fetched, neither failed nor held | current becomes the target: its trial begins |
 //! | any | on trial | well for the probation | it is the last good one |
 //! | any | on trial | never well in time, unwell again, ended, refused | it failed; current becomes the last good one |
 //! | any | on trial | as before, and there is no last good one | it failed, and is tried again and again |
 //! | failed | last good | | `BlockedByFailedLoad` until the target changes |
-//! | other | any | still being fetched, or held | current goes on |
+//! | other | any | model or image still being fetched, or held | current goes on |
 //!
 //! The current and the last good version are always kept on the node. A target that comes in the middle
 //! of any of this takes the place of the one before it.
@@ -41,6 +41,9 @@ pub struct Memory {
     /// The target that failed.
     pub blocked: Option<String>,
     pub last_failure: Option<LoadFailure>,
+    /// What was taken out of the server's directory and answers until it is unloaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Edition>,
     /// The newest directory of versions, and which edition each version in it was.
     lineage: u64,
     used: BTreeMap<String, String>,
@@ -52,9 +55,12 @@ pub struct Facts<'a> {
     /// Why the target can be served on no node.
     pub refusal: Option<&'a str>,
     pub supply: Supply,
+    pub image: ImageSupply,
     /// How [`Memory::current`] fares, and [`Memory::good`].
     pub current: Run<'a>,
     pub good: Run<'a>,
+    /// The same of [`Memory::leaving`], of which no check is good once it is gone.
+    pub leaving: Run<'a>,
     /// Endings in a row of what runs.
     pub failures: u32,
     pub now: Instant,
@@ -69,9 +75,22 @@ pub enum Supply {
     Ready,
     Coming {
         progress: DownloadProgress,
-        trouble: Option<String>,
+        trouble: Option<Problem>,
     },
     /// Somebody has to change something.
+    Stuck {
+        problem: Problem,
+        time: String,
+    },
+}
+
+/// How the image of the target's server comes to the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageSupply {
+    /// It is here, or what runs uses it.
+    Ready,
+    Coming(Option<Problem>),
+    /// The registry does not give it.
     Stuck {
         problem: Problem,
         time: String,
@@ -109,6 +128,10 @@ pub fn decide(memory: &Memory, facts: &Facts<'_>) -> Decision {
     let target = id(facts.target);
     // What failed may be tried again once something else was wanted.
     next.blocked = next.blocked.filter(|blocked| *blocked == target);
+    let is_left = |checks: &Checks| checks.bad_in_a_row > 0;
+    if !matches!(facts.leaving, Run::Up(checks) if !is_left(checks)) {
+        next.leaving = None;
+    }
     let mut wake_at = None;
     match next.verdict(facts, &mut wake_at) {
         Verdict::Open => {}
@@ -179,6 +202,7 @@ impl Memory {
 
     fn passed(&mut self) {
         let id = self.current.as_ref().map(Edition::id);
+        self.leaving = self.good.take().filter(|before| self.is_outranked_by(before));
         self.good.clone_from(&self.current);
         if self.blocked.as_deref() == id {
             self.blocked = None;
@@ -197,8 +221,21 @@ impl Memory {
         }
         self.last_failure = Some(LoadFailure { version, reason, message, time: wall.to_owned() });
         if self.good.is_some() {
-            self.current.clone_from(&self.good);
+            let failed = std::mem::replace(&mut self.current, self.good.clone());
+            self.leaving = failed.filter(|failed| self.is_outranked_by(failed));
         }
+    }
+
+    /// Whether the server answers with the other version as long as it has both, and can be asked for it.
+    fn is_outranked_by(&self, other: &Edition) -> bool {
+        self.current.as_ref().is_some_and(|current| {
+            let numbers = other.number().zip(current.number());
+            let is_shared =
+                current.watches() && other.watches() && current.lineage == other.lineage;
+            is_shared
+                && other.is_told_apart()
+                && numbers.is_some_and(|(other, current)| other > current)
+        })
     }
 
     fn may_switch(&self, target: &str, facts: &Facts<'_>) -> bool {
@@ -206,6 +243,7 @@ impl Memory {
         is_another
             && facts.refusal.is_none()
             && facts.supply == Supply::Ready
+            && facts.image == ImageSupply::Ready
             && self.blocked.is_none()
             && !self.is_held(facts)
     }
@@ -218,6 +256,7 @@ impl Memory {
 
     fn switch(&mut self, target: &Serving) {
         let id = id(target);
+        self.leaving = None;
         if let Some(good) = self.good.as_ref().filter(|good| good.id() == id) {
             self.current = Some(good.clone());
             return;
@@ -259,6 +298,11 @@ impl Memory {
             good.watches() && good.lineage == current.lineage && good.id() != current.id()
         });
         beside.into_iter().chain([current]).collect()
+    }
+
+    /// Everything whose health is asked for.
+    pub fn asked(&self) -> impl Iterator<Item = &Edition> {
+        self.editions().chain(&self.leaving)
     }
 
     /// Everything whose model must not go.

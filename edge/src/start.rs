@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_link::{Link, LinkOptions};
+use neptune_link::{BrokerUrl, Event as LinkEvent, Link, LinkOptions};
 use neptune_models::{Policy, S3};
 use tokio::sync::mpsc;
 use tracing::info;
@@ -16,18 +16,21 @@ use tracing::info;
 use crate::{
     Error,
     agent::{Agent, Event, State},
+    batches::Batches,
     broker,
     config::Config,
     container::Site,
     counts::Counts,
+    datasets::Datasets,
     depot::Depot,
     dice::unique,
     docker::Docker,
     execute::Executor,
+    images::Images,
     model::Models,
     report::Reporter,
     store::Store,
-    upstream::{Speaker, Upstream},
+    upstream::{Bus, Speaker, Upstream},
     watch,
 };
 
@@ -35,6 +38,8 @@ use crate::{
 const MODELS: &str = "models";
 /// Events that may wait for the loop. The links stop reading when it is full.
 const WAITING_EVENTS: usize = 256;
+/// Bytes of a packet over `EventBus`: the 12 MiB that `KubeEdge`'s router takes, and the topic.
+const LARGEST_POST: usize = 13 << 20;
 
 /// Runs the agent until `stop` resolves.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
@@ -50,6 +55,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let (sender, events) = mpsc::channel(WAITING_EVENTS);
     info!(
         node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,
+        over_event_bus = config.event_bus.is_some(),
         local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
         "neptune-edge starts"
     );
@@ -57,20 +63,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         node: config.node.clone(),
         prefix: config.prefix.clone(),
         identity: identity.clone(),
+        heartbeat: config.heartbeat,
     };
     if let Some(listen) = config.embedded {
         let sender = sender.clone();
         broker::start(listen, move |error| drop(sender.blocking_send(Event::BrokerFailed(error))))?;
     }
-    let mut options =
-        LinkOptions::new(config.mqtt_url.clone(), format!("neptune-edge-{}", config.node));
-    options.will = Some(speaker.offline());
-    options.subscriptions = vec![config.prefix.downstream_of(&config.node)];
-    let link = start_link(options, &config, Event::Cloud, &sender)?;
-    let mut options =
-        LinkOptions::new(config.local_url.clone(), format!("neptune-edge-{}-local", config.node));
-    options.subscriptions = vec![config.prefix.workers()];
-    let local = start_link(options, &config, Event::Local, &sender)?;
+    let (link, local) = links(&config, &speaker, &sender)?;
 
     let policy = Policy { s3: s3()?, ..config.policy.clone() };
     let models = neptune_models::Store::open(&config.data_dir.join(MODELS), policy)?;
@@ -80,7 +79,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         mqtt_url: config.worker_mqtt_url.clone(),
         data_dir: config.data_dir.clone(),
         docker_socket: config.docker_socket.clone(),
+        dns: config.dns.clone(),
     };
+    let batches = Batches::new(identity.clone(), config.heartbeat);
+    let bus = config.event_bus.as_ref().map(|rules| Bus::new(rules, batches));
+    let data_policy = neptune_datasets::Policy { allowed_roots: config.data_dirs.clone() };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::docker(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let agent = Agent {
@@ -89,9 +92,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         farewells: store.farewells()?,
         models: Models::new(&store, sender.clone())?,
         depot: Depot::new(models, sender.clone()),
-        executor: Executor { docker, site: Arc::new(site), events: sender },
+        images: Images::new(Arc::clone(&docker), sender.clone()),
+        datasets: Datasets::new(data_policy.clone(), sender.clone()),
+        executor: Executor { docker, site: Arc::new(site), data_policy, events: sender },
         reporter: Reporter::new(identity),
-        upstream: Upstream { link, speaker },
+        upstream: Upstream { link, speaker, bus },
+        local: local.clone(),
         state: State::new(Instant::now()),
         store,
         config,
@@ -101,15 +107,67 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     result
 }
 
-fn start_link(
-    mut options: LinkOptions,
+/// The link to the cloud, and the one to the workers' broker. They may be the same.
+fn links(
     config: &Config,
-    named: fn(neptune_link::Event) -> Event,
+    speaker: &Speaker,
+    sender: &mpsc::Sender<Event>,
+) -> Result<(Link, Link), Error> {
+    let mut options = cloud_options(config, format!("neptune-edge-{}", config.node));
+    if config.event_bus.is_some() {
+        // The workers are at the same broker. A will would not leave the node.
+        options.subscriptions.push(config.prefix.workers());
+        options.max_packet_size = LARGEST_POST;
+        let workers = format!("{}/workers/", config.prefix);
+        let named = move |event| match event {
+            LinkEvent::Message(message) if message.topic.starts_with(&workers) => {
+                Event::Local(LinkEvent::Message(message))
+            }
+            event => Event::Cloud(event),
+        };
+        let link = start_link(options, named, sender)?;
+        return Ok((link.clone(), link));
+    }
+    options.will = Some(speaker.offline());
+    let link = start_link(options, Event::Cloud, sender)?;
+    let mut options = local_options(config, format!("neptune-edge-{}-local", config.node));
+    options.subscriptions = vec![config.prefix.workers()];
+    Ok((link, start_link(options, Event::Local, sender)?))
+}
+
+/// How the cloud's broker is reached, and what is for this node.
+pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
+    let mut options = link_options(config, &config.mqtt_url, client_id);
+    let login = config.login.clone();
+    options.certificate_file = login.certificate_file;
+    options.key_file = login.key_file;
+    options.password_file = login.password_file;
+    options.allow_open = login.allow_open;
+    options.subscriptions = vec![config.prefix.downstream_of(&config.node)];
+    options
+}
+
+/// How the workers' broker is reached.
+pub fn local_options(config: &Config, client_id: String) -> LinkOptions {
+    let mut options = link_options(config, &config.local_url, client_id);
+    // Workers' numbers only, on an address that the node's own configuration names.
+    options.allow_open = true;
+    options
+}
+
+fn link_options(config: &Config, url: &BrokerUrl, client_id: String) -> LinkOptions {
+    let mut options = LinkOptions::new(url.clone(), client_id);
+    options.ca_file = config.ca_file.clone().filter(|_| url.is_tls());
+    options
+}
+
+fn start_link(
+    options: LinkOptions,
+    named: impl Fn(LinkEvent) -> Event + Send + 'static,
     sender: &mpsc::Sender<Event>,
 ) -> Result<Link, Error> {
-    options.ca_file = config.ca_file.clone().filter(|_| options.url.is_tls());
     let (link, events) = Link::start(options).map_err(|error| Error::Config {
-        flag: "--mqtt-url, --local-broker, --mqtt-ca-file",
+        flag: "--mqtt-url, --local-broker, --mqtt-*-file",
         problem: error.to_string(),
         remedy: "correct the one that is named",
     })?;

@@ -21,12 +21,12 @@ use std::{
 };
 
 use neptune_wire::{Instance, ObjectKey, WorkerName};
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
-use crate::{Error, counts::Count, desired::Source, serving::Memory};
+use crate::{Error, counts::Count, datasets, desired::Source, serving::Memory};
 
 /// The layout of the tables. A newer one is refused, an older one would be brought up to date here.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 const TABLES: &str = "
     CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -41,6 +41,11 @@ const SECOND: &str = "
     DROP TABLE IF EXISTS models;
     CREATE TABLE models (object TEXT PRIMARY KEY, url TEXT NOT NULL, sha256 TEXT) WITHOUT ROWID;
     CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// What the third layout has more than the second.
+const THIRD: &str = "
+    CREATE TABLE datasets (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// The database of a data directory.
@@ -74,27 +79,56 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens the database only to look: nothing is made, brought up to date or written.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::NewerStore`].
+    pub fn read_only(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join("neptune.db");
+        let damaged =
+            |error: rusqlite::Error| Error::Damaged { path: path.clone(), why: error.to_string() };
+        let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let store = Self { connection: connection.map_err(damaged)?, path: path.clone() };
+        match store.check() {
+            Ok(found) if found > LAYOUT => {
+                Err(Error::NewerStore { path: store.path, found, known: LAYOUT })
+            }
+            Ok(_) => Ok(store),
+            Err(Error::Store(error)) => Err(damaged(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the database is whole, and which layout it has.
+    fn check(&self) -> Result<u32, Error> {
+        let check: String =
+            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if check != "ok" {
+            return Err(Error::Damaged { path: self.path.clone(), why: check });
+        }
+        Ok(self.connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
+    }
+
     fn prepare(&self) -> Result<(), Error> {
         self.connection.busy_timeout(Duration::from_secs(5))?;
         // A cache of 512 KiB: all of this is small.
         self.connection.execute_batch(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512;",
         )?;
-        let check: String =
-            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if check != "ok" {
-            return Err(Error::Damaged { path: self.path.clone(), why: check });
-        }
-        let found: u32 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        match found {
+        match self.check()? {
             0 => self.connection.execute_batch(&format!(
-                "BEGIN; {TABLES} {SECOND} PRAGMA user_version={LAYOUT}; COMMIT;"
+                "BEGIN; {TABLES} {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
             ))?,
-            1 => self
+            1 => self.connection.execute_batch(&format!(
+                "BEGIN; {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
+            ))?,
+            2 => self
                 .connection
-                .execute_batch(&format!("BEGIN; {SECOND} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
+                .execute_batch(&format!("BEGIN; {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
             LAYOUT => {}
-            _ => return Err(Error::NewerStore { path: self.path.clone(), found, known: LAYOUT }),
+            found => {
+                return Err(Error::NewerStore { path: self.path.clone(), found, known: LAYOUT });
+            }
         }
         Ok(())
     }
@@ -171,6 +205,33 @@ impl Store {
         self.durable(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO servings VALUES (?1, ?2, ?3)",
+                params![uid, object.to_string(), text],
+            )
+            .map(drop)
+        })
+    }
+
+    /// What was counted of the dataset with this uid.
+    pub fn dataset(&self, uid: &str) -> Result<datasets::Memory, Error> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT memory FROM datasets WHERE uid = ?1", [uid], |row| row.get(0))
+            .optional()?;
+        // One of another release's form is as good as none.
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// Keeps it, quickly: what is lost is counted again.
+    pub fn keep_dataset(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        memory: &datasets::Memory,
+    ) -> Result<(), Error> {
+        let text = serde_json::to_string(memory).expect("it has text keys and whole numbers");
+        self.quick(|tx| {
+            tx.execute(
+                "INSERT OR REPLACE INTO datasets VALUES (?1, ?2, ?3)",
                 params![uid, object.to_string(), text],
             )
             .map(drop)

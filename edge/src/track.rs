@@ -14,11 +14,11 @@ use crate::{
 /// Between the starts of a worker that keeps ending.
 pub const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 /// Between pulls of an image that the registry does not give.
-const PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
+pub const PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
 /// Between tries of a container that Docker refuses: cheap, and somebody is probably at it.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
 /// Between looks for what somebody has to put on the node: a script, an image, a file.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
+pub const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// A worker that ran so long has no history of failing. Twice the longest wait.
 const HEALTHY: Duration = Duration::from_secs(10 * 60);
 
@@ -188,6 +188,7 @@ impl Track {
                 match problem.reason {
                     WorkerReason::ScriptMissing
                     | WorkerReason::ModelUnavailable
+                    | WorkerReason::DatasetUnavailable
                     | WorkerReason::DockerUnavailable => self.next_try = Some(now + LOOK_AGAIN),
                     _ => {
                         self.failures = self.failures.saturating_add(1);

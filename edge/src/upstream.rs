@@ -1,18 +1,23 @@
 //! Says things to the cloud: that the node is there, what it has, and how its objects fare. What to
-//! say when is decided elsewhere.
+//! say when is decided elsewhere; over `EventBus` by batches.rs, too.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use neptune_link::{BrokerUrl, Link, LinkError, Message};
+use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, NodeName, NodeReport, ObjectKey, Prefix, Replica, StatusReport, Topic, encode,
+    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Prefix, Replica, StatusReport, Topic,
+    encode,
 };
 use serde::Serialize;
 use tokio::net::UdpSocket;
 use tracing::warn;
 
-use crate::store::Identity;
+use crate::{batches::Batches, dice::dice, store::Identity};
 
 const ROUTE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -20,6 +25,21 @@ const ROUTE_WITHIN: Duration = Duration::from_secs(3);
 pub struct Upstream {
     pub link: Link,
     pub speaker: Speaker,
+    /// `None` where each message is published by itself.
+    pub bus: Option<Bus>,
+}
+
+/// The way by `EventBus`.
+pub struct Bus {
+    /// `EventBus` subscribes to `+/user/#` whatever Rules there are, and when they came.
+    topic: String,
+    batches: Batches,
+}
+
+impl Bus {
+    pub fn new(rules: &Namespace, batches: Batches) -> Self {
+        Self { topic: format!("{rules}/user/neptune/upstream"), batches }
+    }
 }
 
 /// Who speaks, and under which topics.
@@ -28,6 +48,7 @@ pub struct Speaker {
     pub node: NodeName,
     pub prefix: Prefix,
     pub identity: Identity,
+    pub heartbeat: Duration,
 }
 
 impl Speaker {
@@ -53,6 +74,7 @@ impl Speaker {
             online,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             address,
+            heartbeat_seconds: self.heartbeat.as_secs().try_into().ok(),
             capacity,
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
@@ -61,31 +83,57 @@ impl Speaker {
 
 impl Upstream {
     /// "I am here."
-    pub fn online(&self, address: Option<String>, container_runtime: Option<String>) {
+    pub fn online(&mut self, address: Option<String>, container_runtime: Option<String>) {
         let capacity = Capacity { cpus: cpus(), memory_bytes: memory_bytes(), container_runtime };
         self.publish(self.speaker.node_report(true, address, Some(capacity)));
     }
 
     /// "I stop." The workers go on.
-    pub fn offline(&self) {
+    pub fn offline(&mut self) {
         self.publish(self.speaker.offline());
+        let Some(bus) = &mut self.bus else { return };
+        for batch in bus.batches.rest(Instant::now()) {
+            send(
+                &self.link,
+                Message { topic: bus.topic.clone(), payload: batch.into(), retain: false },
+            );
+        }
+    }
+
+    /// Says once more what a broker that retains would tell who asks.
+    pub fn again(&mut self) {
+        if let Some(bus) = &mut self.bus {
+            bus.batches.again();
+        }
+    }
+
+    /// Publishes the batch that is due. Returns when the next one is.
+    pub fn flush(&mut self, now: Instant) -> Option<Instant> {
+        let bus = self.bus.as_mut()?;
+        if let Some(batch) = bus.batches.due(now, dice()) {
+            send(
+                &self.link,
+                Message { topic: bus.topic.clone(), payload: batch.into(), retain: false },
+            );
+        }
+        bus.batches.wake_at()
     }
 
     /// "This is what I have."
-    pub fn sync(&self, replica: &Replica) {
+    pub fn sync(&mut self, replica: &Replica) {
         let identity = &self.speaker.identity;
         let sync = replica.sync(identity.instance.clone(), identity.epoch);
         self.publish(self.speaker.message(&Topic::Sync(self.speaker.node.clone()), false, &sync));
     }
 
     /// "So it fares."
-    pub fn status(&self, key: &ObjectKey, report: &StatusReport) {
+    pub fn status(&mut self, key: &ObjectKey, report: &StatusReport) {
         let topic = Topic::Status(self.speaker.node.clone(), key.clone());
         self.publish(self.speaker.message(&topic, true, report));
     }
 
     /// Takes back what was said of objects that are gone.
-    pub fn farewells(&self, keys: &BTreeSet<ObjectKey>) {
+    pub fn farewells(&mut self, keys: &BTreeSet<ObjectKey>) {
         for key in keys {
             let topic =
                 Topic::Status(self.speaker.node.clone(), key.clone()).under(&self.speaker.prefix);
@@ -93,21 +141,28 @@ impl Upstream {
         }
     }
 
-    fn publish(&self, message: Message) {
-        match self.link.publish(message) {
-            // Closed: the agent is on its way out.
-            Ok(()) | Err(LinkError::Closed) => {}
-            Err(error) => warn!(%error, "message not sent"),
+    fn publish(&mut self, message: Message) {
+        match &mut self.bus {
+            Some(bus) => bus.batches.put(message.topic, &message.payload, message.retain),
+            None => send(&self.link, message),
         }
     }
 }
 
-/// The address of this machine that a packet to the broker would carry: where the cluster's side can
+fn send(link: &Link, message: Message) {
+    match link.publish(message) {
+        // Closed: the agent is on its way out.
+        Ok(()) | Err(LinkError::Closed) => {}
+        Err(error) => warn!(%error, "message not sent"),
+    }
+}
+
+/// The address of this machine that a packet to `host` would carry: where the cluster's side can
 /// reach it if it can at all. `None` without a route or a name server.
-pub async fn own_address(broker: &BrokerUrl) -> Option<IpAddr> {
+pub async fn own_address(host: &str, port: u16) -> Option<IpAddr> {
     let route = async {
         // Nothing is sent: connecting a datagram socket only asks for the route.
-        let target = tokio::net::lookup_host((broker.host(), broker.port())).await.ok()?.next()?;
+        let target = tokio::net::lookup_host((host, port)).await.ok()?.next()?;
         let socket =
             UdpSocket::bind(if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await.ok()?;
         socket.connect(target).await.ok()?;

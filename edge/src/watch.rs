@@ -68,7 +68,7 @@ pub fn observe(docker: Arc<Docker>, node: NodeName, seq: u64, events: mpsc::Send
 /// Passes a link's events on, as `named` ones.
 pub async fn link(
     mut link: Events,
-    named: fn(neptune_link::Event) -> Event,
+    named: impl Fn(neptune_link::Event) -> Event,
     events: mpsc::Sender<Event>,
 ) {
     while let Some(event) = link.next().await {

@@ -2,7 +2,9 @@
 //! that this node runs. Adding it up is left to counts.rs.
 
 use neptune_link::Message;
-use neptune_wire::{Counters, Prefix, Role, Topic, WorkerInfo, WorkerName, decode};
+use neptune_wire::{
+    Counters, OutputError, Prefix, Role, Topic, WorkerInfo, WorkerModel, WorkerName, decode,
+};
 
 use crate::{
     counts::Counts,
@@ -21,13 +23,17 @@ pub struct Said<'a> {
     pub info: WorkerInfo,
     /// What an edge worker has counted in which run.
     pub counts: Option<(String, Counters)>,
+    /// What it says of models, or why that cannot be taken; the rest of the message can.
+    pub models: Result<Vec<WorkerModel>, OutputError>,
+    /// Its container, if Docker shows it.
+    pub container: Option<&'a str>,
 }
 
 /// What may be known of a worker beside its words.
 pub struct Known<'a, 'b> {
     pub desired: &'a Desired,
     /// What Docker last showed, if it does.
-    pub shown: Option<&'b [Container]>,
+    pub shown: Option<&'a [Container]>,
     pub counts: &'b Counts,
 }
 
@@ -54,8 +60,10 @@ pub fn read<'a>(
         return Err(format!("{field} is not one word of at most {LONGEST_WORD} bytes"));
     }
     let container = known.container(wanted);
+    let id = container.map(|container| container.id.as_str());
+    let models = info.models();
     let Some(task) = &info.task_info else {
-        return Ok(Said { worker, wanted, info, counts: None });
+        return Ok(Said { worker, wanted, info, counts: None, models, container: id });
     };
     let counters = task.counters().map_err(|error| error.to_string())?;
     let run = match (task.start_time.as_str(), container) {
@@ -72,12 +80,12 @@ pub fn read<'a>(
         (run, _) => run.to_owned(),
     };
     let counts = (wanted.worker.role == Role::Edge).then_some((run, counters));
-    Ok(Said { worker, wanted, info, counts })
+    Ok(Said { worker, wanted, info, counts, models, container: id })
 }
 
-impl Known<'_, '_> {
+impl<'a> Known<'a, '_> {
     /// The worker's container, the running one first. One of an earlier object of that name is not its.
-    fn container(&self, wanted: &Wanted) -> Option<&Container> {
+    fn container(&self, wanted: &Wanted) -> Option<&'a Container> {
         let is_its = |container: &&Container| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
         };

@@ -494,6 +494,21 @@ async fn what_is_missing_is_asked_for_and_an_older_index_answered() {
 }
 
 #[tokio::test]
+async fn a_fetch_that_gets_nothing_gives_up_if_it_is_told_to_and_writes_why() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (output, why) = (dir.path().join("model"), dir.path().join("why"));
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
+    command.args(["fetch", "--url", &format!("http://{}/m", silent.local_addr().unwrap())]);
+    command.args(["--give-up-after", "1", "--allow-address", "127.0.0.1", "--error-file"]);
+    command.arg(&why).arg("--output").arg(&output);
+    assert_eq!(command.output().await.unwrap().status.code(), Some(1));
+    let why = fs::read_to_string(&why).unwrap();
+    assert!(why.contains("nothing came for 1 s"), "{why}");
+    assert!(dir.path().join(".model.fetch").exists(), "what came is for the next one");
+}
+
+#[tokio::test]
 async fn one_file_is_fetched_from_the_command_line() {
     let files = Files::serve(b"hello").await;
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use std::{
 };
 
 use bed::{Agent, Broker, Cloud, Files, Foreign, Image, docker, free_port, unique, until};
-use neptune_wire::{Phase, ServingStatus, StatusReport, Topic, Transition};
+use neptune_wire::{Phase, ServingStatus, StatusReport, Topic, Transition, WorkerReason};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -420,4 +420,130 @@ async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
 
     cloud.insert(OBJECT, &model.of(&five));
     cloud.status(OBJECT, "serving 5", settled("5")).await;
+}
+
+/// The digests of the models that the agent keeps.
+fn models_on_disk(agent: &Agent) -> Vec<String> {
+    let kept = fs::read_dir(agent.data_dir().join("models/sha256")).unwrap();
+    let mut kept: Vec<String> =
+        kept.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    kept.sort();
+    kept
+}
+
+#[tokio::test]
+async fn a_server_moves_to_another_port_and_models_that_nobody_may_return_to_go() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, four, five, sick) = (
+        Version::serve("3", true).await,
+        Version::serve("4", true).await,
+        Version::serve("5", true).await,
+        Version::serve("6", false).await,
+    );
+    let model = Model::new(&image, "replace");
+    for version in [&three, &four, &five] {
+        cloud.insert(OBJECT, &model.of(version));
+        cloud.status(OBJECT, "serving it", settled(&version.name)).await;
+    }
+    let digests = |versions: &[&Version]| {
+        let mut digests: Vec<_> = versions.iter().map(|version| version.sha256.clone()).collect();
+        digests.sort();
+        digests
+    };
+    until("without 3", || models_on_disk(&agent) == digests(&[&four, &five])).await;
+    cloud.insert(OBJECT, &model.of(&sick));
+    cloud.status(OBJECT, "returned to 5", blocked("5", "6")).await;
+    assert!(models_on_disk(&agent).contains(&five.sha256));
+    cloud.insert(OBJECT, &model.of(&five));
+    cloud.status(OBJECT, "serving 5", settled("5")).await;
+
+    let moved =
+        Model { port: free_port(), image: image.0.clone(), name: model.name.clone(), ..model };
+    cloud.insert(OBJECT, &moved.of(&five));
+    let answers = async {
+        while Model::ask(moved.port).await.as_deref() != Some("5") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), answers).await.expect("5 answers on its new port");
+    assert!(TcpStream::connect(("127.0.0.1", model.port)).await.is_err());
+    assert_eq!(agent.containers().len(), 1);
+}
+
+/// A registry that takes connections and never answers.
+fn silent_registry() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let image = format!("{}/{}:1", listener.local_addr().unwrap(), unique("silent"));
+    (listener, image)
+}
+
+#[tokio::test]
+async fn what_serves_is_restarted_while_the_image_of_the_next_one_does_not_come() {
+    let (broker, image) = (Broker::start(), Image::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::of(&agent);
+    let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
+    let model = Model::new(&image, "watch");
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+
+    let (_registry, silent) = silent_registry();
+    let mut next = model.of(&four);
+    next["serving"]["image"] = json!(silent);
+    cloud.insert(OBJECT, &next);
+    let pulling = |report: &StatusReport| {
+        let status = serving(report);
+        status.message.contains("is being fetched; 3 goes on") && status.message.contains(&silent)
+    };
+    cloud.status(OBJECT, "its image is awaited", pulling).await;
+    let first = agent.containers();
+    docker(&["kill", &first[0]]);
+    until("restarted", || agent.containers().iter().any(|id| *id != first[0])).await;
+    let again = |report: &StatusReport| {
+        pulling(report) && serving(report).serving_version.as_deref() == Some("3")
+    };
+    let answers = async {
+        while Model::ask(model.port).await.as_deref() != Some("3") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), answers).await.expect("3 answers again");
+    cloud.status(OBJECT, "serving 3 again", again).await;
+
+    // Somebody loads it.
+    docker(&["tag", &image.0, &silent]);
+    let loaded = Image(silent);
+    cloud.status(OBJECT, "serving 4", settled("4")).await;
+    assert_eq!(shown(&agent.containers()[0], "{{.Config.Image}}"), loaded.0);
+
+    // A newer target waits for nobody's image.
+    let (_registry, silent) = silent_registry();
+    next["serving"]["image"] = json!(silent);
+    next["serving"]["model"] = model.of(&three)["serving"]["model"].clone();
+    cloud.insert(OBJECT, &next);
+    let awaited = |report: &StatusReport| serving(report).message.contains(&silent);
+    cloud.status(OBJECT, "its image is awaited", awaited).await;
+    cloud.insert(OBJECT, &model.of(&three));
+    cloud.status(OBJECT, "serving 3", settled("3")).await;
+    assert_eq!(shown(&agent.containers()[0], "{{.Config.Image}}"), image.0);
+}
+
+#[tokio::test]
+async fn a_disk_without_room_says_how_much_is_missing() {
+    let broker = Broker::start();
+    let image = Image::import();
+    let mut agent = Agent::new(&broker.url());
+    agent.extra = ["--model-reserve-bytes".to_owned(), u64::MAX.to_string()].into();
+    agent.start();
+    let cloud = Cloud::of(&agent);
+    let model = Model::new(&image, "replace");
+    cloud.insert(OBJECT, &model.of(&Version::serve("3", true).await));
+    let full = |report: &StatusReport| serving(report).trouble == Some(WorkerReason::DiskFull);
+    let report = cloud.status(OBJECT, "no room", full).await;
+    let message = serving(&report).message;
+    assert!(message.contains("bytes of disk space are missing"), "{message}");
+    assert_eq!(serving(&report).transition, Transition::InProgress);
+    assert!(agent.containers().is_empty());
 }

@@ -16,7 +16,7 @@ use crate::{counter::Counter, error::Error};
 
 /// Read at once, in bytes: long enough that system calls and taking turns cost nothing, short enough to stay in the
 /// second-level cache between reading and counting.
-const CHUNK: usize = 512 * 1024;
+const CHUNK: usize = 64 * 1024;
 /// From so many bytes on, a second thread pays.
 const WORTH_A_THREAD: u64 = 8 * 1024 * 1024;
 

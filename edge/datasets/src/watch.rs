@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, Semaphore, watch},
     task::spawn_blocking,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -22,6 +22,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Listing a directory takes at most one part in so many of the time, so that one of a million files that keeps
 /// growing leaves the node to its work.
 const DIRECTORY_SHARE: u32 = 5;
+
+/// So many counts run at the same time in this process, each with its buffers and threads; others wait.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// When to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,12 +120,14 @@ struct Stamp(u64, u64, u64, i64, i64);
 async fn keep_counting(mut counting: Counting, pace: Pace, reports: &watch::Sender<Report>) {
     let wake = counting.eyes.wake();
     loop {
+        let turn = TURNS.acquire().await.expect("it is never closed");
         let started = Instant::now();
         let outcome;
         (counting, outcome) = match spawn_blocking(move || counting.once()).await {
             Ok(counted) => counted,
             Err(error) => return tracing::error!(%error, "counting a dataset broke off"),
         };
+        drop(turn);
         let condition = outcome.result.err();
         let never = condition.as_ref().is_some_and(|error| error.class() == Class::Spec);
         let idle = if condition.is_some() { pace.retry } else { pace.poll };

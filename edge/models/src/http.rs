@@ -81,10 +81,22 @@ async fn take(
 ) -> Result<(), ModelError> {
     let mut rate = Rate::new(Instant::now());
     tell(progress, part, 0);
+    let mut stalled_at = Instant::now() + dialer.stalled_after;
     loop {
-        let next = tokio::time::timeout(dialer.stalled_after, response.chunk()).await;
-        let next = next.map_err(|_| dialer.stalled(&place.shown))?;
+        let wake_at = rate.tell_at().map_or(stalled_at, |at| at.min(stalled_at));
+        let next = tokio::time::timeout_at(wake_at.into(), response.chunk()).await;
+        let Ok(next) = next else {
+            let now = Instant::now();
+            if now >= stalled_at {
+                return Err(dialer.stalled(&place.shown));
+            }
+            if let Some(per_second) = rate.add(0, now) {
+                tell(progress, part, per_second);
+            }
+            continue;
+        };
         let Some(chunk) = next.map_err(|error| cut(place, part, reasons(&error)))? else { break };
+        stalled_at = Instant::now() + dialer.stalled_after;
         let more = chunk.len() as u64;
         if part.total().is_some_and(|total| part.received() + more > total) {
             part.start_over(None, None).await?;

@@ -50,6 +50,12 @@ impl Rate {
         Self { per_second: 0.0, since: now, fresh: 0 }
     }
 
+    /// When to tell how far it is, also if nothing comes until then; none once all was told and the rate
+    /// is nothing.
+    pub fn tell_at(&self) -> Option<Instant> {
+        (self.fresh > 0 || self.per_second >= 1.0).then_some(self.since + TELL_EVERY)
+    }
+
     /// The new rate, when it is time to tell it.
     #[expect(
         clippy::cast_precision_loss,
@@ -91,5 +97,21 @@ mod tests {
             }
             assert!(told.abs_diff(expected) <= expected / 50, "{told}");
         }
+    }
+
+    #[test]
+    fn what_came_before_a_stall_is_told_and_the_rate_falls_to_nothing() {
+        let start = Instant::now();
+        let mut rate = Rate::new(start);
+        assert_eq!(rate.tell_at(), None, "nothing came, and that was told");
+        assert_eq!(rate.add(1_000_000, start), None, "too early");
+        let mut told = 0;
+        let mut times = 0;
+        while let Some(at) = rate.tell_at() {
+            told = rate.add(0, at).unwrap_or_default();
+            times += 1;
+            assert!(times > 1 || told == 5_000_000, "{told}");
+        }
+        assert!(told == 0 && (10..1000).contains(&times), "{told} after {times}");
     }
 }

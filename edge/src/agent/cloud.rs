@@ -4,32 +4,67 @@ use std::{collections::BTreeSet, time::Instant};
 
 use jiff::Timestamp;
 use neptune_link::Message;
-use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerReason, WorkerState, replica::Change};
+use neptune_wire::{
+    ObjectKey, Replica, Resource, Revision, Topic, WorkerName, WorkerReason, WorkerState,
+    replica::Change,
+};
 use tracing::{error, info, warn};
 
-use super::{Agent, Event, HEARTBEAT, State};
+use super::{Agent, Event, STORE_AGAIN, State};
 use crate::{
     counts::Counts,
+    datasets::Datasets,
+    depot::Depot,
     desired::desired,
     dice::dice,
     downstream::{Received, receive},
+    model::Models,
     plan::Health,
-    report::{Subject, is_told},
+    report::Subject,
     upstream::own_address,
 };
+
+/// An address of no machine (RFC 5737), behind the default route.
+const FAR_AWAY: &str = "192.0.2.1";
 
 impl Agent {
     pub(super) fn downstream(&mut self, message: &Message) {
         let (node, prefix) = (&self.config.node, &self.config.prefix);
+        let before = self.holds();
         match receive(message, node, prefix, &mut self.replica, &mut self.store) {
             Ok(Received::Changed(changes)) => self.replica_changed(&changes),
             Ok(Received::Known) => {}
             Ok(Received::OlderIndex) => self.state.resync.nudge(),
-            Ok(Received::Rejected(why)) => self.state.rejected.add_from_cloud(&message.topic, &why),
+            Ok(Received::Rejected(why)) => {
+                return self.state.rejected.add_from_cloud(&message.topic, &why);
+            }
             // The object is still missing, so that a sync asks for it again.
             Err(error) => {
                 error!(%error, topic = message.topic, "desired state cannot be stored; it is asked for again");
             }
+        }
+        if self.upstream.bus.is_some() {
+            self.answer(&message.topic, before);
+        }
+    }
+
+    /// The newest index, and whether this node has all of it.
+    fn holds(&self) -> (Revision, bool) {
+        (self.replica.index().revision, self.replica.is_complete())
+    }
+
+    /// Over `EventBus` nobody is told that a message arrived: the cloud repeats its index until a sync
+    /// tells that it did. An index also comes of a cloud that has just started and knows nothing of this node.
+    fn answer(&mut self, topic: &str, before: (Revision, bool)) {
+        let now = self.holds();
+        let is_index = matches!(Topic::parse(&self.config.prefix, topic), Ok(Topic::Index(_)));
+        if is_index {
+            self.upstream.again();
+        }
+        // What is missing of a new index may be on its way, and is asked for a little later.
+        let is_repeated = is_index && now.0 == before.0;
+        if is_repeated || now.1 && now != before {
+            self.upstream.sync(&self.replica);
         }
     }
 
@@ -46,9 +81,7 @@ impl Agent {
                 Change::Removed(key) => {
                     info!(object = %key, "object removed");
                     self.counts.forget(key, None);
-                    if is_told(key) {
-                        gone.insert(key.clone());
-                    }
+                    gone.insert(key.clone());
                 }
                 Change::Renewed(_) | Change::Index => {}
             }
@@ -63,12 +96,14 @@ impl Agent {
     pub(super) fn desired_changed(&mut self) {
         self.state.desired = desired(&self.replica);
         self.models.set(&self.state.desired.models);
+        self.datasets.set(&self.state.desired.datasets, &self.store);
         self.servers_changed();
     }
 
     pub(super) fn report(&mut self, now: Instant) {
-        let subjects = subjects(&self.replica, &self.state, &self.counts);
-        let due = self.reporter.due(&subjects, now, Timestamp::now());
+        let Self { replica, state, counts, models, datasets, depot, reporter, .. } = self;
+        let subjects = subjects(replica, state, counts, (models, datasets), depot);
+        let due = reporter.due(&subjects, now, Timestamp::now());
         self.state.report_at = due.wake_at;
         if due.reports.is_empty() {
             return;
@@ -77,7 +112,7 @@ impl Agent {
         if let Err(error) = self.store.sync() {
             error!(%error, "counters cannot be stored; nothing is reported");
             self.reporter.forget();
-            self.state.report_at = Some(now + HEARTBEAT);
+            self.state.report_at = Some(now + STORE_AGAIN);
             return;
         }
         for (key, report) in &due.reports {
@@ -86,15 +121,17 @@ impl Agent {
     }
 
     pub(super) fn find_address(&mut self) {
-        let (events, url, advertise) = (
-            self.executor.events.clone(),
-            self.config.mqtt_url.clone(),
-            self.config.advertise.clone(),
-        );
+        let (events, advertise) = (self.executor.events.clone(), self.config.advertise.clone());
+        let url = &self.config.mqtt_url;
+        // The node's own broker tells nothing of how the node is reached.
+        let (host, port) = match self.config.event_bus {
+            Some(_) => (FAR_AWAY.to_owned(), 9),
+            None => (url.host().to_owned(), url.port()),
+        };
         tokio::spawn(async move {
             let address = match advertise {
                 Some(address) => Some(address),
-                None => own_address(&url).await.map(|address| address.to_string()),
+                None => own_address(&host, port).await.map(|address| address.to_string()),
             };
             let _ = events.send(Event::Address(address)).await;
         });
@@ -111,6 +148,7 @@ impl Agent {
         self.heartbeat(now);
         self.upstream.sync(&self.replica);
         self.state.resync.sent_on_connecting(now, dice());
+        self.upstream.again();
         self.reporter.forget();
         self.say_farewells();
     }
@@ -126,11 +164,11 @@ impl Agent {
         if self.state.heartbeat_at.is_some_and(|at| at <= now) {
             self.upstream
                 .online(self.state.address.clone(), self.state.engine.version().map(str::to_owned));
-            self.state.heartbeat_at = Some(now + HEARTBEAT);
+            self.state.heartbeat_at = Some(now + self.config.heartbeat);
         }
     }
 
-    pub(super) fn say_farewells(&self) {
+    pub(super) fn say_farewells(&mut self) {
         if self.farewells.is_empty() {
             return;
         }
@@ -153,10 +191,18 @@ impl Agent {
     }
 }
 
-fn subjects<'a>(replica: &'a Replica, state: &State, counts: &Counts) -> Vec<Subject<'a>> {
+fn subjects<'a>(
+    replica: &'a Replica,
+    state: &State,
+    counts: &Counts,
+    (models, datasets): (&Models, &Datasets),
+    depot: &Depot,
+) -> Vec<Subject<'a>> {
     let objects = replica.objects().iter().filter(|(key, held)| {
+        let is_model = key.resource == Resource::Models;
         let is_served = held.content.serving.is_some();
-        is_told(key) && (is_served || !held.content.workers.is_empty())
+        let is_counted = key.resource == Resource::Datasets;
+        is_model || is_served || is_counted || !held.content.workers.is_empty()
     });
     let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::Held)| {
         let uid = &held.content.metadata.uid;
@@ -173,7 +219,16 @@ fn subjects<'a>(replica: &'a Replica, state: &State, counts: &Counts) -> Vec<Sub
             (health, counts.status(uid, &worker.name).to_owned())
         });
         let serving = state.servers.get(key).map(|server| server.status.clone());
-        Subject { key, held, workers: workers.collect(), total: counts.total(uid), serving }
+        Subject {
+            key,
+            held,
+            workers: workers.collect(),
+            total: counts.total(uid),
+            serving,
+            outputs: counts.models(uid),
+            model: models.presence(key, depot),
+            dataset: datasets.status(key).cloned(),
+        }
     };
     objects.map(subject).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
 use tracing::{error, info, warn};
@@ -13,6 +14,7 @@ use crate::{
     execute::Executor,
     model::Found,
     observed::Container,
+    plan::Supplies,
     track::{Outcome, Problem},
     watch, worker,
 };
@@ -26,6 +28,8 @@ impl Agent {
         };
         match worker::read(message, &self.config.prefix, &known) {
             Ok(said) => {
+                let wanted = said.wanted.clone();
+                let container = said.container.unwrap_or_default().to_owned();
                 let counts = said.counts.as_ref().map(|(run, counters)| (run.as_str(), *counters));
                 self.counts.observe(
                     &said.wanted.owner,
@@ -34,6 +38,15 @@ impl Agent {
                     &said.info,
                     counts,
                 );
+                let left_out = match said.models {
+                    Ok(models) => {
+                        self.heard_of_models(&wanted, &container, models, Timestamp::now())
+                    }
+                    Err(why) => vec![why.to_string()],
+                };
+                for why in left_out {
+                    self.state.rejected.add_from_worker(&message.topic, &why);
+                }
             }
             Err(why) => self.state.rejected.add_from_worker(&message.topic, &why),
         }
@@ -116,6 +129,7 @@ impl Agent {
             .collect();
         self.depot.collect(&sources);
         self.tidy_versions();
+        self.tidy_workers();
     }
 
     pub(super) fn done(
@@ -126,7 +140,10 @@ impl Agent {
         now: Instant,
     ) {
         let seq = self.state.engine.changed(now);
-        let lost_model = matches!(&outcome, Outcome::Failed(problem) if problem.reason == WorkerReason::ModelUnavailable);
+        let lost = match &outcome {
+            Outcome::Failed(problem) => Some(problem.reason),
+            _ => None,
+        };
         if let Outcome::Placed(Ok(versions)) = &outcome {
             self.placed(worker, versions);
         }
@@ -137,24 +154,28 @@ impl Agent {
             // How it went says nothing of what is to run now.
             track.forgive();
         }
-        if !lost_model {
-            return;
-        }
-        if let Some(wanted) = self.state.desired.workers.get(worker) {
-            self.models.look_again(&wanted.model, &mut self.depot);
-        } else {
-            self.look_for_served(worker);
+        let wanted = self.state.desired.workers.get(worker);
+        match (lost, wanted) {
+            (Some(WorkerReason::ModelUnavailable), Some(wanted)) => {
+                self.models.look_again(&wanted.model, &mut self.depot);
+            }
+            (Some(WorkerReason::ModelUnavailable), None) => self.look_for_served(worker),
+            (Some(WorkerReason::DatasetUnavailable), Some(wanted)) => {
+                if let Some(dataset) = &wanted.dataset {
+                    self.datasets.look_again(dataset, &mut self.depot);
+                }
+            }
+            _ => {}
         }
     }
 
     /// Tells each track what its worker should be, so that a changed worker is tried at once.
     pub(super) fn aim(&mut self) {
+        let supplies = Supplies { models: self.models.views(), datasets: self.datasets.views() };
         for (name, wanted) in &self.state.desired.workers {
             let track = self.state.tracks.entry(name.clone()).or_default();
-            if let Some(path) =
-                self.models.views().get(&wanted.model).and_then(|view| view.usable.as_ref())
-            {
-                track.aim(&container(wanted, path, &self.executor.site).hash());
+            if let Ok(uses) = supplies.of(wanted, &self.state.desired) {
+                track.aim(&container(wanted, uses, &self.executor.site).hash());
             }
         }
     }

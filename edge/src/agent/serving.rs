@@ -47,7 +47,7 @@ impl Agent {
         self.stock();
     }
 
-    /// Has the models fetched that anything needs or may return to.
+    /// Has the models fetched that anything needs or may return to, and the images of what is to come.
     pub(super) fn stock(&mut self) {
         let targets = self.state.desired.servers.values();
         let targets = targets.filter(|server| server.refusal.is_none());
@@ -55,7 +55,12 @@ impl Agent {
         let kept = self.state.servers.values().flat_map(|server| server.memory.editions());
         let kept = kept.filter_map(|edition| edition.serving.model.as_ref());
         let served = targets.chain(kept).map(Source::of);
-        self.depot.set(&served.chain(self.models.sources()).collect());
+        let used = self.models.sources().chain(self.datasets.sources());
+        self.depot.set(&served.chain(used).collect());
+        let images = self.state.desired.servers.iter().filter_map(|(key, wanted)| {
+            self.state.servers.get(key)?.awaited_image(wanted).map(str::to_owned)
+        });
+        self.images.set(&images.collect());
     }
 
     /// Decides for each server, and stores what was decided. Returns when to do so again.
@@ -80,7 +85,7 @@ impl Agent {
                 server.look(&own, &self.depot, site, now);
             }
             let seen = Seen { track, trouble, now, wall: &format!("{:.3}", Timestamp::now()) };
-            let decision = server.decide(wanted, &seen, &self.depot, site);
+            let decision = server.decide(wanted, &seen, &self.depot, &self.images, site);
             if decision.memory == server.memory {
                 wake_at = decision.wake_at;
                 server.restart = decision.restart;
@@ -125,7 +130,7 @@ impl Agent {
     pub(super) fn ask(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for (key, server) in &mut self.state.servers {
-            for edition in server.memory.editions() {
+            for edition in server.memory.asked() {
                 let id = edition.id().to_owned();
                 let Some((run, checks)) = server.checks.get_mut(&id) else { continue };
                 if checks.is_due(now) {
@@ -154,7 +159,7 @@ impl Agent {
         now: Instant,
     ) {
         let Some(server) = self.state.servers.get_mut(key) else { return };
-        let health = server.memory.editions().find(|known| known.id() == edition);
+        let health = server.memory.asked().find(|known| known.id() == edition);
         let Some(health) = health.map(|edition| edition.serving.health.clone()) else { return };
         if let Some((_, checks)) =
             server.checks.get_mut(edition).filter(|(checked, _)| checked == run)
@@ -172,12 +177,14 @@ impl Agent {
         }
     }
 
-    /// These versions are now in the directory of the server of this name.
+    /// These versions are now in the directory of the server or worker of this name.
     pub(super) fn placed(&mut self, name: &WorkerName, versions: &Versions) {
         if let Some(key) = self.state.desired.server_named(name)
             && let Some(server) = self.state.servers.get_mut(key)
         {
             server.placed = Some(versions.clone());
+        } else if let Some(reloading) = self.state.reloads.get_mut(name) {
+            reloading.placed = Some(versions.clone());
         }
     }
 

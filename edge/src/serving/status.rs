@@ -1,9 +1,9 @@
 //! Decides what is said of a model server: which version answers, and where the switch to the wanted
 //! one is.
 
-use neptune_wire::{LoadFailure, ServingStatus, Transition};
+use neptune_wire::{LoadFailure, ServingStatus, Transition, WorkerReason};
 
-use super::{Facts, Memory, Run, Supply};
+use super::{Facts, ImageSupply, Memory, Run, Supply};
 use crate::edition::{Edition, version};
 
 /// A server that ended so often in a row counts as failed, not as on its way. As workers.
@@ -16,13 +16,15 @@ pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus
         Supply::Coming { progress, .. } => Some(*progress),
         Supply::Ready | Supply::Stuck { .. } => None,
     };
-    let not_had = match &facts.supply {
-        Supply::Stuck { problem, time } => Some(LoadFailure {
-            version: version(facts.target).to_owned(),
-            reason: format!("{:?}", problem.reason),
-            message: problem.message.clone(),
-            time: time.clone(),
-        }),
+    let not_had = match (&facts.supply, &facts.image) {
+        (Supply::Stuck { problem, time }, _) | (_, ImageSupply::Stuck { problem, time }) => {
+            Some(LoadFailure {
+                version: version(facts.target).to_owned(),
+                reason: format!("{:?}", problem.reason),
+                message: problem.message.clone(),
+                time: time.clone(),
+            })
+        }
         _ => None,
     };
     ServingStatus {
@@ -32,22 +34,28 @@ pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus
         message,
         last_good_version: memory.good.as_ref().map(|good| good.version().to_owned()),
         last_failure: not_had.or_else(|| memory.last_failure.clone()),
+        trouble: trouble(facts),
         progress,
     }
 }
 
+/// A full disk stays full until somebody looks; a server that is away for a moment does not.
+fn trouble(facts: &Facts<'_>) -> Option<WorkerReason> {
+    let Supply::Coming { trouble: Some(problem), .. } = &facts.supply else { return None };
+    (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
+}
+
 /// What answers now. A server that has the current and the last good version answers with the higher
-/// number what names no version, until the other is taken away.
+/// number what names no version, until the other is taken away, and unloaded.
 fn serving<'a>(memory: &'a Memory, facts: &Facts<'_>) -> Option<&'a Edition> {
     let is_well = |run: Run<'_>| matches!(run, Run::Up(checks) if checks.is_well());
-    let number = |edition: &Edition| edition.version().parse::<u64>().ok();
     let current = memory.current.as_ref().filter(|_| is_well(facts.current));
     let good = memory.good.as_ref().filter(|_| is_well(facts.good));
     let is_higher = |good: &Edition| {
-        let numbers = number(good).zip(current.and_then(number));
+        let numbers = good.number().zip(current.and_then(Edition::number));
         memory.versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
     };
-    good.filter(|good| is_higher(good)).or(current).or(good)
+    memory.leaving.as_ref().or(good.filter(|good| is_higher(good))).or(current).or(good)
 }
 
 fn transition(memory: &Memory, target: &str, facts: &Facts<'_>) -> (Transition, String) {
@@ -62,26 +70,39 @@ fn transition(memory: &Memory, target: &str, facts: &Facts<'_>) -> (Transition, 
         return (Transition::BlockedByFailedLoad, blocked(memory, wanted, facts));
     }
     match current.filter(|current| current.id() == target) {
-        Some(current) if memory.is_good(current) => settled(current, facts),
+        Some(current) if memory.is_good(current) => match &memory.leaving {
+            Some(leaving) => {
+                let (good, leaving) = (current.version(), leaving.version());
+                let message = format!("{good} is good; {leaving} answers until it is unloaded");
+                (Transition::InProgress, message)
+            }
+            None => settled(current, facts),
+        },
         Some(_) => (Transition::InProgress, on_trial(wanted, facts)),
-        None => match &facts.supply {
-            Supply::Stuck { problem, .. } => (
+        None => match (&facts.supply, &facts.image) {
+            (Supply::Stuck { problem, .. }, _) | (_, ImageSupply::Stuck { problem, .. }) => (
                 Transition::BlockedByFailedLoad,
                 format!("{wanted} cannot be fetched: {}{beside}", problem.message),
             ),
-            Supply::Coming { trouble: Some(trouble), .. } => {
-                (Transition::InProgress, format!("{wanted} is being fetched: {trouble}{beside}"))
+            (Supply::Coming { trouble: Some(trouble), .. }, _) => {
+                let why = &trouble.message;
+                (Transition::InProgress, format!("{wanted} is being fetched: {why}{beside}"))
             }
-            Supply::Coming { trouble: None, .. } => {
+            (Supply::Coming { trouble: None, .. }, _) => {
                 (Transition::InProgress, format!("{wanted} is being fetched{beside}"))
             }
-            Supply::Ready if memory.is_held(facts) => (
+            (Supply::Ready, ImageSupply::Coming(trouble)) => {
+                let image = &facts.target.image;
+                let why = trouble.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
+                (Transition::InProgress, format!("image {image} is being fetched{why}{beside}"))
+            }
+            (Supply::Ready, ImageSupply::Ready) if memory.is_held(facts) => (
                 Transition::InProgress,
                 format!(
                     "{wanted} is on the node and held by edge.kubeedge.io/hold-upgrade{beside}"
                 ),
             ),
-            Supply::Ready => {
+            (Supply::Ready, ImageSupply::Ready) => {
                 (Transition::InProgress, format!("{wanted} is about to be started{beside}"))
             }
         },

@@ -31,6 +31,7 @@ struct World {
     memory: Memory,
     target: Serving,
     supply: Supply,
+    image: ImageSupply,
     now: Instant,
     /// The edition that runs, since when, and whether it has ended.
     running: Option<(String, Instant, bool)>,
@@ -48,6 +49,7 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
         memory: Memory::default(),
         target: serving(target, "replace"),
         supply: Supply::Ready,
+        image: ImageSupply::Ready,
         now: start,
         running: None,
         checks: Checks::new(start),
@@ -120,8 +122,10 @@ impl World {
                 target: &self.target,
                 refusal: None,
                 supply: self.supply.clone(),
+                image: self.image.clone(),
                 current,
                 good,
+                leaving: Run::Absent(None),
                 failures: 0,
                 now: self.now,
                 wall: "then",
@@ -291,7 +295,32 @@ fn what_runs_goes_on_until_the_target_is_here() {
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
     assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
     world.supply = Supply::Ready;
+    world.image = ImageSupply::Coming(None);
+    assert_eq!(world.run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
+    assert!(world.status.message.contains("image i is being fetched"), "{}", world.status.message);
+    let problem = Problem { reason: WorkerReason::ImageMissing, message: "no registry".into() };
+    world.image = ImageSupply::Stuck { problem, time: "t".into() };
+    assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
+    assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ImageMissing");
+    assert_eq!(world.switches, ["3"]);
+    world.image = ImageSupply::Ready;
     assert_eq!(world.run(40).shown(), (Some("4"), Transition::UpToDate, Some("4")));
+}
+
+#[test]
+fn a_full_disk_is_told_as_trouble_and_a_server_that_is_away_is_not() {
+    let mut world = world(&[("3", Fate::Good)], "3");
+    for (reason, expected) in [
+        (WorkerReason::DiskFull, Some(WorkerReason::DiskFull)),
+        (WorkerReason::ModelUnavailable, None),
+    ] {
+        let Supply::Coming { progress, .. } = coming() else { unreachable!() };
+        let trouble = Some(Problem { reason, message: "7 bytes are missing".into() });
+        world.supply = Supply::Coming { progress, trouble };
+        assert_eq!(world.run(1).shown().1, Transition::InProgress);
+        assert_eq!(world.status.trouble, expected);
+        assert!(world.status.message.contains("7 bytes are missing"));
+    }
 }
 
 #[test]
@@ -325,8 +354,10 @@ fn what_cannot_be_served_leaves_what_is() {
         target: &serving("../4", "replace"),
         refusal: Some("version \"../4\" cannot name a directory"),
         supply: Supply::Ready,
+        image: ImageSupply::Ready,
         current: Run::Up(&checks),
         good: Run::Up(&checks),
+        leaving: Run::Absent(None),
         failures: 0,
         now: Instant::now(),
         wall: "then",
@@ -420,8 +451,10 @@ fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
             target: &target,
             refusal: None,
             supply: Supply::Ready,
+            image: ImageSupply::Ready,
             current: Run::Up(&well),
             good: Run::Up(&well),
+            leaving: Run::Absent(None),
             failures: 0,
             now,
             wall: "then",
@@ -432,4 +465,51 @@ fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
     assert_eq!(shown("watch", "9", "10"), "10", "numbers, not texts");
     assert_eq!(shown("watch", "b", "a"), "a");
     assert_eq!(shown("replace", "4", "3"), "3");
+}
+
+#[test]
+fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
+    let now = Instant::now();
+    let target = serving("3", "watch");
+    let mut well = Checks::new(now);
+    well.answered(Ok(()), &target.health, now);
+    let later = now + Duration::from_secs(30);
+    let edition = |version: &str| Edition::new(&serving(version, "watch"), 1);
+    let on_trial = |good: &str| Memory {
+        current: Some(edition("3")),
+        good: Some(edition(good)),
+        lineage: 1,
+        ..Memory::default()
+    };
+    let look = |memory: &Memory, leaving| {
+        let facts = Facts {
+            target: &target,
+            refusal: None,
+            supply: Supply::Ready,
+            image: ImageSupply::Ready,
+            current: Run::Up(&well),
+            good: Run::Up(&well),
+            leaving,
+            failures: 0,
+            now: later,
+            wall: "then",
+        };
+        decide(memory, &facts)
+    };
+    let shown = |decision: &Decision| {
+        (decision.status.serving_version.clone().unwrap(), decision.status.transition)
+    };
+    let passed = look(&on_trial("4"), Run::Absent(None));
+    assert_eq!(passed.memory.good, passed.memory.current);
+    assert_eq!(passed.memory.versions().len(), 1, "4 is taken away");
+    let leaving = look(&passed.memory, Run::Up(&well));
+    assert_eq!(shown(&leaving), ("4".to_owned(), Transition::InProgress));
+    let mut gone = well.clone();
+    gone.answered(Err("404".to_owned()), &target.health, later);
+    for gone in [Run::Up(&gone), Run::Absent(None)] {
+        let left = look(&leaving.memory, gone);
+        assert_eq!(shown(&left), ("3".to_owned(), Transition::UpToDate));
+        assert_eq!(left.memory.leaving, None);
+    }
+    assert_eq!(look(&on_trial("2"), Run::Absent(None)).memory.leaving, None, "3 answers already");
 }

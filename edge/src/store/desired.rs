@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use tracing::warn;
 
 use super::Store;
-use crate::{Error, report::is_told};
+use crate::Error;
 
 impl Store {
     /// What the node was told. An object that this version cannot read is left in the database and
@@ -106,10 +106,12 @@ fn store_change(
                 "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
                 [&name, &held.content.metadata.uid],
             )?;
-            tx.execute(
-                "DELETE FROM servings WHERE object = ?1 AND uid <> ?2",
-                [&name, &held.content.metadata.uid],
-            )?;
+            for table in ["servings", "datasets"] {
+                tx.execute(
+                    &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
+                    [&name, &held.content.metadata.uid],
+                )?;
+            }
         }
         Change::Renewed(key) => {
             let revision = replica.objects()[key].revision.0.cast_signed();
@@ -124,9 +126,9 @@ fn store_change(
             let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
             tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
             tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
             tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
-            // Only of these a status was said.
-            if was_there && is_told(key) {
+            if was_there {
                 tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
             }
             if let Some(revision) = replica.tombstone(key) {

@@ -124,6 +124,11 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
         tally: neptune_wire::Tally::default(),
         status: "running".into(),
         first_start: String::new(),
+        models: serde_json::from_value(json!([{
+            "output": {"model": "m", "uid": "u", "metrics": [{"key": "accuracy", "value": "0.9"}]},
+            "said": "/models/m/m.pb", "container": "c",
+        }]))
+        .unwrap(),
     };
     count.tally.observe("run", Counters { inference: u64::MAX, hard: 1 });
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);
@@ -184,24 +189,24 @@ fn a_newer_database_is_refused() {
 }
 
 #[test]
-fn a_database_of_the_first_layout_is_brought_up_to_date() {
-    let dir = tempfile::tempdir().unwrap();
-    let identity = Store::open(dir.path()).unwrap().begin("a").unwrap();
-    let store = Store::open(dir.path()).unwrap();
-    store
-        .connection
-        .execute_batch(
-            "DROP TABLE servings; DROP TABLE models;
-             CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
-             PRAGMA user_version = 1;",
-        )
-        .unwrap();
-    drop(store);
-    let mut store = Store::open(dir.path()).unwrap();
-    assert_eq!(store.begin("b").unwrap().instance, identity.instance);
-    let source = Source { url: "http://h/m".into(), sha256: None };
-    store.keep_model(&key(1), &source).unwrap();
-    assert_eq!(store.models().unwrap(), [(key(1), source)].into());
+fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
+    let second = "DROP TABLE datasets; PRAGMA user_version = 2;";
+    let first = "DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
+         CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
+         PRAGMA user_version = 1;";
+    for earlier in [first, second] {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = Store::open(dir.path()).unwrap().begin("a").unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        store.connection.execute_batch(earlier).unwrap();
+        drop(store);
+        let mut store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.begin("b").unwrap().instance, identity.instance);
+        let source = Source { url: "http://h/m".into(), sha256: None };
+        store.keep_model(&key(1), &source).unwrap();
+        assert_eq!(store.models().unwrap(), [(key(1), source)].into());
+        store.keep_dataset(&key(1), "uid", &datasets::Memory::default()).unwrap();
+    }
 }
 
 #[test]

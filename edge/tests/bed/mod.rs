@@ -175,6 +175,8 @@ pub struct Agent {
     pub dir: TempDir,
     pub mqtt_url: String,
     pub extra: Vec<String>,
+    /// `mqtt_url` is the node's own broker.
+    is_over_event_bus: bool,
     child: Option<Child>,
 }
 
@@ -186,8 +188,17 @@ impl Agent {
             dir: tempfile::tempdir().unwrap(),
             mqtt_url: mqtt_url.to_owned(),
             extra: Vec::new(),
+            is_over_event_bus: false,
             child: None,
         }
+    }
+
+    /// On a `KubeEdge` node with this broker.
+    pub fn over_event_bus(broker: &Broker) -> Self {
+        let mut agent = Self::new(&broker.url());
+        agent.local_port = broker.port;
+        agent.is_over_event_bus = true;
+        agent
     }
 
     pub fn started(mqtt_url: &str) -> Self {
@@ -198,12 +209,16 @@ impl Agent {
 
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-edge"));
-        command.args(["run", "--node-name", self.node.as_str(), "--mqtt-url", &self.mqtt_url]);
+        command.args(["run", "--node-name", self.node.as_str()]);
         command.arg("--data-dir").arg(self.data_dir());
         command.args(["--allow-address", "127.0.0.0/8"]);
-        command
-            .args(["--local-listen", &format!("127.0.0.1:{}", self.local_port)])
-            .args(&self.extra);
+        if self.is_over_event_bus {
+            command.args(["--transport", "eventbus", "--local-broker", &self.mqtt_url]);
+        } else {
+            let listen = format!("127.0.0.1:{}", self.local_port);
+            command.args(["--mqtt-url", &self.mqtt_url, "--local-listen", &listen]);
+        }
+        command.args(&self.extra);
         command
     }
 
@@ -439,11 +454,46 @@ impl Voice {
         info.to_string().into_bytes()
     }
 
+    /// Says also what it found of models.
+    pub async fn say_models(&self, run: &str, inference: u64, models: &Value) {
+        let mut info: Value = serde_json::from_slice(&Self::info(run, inference, 0)).unwrap();
+        info["output"] = json!({ "models": models });
+        self.say_bytes(info.to_string().into_bytes()).await;
+    }
+
     pub async fn say_bytes(&self, payload: Vec<u8>) {
         self.link
             .publish(Message { topic: self.topic.clone(), payload: payload.into(), retain: false })
             .unwrap();
         timeout(PATIENCE, self.link.flushed()).await.expect("the local broker takes it");
+    }
+}
+
+/// What is said on one topic of the local broker of an agent, to who listens only now.
+pub struct Ear {
+    _link: Link,
+    events: neptune_link::Events,
+}
+
+impl Ear {
+    pub fn at(agent: &Agent, topic: &Topic) -> Self {
+        let url = format!("mqtt://127.0.0.1:{}", agent.local_port);
+        let mut options = LinkOptions::new(url.parse().unwrap(), unique("ear"));
+        options.subscriptions = vec![topic.under(&Prefix::default())];
+        let (link, events) = Link::start(options).unwrap();
+        Self { _link: link, events }
+    }
+
+    pub async fn next(&mut self) -> Vec<u8> {
+        let waited = timeout(PATIENCE, async {
+            loop {
+                match self.events.next().await.unwrap() {
+                    Event::Message(message) => return message.payload.to_vec(),
+                    Event::Up | Event::Down { .. } => {}
+                }
+            }
+        });
+        waited.await.expect("nothing was said")
     }
 }
 

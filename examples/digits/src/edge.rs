@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::breaker::Breaker;
 use crate::call::CloudClient;
 use crate::error::Error;
-use crate::evaluate::{images, is_hard, share};
+use crate::evaluate::{images, is_hard, quality, share};
 use crate::model::{Model, label};
 use crate::model_file;
-use crate::report::Reporter;
+use crate::report::{Reloads, Reporter};
 use crate::samples::{Pixels, Sample, held_out};
 use crate::settings::EdgeSettings;
 use crate::stop::Stop;
@@ -43,9 +43,9 @@ struct Summary<'a> {
 /// When the settings or the model cannot be used; the agent is told `failed` first.
 pub async fn run(settings: &EdgeSettings) -> Result<(), Error> {
     let mut stop = Stop::listen()?;
-    let reporter = Reporter::start(settings, Timestamp::now())?;
+    let (reporter, reloads) = Reporter::start(settings, Timestamp::now())?;
     let ended = tokio::select! {
-        ended = work(settings, &reporter) => ended,
+        ended = work(settings, &reporter, reloads) => ended,
         () = stop.requested() => Ok(()),
     };
     if ended.is_err() {
@@ -55,9 +55,14 @@ pub async fn run(settings: &EdgeSettings) -> Result<(), Error> {
     ended
 }
 
-async fn work(settings: &EdgeSettings, reporter: &Reporter) -> Result<(), Error> {
-    let mut worker = Worker::new(settings)?;
+async fn work(
+    settings: &EdgeSettings,
+    reporter: &Reporter,
+    mut reloads: Reloads,
+) -> Result<(), Error> {
     let samples = held_out();
+    let mut worker = Worker::new(settings, reloads.clone())?;
+    reporter.loaded(&worker.path, quality(&samples, &worker.model));
     let scores = worker.passes(settings, &samples, reporter).await;
     reporter.become_status(Status::Completed);
     let counters = reporter.tally().counters();
@@ -73,7 +78,13 @@ async fn work(settings: &EdgeSettings, reporter: &Reporter) -> Result<(), Error>
         upload_cloud_ratio: counters.upload_cloud_ratio(),
     };
     println!("{}", serde_json::to_string(&summary).expect("texts and finite numbers serialise"));
-    std::future::pending().await
+    loop {
+        worker.reload(&samples, reporter);
+        if reloads.changed().await.is_err() {
+            // Nothing can be told any more; what was counted is still reported.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Right answers among `samples`.
@@ -86,13 +97,16 @@ struct Scores {
 
 struct Worker {
     model: Model,
+    /// Where it was loaded from.
+    path: String,
+    reloads: Reloads,
     rule: Rule,
     cloud: Option<CloudClient>,
     breaker: Breaker,
 }
 
 impl Worker {
-    fn new(settings: &EdgeSettings) -> Result<Self, Error> {
+    fn new(settings: &EdgeSettings, reloads: Reloads) -> Result<Self, Error> {
         let service = &settings.identity.service_name;
         let cloud = settings.cloud_url().map(|url| CloudClient::new(&url, service)).transpose()?;
         if cloud.is_none() {
@@ -100,10 +114,27 @@ impl Worker {
         }
         Ok(Self {
             model: model_file::read(&settings.model_url)?,
+            path: settings.model_url.clone(),
+            reloads,
             rule: Rule::new(&settings.rule.hem_name, &settings.rule.hem_parameters)?,
             cloud,
             breaker: Breaker::default(),
         })
+    }
+
+    /// Loads what the agent last said, if that is another file. One that cannot be used is left: the
+    /// agent starts a worker anew that does not load what it should.
+    fn reload(&mut self, samples: &[Sample], reporter: &Reporter) {
+        let wanted = self.reloads.borrow_and_update().as_ref().map(|wanted| wanted.path.clone());
+        let Some(path) = wanted.filter(|path| *path != self.path) else { return };
+        match model_file::read(&path) {
+            Ok(model) => {
+                eprintln!("another version of the model is loaded: {path}");
+                reporter.loaded(&path, quality(samples, &model));
+                (self.model, self.path) = (model, path);
+            }
+            Err(error) => eprintln!("the version before goes on: {error}"),
+        }
     }
 
     async fn passes(
@@ -123,6 +154,9 @@ impl Worker {
                     Some(pace) => drop(pace.tick().await),
                     // Reports and signals are served by the same thread.
                     None => tokio::task::yield_now().await,
+                }
+                if self.reloads.has_changed().unwrap_or(false) {
+                    self.reload(samples, reporter);
                 }
                 let (edge, joint, outcome) = self.infer(&sample.pixels).await;
                 reporter.count(outcome);

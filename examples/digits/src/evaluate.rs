@@ -2,7 +2,7 @@
 
 use hard_example::{Prediction, Rule};
 
-use crate::model::{Model, label};
+use crate::model::{CLASSES, Model, label};
 use crate::samples::{Pixels, Sample};
 
 /// Shares of samples, each 0..=1.
@@ -62,6 +62,39 @@ pub fn judge(answers: &[Answer], rule: &mut Rule) -> Evaluation {
     }
 }
 
+/// How good one model is alone, each 0..=1: what the worker reports of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quality {
+    /// Samples that it was asked about.
+    pub samples: usize,
+    pub accuracy: f64,
+    /// The mean over the digits of right answers among those that named the digit.
+    pub precision: f64,
+    /// The mean over the digits of right answers among the digit's samples.
+    pub recall: f64,
+}
+
+/// Asks a model about samples whose digits are known.
+pub fn quality(samples: &[Sample], model: &Model) -> Quality {
+    let (mut right, mut named, mut meant) = ([0; CLASSES], [0; CLASSES], [0; CLASSES]);
+    for sample in samples {
+        let answer = label(&model.infer(&sample.pixels));
+        named[answer] += 1;
+        meant[sample.label] += 1;
+        right[sample.label] += usize::from(answer == sample.label);
+    }
+    let mean = |wholes: [usize; CLASSES]| {
+        let shares = right.iter().zip(wholes).map(|(right, whole)| share(*right, whole));
+        shares.sum::<f64>() / 10.0
+    };
+    Quality {
+        samples: samples.len(),
+        accuracy: share(right.iter().sum(), samples.len()),
+        precision: mean(named),
+        recall: mean(meant),
+    }
+}
+
 /// `part` of `whole`, 0 when there is nothing.
 #[expect(clippy::cast_precision_loss, reason = "counts of samples stay far below 2^52")]
 pub fn share(part: usize, whole: usize) -> f64 {
@@ -114,6 +147,24 @@ mod tests {
             assert!(test.joint > test.edge_only + 0.05, "{name} {test:?}");
             assert!((0.1..0.3).contains(&test.upload_ratio), "{name} {test:?}");
         }
+    }
+
+    #[test]
+    fn a_models_quality_is_that_of_its_answers() {
+        let (small, big) = models();
+        let samples = held_out();
+        let mut never = Rule::new("EdgeOnly", "").unwrap();
+        let found = evaluate(&samples, &small, &big, &mut never);
+        let (small, big) = (quality(&samples, &small), quality(&samples, &big));
+        assert_eq!(
+            (small.samples, small.accuracy, big.accuracy),
+            (600, found.edge_only, found.cloud_only)
+        );
+        for (small, big) in [(small.precision, big.precision), (small.recall, big.recall)] {
+            assert!(small > 0.85 && small < big && big < 1.0, "{small} {big}");
+        }
+        let first: Vec<_> = samples.into_iter().filter(|sample| sample.label == 0).collect();
+        assert!(quality(&first, &models().1).recall <= 0.1, "nine digits were not asked for");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use crate::samples::Pixels;
 
 const FORMAT: &str = "neptune-digits/1";
-const CLASSES: usize = 10;
+/// The digits.
+pub const CLASSES: usize = 10;
 
 /// A chain of dense layers that ends in ten probabilities.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,14 +1,17 @@
-//! Tells the node's agent what was counted, over the local broker. What the message says is decided in `tally`; a broker that is down stops nothing.
+//! Tells the node's agent what was counted, over the local broker, and hears there which model to load. What the message says is
+//! decided in `tally`; a broker that is down stops nothing.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_wire::ModelReload;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::error::Error;
+use crate::evaluate::Quality;
 use crate::settings::EdgeSettings;
 use crate::tally::{Outcome, Status, Tally};
 
@@ -22,6 +25,9 @@ pub struct Reporter {
     periodic: JoinHandle<()>,
 }
 
+/// The newest model that the agent wants to be loaded.
+pub type Reloads = watch::Receiver<Option<ModelReload>>;
+
 #[derive(Clone)]
 struct Publisher {
     link: Link,
@@ -30,23 +36,32 @@ struct Publisher {
 }
 
 impl Reporter {
-    /// Begins to count from zero and reports that.
+    /// Begins to count from zero and reports that. What the agent says of models to load comes to the other end.
     ///
     /// # Errors
     /// [`Error::Broker`] when the URL or the topic cannot work; a broker that does not answer is no error.
-    pub fn start(settings: &EdgeSettings, now: Timestamp) -> Result<Self, Error> {
+    pub fn start(settings: &EdgeSettings, now: Timestamp) -> Result<(Self, Reloads), Error> {
         let error = |error: neptune_link::LinkError| Error::Broker(error.to_string());
         let url = settings.mqtt_url.parse().map_err(error)?;
         // The start's time in the name: a new run must not throw a dying one off the broker before its last report, and vice versa.
         let client_id = format!("{}-{}", settings.identity.worker_name, now.as_millisecond());
-        let (link, events) = Link::start(LinkOptions::new(url, client_id)).map_err(error)?;
-        tokio::spawn(log(events));
+        let mut options = LinkOptions::new(url, client_id);
+        options.subscriptions = settings.reload_topic().into_iter().collect();
+        let (link, events) = Link::start(options).map_err(error)?;
+        let (reload, reloads) = watch::channel(None);
+        tokio::spawn(listen(events, reload));
         let (tally, watched) = watch::channel(Tally::new(now));
         let publisher =
             Publisher { link, settings: settings.clone(), topic: settings.info_topic() };
         publisher.publish(&tally.borrow()).map_err(error)?;
         let periodic = tokio::spawn(publisher.clone().repeat(watched));
-        Ok(Self { tally, publisher, periodic })
+        Ok((Self { tally, publisher, periodic }, reloads))
+    }
+
+    /// Reports at once that this model file is loaded, and how good it is.
+    pub fn loaded(&self, path: &str, quality: Quality) {
+        self.tally.send_modify(|tally| tally.loaded(path, quality));
+        self.publish();
     }
 
     pub fn count(&self, outcome: Outcome) {
@@ -102,12 +117,17 @@ impl Publisher {
     }
 }
 
-async fn log(mut events: Events) {
+async fn listen(mut events: Events, reload: watch::Sender<Option<ModelReload>>) {
     while let Some(event) = events.next().await {
         match event {
             Event::Up => eprintln!("reports go to the local broker"),
             Event::Down { reason } => eprintln!("no reports, counting goes on: {reason}"),
-            Event::Message(_) => {}
+            // Empty when the agent takes it back.
+            Event::Message(message) if message.payload.is_empty() => {}
+            Event::Message(message) => match neptune_wire::decode(&message.payload) {
+                Ok(wanted) => drop(reload.send_replace(Some(wanted))),
+                Err(error) => eprintln!("{}: {error}", message.topic),
+            },
         }
     }
 }

@@ -53,6 +53,9 @@ pub struct EdgeSettings {
     /// Where reports go [default: neptune/workers/<worker name>/info].
     #[arg(long, env)]
     pub worker_info_topic: Option<String>,
+    /// Where the agent says which version of the small model to load. Without it, none but the first.
+    #[arg(long, env)]
+    pub worker_reload_topic: Option<String>,
     /// Seconds between reports.
     #[arg(long, env = "LC_PERIOD", default_value = "1", value_parser = seconds)]
     pub lc_period: Duration,
@@ -132,6 +135,11 @@ impl EdgeSettings {
     pub fn info_topic(&self) -> String {
         let given = self.worker_info_topic.clone().filter(|topic| !topic.is_empty());
         given.unwrap_or_else(|| format!("neptune/workers/{}/info", self.identity.worker_name))
+    }
+
+    /// The topic on which the agent says which version to load, if there is one.
+    pub fn reload_topic(&self) -> Option<String> {
+        self.worker_reload_topic.clone().filter(|topic| !topic.is_empty())
     }
 }
 

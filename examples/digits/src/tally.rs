@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use neptune_wire::{Counters, WorkerInfo, WorkerTaskInfo};
+use serde_json::json;
 
+use crate::evaluate::Quality;
 use crate::settings::Identity;
 
 /// What became of one sample.
@@ -31,11 +33,19 @@ pub struct Tally {
     started: Timestamp,
     /// When a number last changed, so that an idle worker repeats the same message.
     updated: Timestamp,
+    /// The model file that is loaded, and how good it is.
+    model: Option<(String, Quality)>,
 }
 
 impl Tally {
     pub fn new(now: Timestamp) -> Self {
-        Self { counters: Counters::default(), status: Status::Running, started: now, updated: now }
+        Self {
+            counters: Counters::default(),
+            status: Status::Running,
+            started: now,
+            updated: now,
+            model: None,
+        }
     }
 
     pub fn count(&mut self, outcome: Outcome, now: Timestamp) {
@@ -47,6 +57,11 @@ impl Tally {
     pub fn become_status(&mut self, status: Status, now: Timestamp) {
         self.status = status;
         self.updated = now;
+    }
+
+    /// Another model file is loaded. What was counted goes on.
+    pub fn loaded(&mut self, path: &str, quality: Quality) {
+        self.model = Some((path.to_owned(), quality));
     }
 
     pub fn counters(&self) -> Counters {
@@ -74,6 +89,17 @@ impl Tally {
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),
             }),
+            output: self.model.as_ref().map(|(path, quality)| {
+                let Quality { samples, accuracy, precision, recall } = quality;
+                let share = |share: &f64| format!("{share:.4}");
+                json!({"models": [{"url": path, "metrics": [
+                    {"key": "accuracy", "value": share(accuracy)},
+                    {"key": "precision", "value": share(precision)},
+                    {"key": "recall", "value": share(recall)},
+                    {"key": "samples", "value": samples.to_string()},
+                ]}]})
+            }),
+            results: None,
         }
     }
 }
@@ -92,6 +118,8 @@ mod tests {
             tally.count(outcome, later);
         }
         tally.become_status(Status::Completed, later);
+        let quality = Quality { samples: 600, accuracy: 0.5, precision: 1.0, recall: 2.0 / 3.0 };
+        tally.loaded("/models/m/small.json", quality);
         let identity = Identity {
             namespace: "shop".into(),
             service_name: "demo".into(),
@@ -106,6 +134,10 @@ mod tests {
                     "inferenceNumber": 4, "hardExampleNumber": 1, "uploadCloudRatio": 0.25,
                     "startTime": "2020-11-03T08:39:22.517Z", "updateTime": "2020-11-03T08:50:22.000Z",
                 },
+                "output": {"models": [{"url": "/models/m/small.json", "metrics": [
+                    {"key": "accuracy", "value": "0.5000"}, {"key": "precision", "value": "1.0000"},
+                    {"key": "recall", "value": "0.6667"}, {"key": "samples", "value": "600"},
+                ]}]},
             })
         );
     }

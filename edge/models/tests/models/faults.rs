@@ -233,6 +233,29 @@ async fn a_slow_server_blocks_nobody() {
 }
 
 #[tokio::test]
+async fn what_came_in_a_burst_is_told_while_nothing_more_comes() {
+    let server = Server::start(|_| {
+        let reply =
+            Reply { status: 200, body: vec![7; 500].into(), hangs: true, ..Reply::default() };
+        reply.with("content-length", 1000)
+    })
+    .await;
+    let stage = Stage::new();
+    let (sender, mut told) = watch::channel(Progress::default());
+    let want = Want::parse(&format!("{}/m", server.url), None).unwrap();
+    let shown = async {
+        let half = told.wait_for(|progress| progress.received == 500).await.unwrap().clone();
+        assert_eq!((half.total, half.phase), (Some(1000), Phase::Downloading));
+        let still = told.wait_for(|progress| progress.bytes_per_second < half.bytes_per_second);
+        assert_eq!(still.await.unwrap().received, 500);
+    };
+    tokio::select! {
+        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
+        () = shown => {}
+    }
+}
+
+#[tokio::test]
 async fn a_thousand_flipped_bits_are_a_thousand_errors() {
     let good = gz(&tar(&[file("weights", &noise(1500, 8)), file("config", b"{}")]));
     let digest = Digest::of_bytes(&good);

@@ -19,7 +19,7 @@ pub fn policy() -> Policy {
     Policy {
         allowed: vec!["127.0.0.0/8".parse().unwrap()],
         reserve: 0,
-        stalled_after: Duration::from_secs(5),
+        stalled_after: Duration::from_secs(30),
         ..Policy::default()
     }
 }

@@ -54,8 +54,44 @@ async fn with_a_cloud_the_worker_prints_and_reports_what_evaluate_says() {
     assert_eq!(line["inferenceNumber"], 1200);
 
     let done = reports.until(|report| report.status == "completed").await;
+    assert_eq!(accuracy(&done), format!("{:.4}", expected.edge_only));
     assert_eq!(counted(&done), (1200, line["hardExampleNumber"].as_u64().unwrap()));
     assert_eq!(reports.next().await, done, "an idle worker repeats its last report");
+    assert!(worker.terminate().await.success());
+}
+
+/// What a report says of the one model that is loaded.
+fn accuracy(report: &neptune_wire::WorkerInfo) -> String {
+    let models = report.models().unwrap();
+    let [model] = &models[..] else { panic!("{report:?}") };
+    let accuracy = model.metrics.iter().find(|metric| metric.key == "accuracy");
+    accuracy.unwrap().value.clone()
+}
+
+#[tokio::test]
+async fn another_version_is_loaded_while_it_works_and_the_count_goes_on() {
+    let broker = Mosquitto::start().await;
+    let mut reports = broker.listen().await;
+    let topic = "neptune/workers/demo-edge/reload";
+    let more = [("WORKER_RELOAD_TOPIC", topic), ("PASSES", "0"), ("RATE", "500")];
+    let mut worker = Program::edge(&broker.url(), &dead_url(), &more);
+    let small = reports.until(|report| report.output.is_some() && counted(report).0 > 10).await;
+    let expected = expected();
+    assert_eq!(accuracy(&small), format!("{:.4}", expected.edge_only));
+    for (path, wanted) in [("/nowhere", SMALL), (BIG, BIG)] {
+        let reload =
+            serde_json::json!({"name": "m", "path": path, "url": "http://h/m", "revision": 1});
+        broker.retain(topic, reload.to_string()).await;
+        if wanted == BIG {
+            let big = reports.until(|report| report.models().unwrap()[0].url == BIG).await;
+            assert_eq!(accuracy(&big), format!("{:.4}", expected.cloud_only));
+            assert!(counted(&big).0 >= counted(&small).0);
+            let start = |report: &neptune_wire::WorkerInfo| {
+                report.task_info.as_ref().unwrap().start_time.clone()
+            };
+            assert_eq!(start(&big), start(&small), "one run");
+        }
+    }
     assert!(worker.terminate().await.success());
 }
 

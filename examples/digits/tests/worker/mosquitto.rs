@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use neptune_link::{Event, Events, Link, LinkOptions};
+use neptune_link::{Event, Events, Link, LinkOptions, Message};
 use neptune_wire::WorkerInfo;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -52,6 +52,15 @@ impl Mosquitto {
 
     pub fn url(&self) -> String {
         format!("mqtt://127.0.0.1:{}", self.port)
+    }
+
+    /// Says something that also those hear who come later.
+    pub async fn retain(&self, topic: &str, payload: String) {
+        let (link, _events) =
+            Link::start(LinkOptions::new(self.url().parse().unwrap(), "agent")).unwrap();
+        let message = Message { topic: topic.to_owned(), payload: payload.into(), retain: true };
+        link.publish(message).unwrap();
+        soon(link.flushed()).await;
     }
 
     pub async fn listen(&self) -> Reports {

@@ -97,7 +97,10 @@ fn count_block<S: Simd>(
 ) -> Option<(u64, Before)> {
     let bytes = u8x64::from_slice(simd, block);
     let quotes = bytes.simd_eq(b'"').to_bitmask();
-    let breaks = bytes.simd_eq(b'\n').to_bitmask() | bytes.simd_eq(b'\r').to_bitmask();
+    // Put together before they become bits: that is the dear step.
+    let breaks = bytes.simd_eq(b'\n') | bytes.simd_eq(b'\r');
+    let separators = breaks | bytes.simd_eq(delimiter);
+    let breaks = breaks.to_bitmask();
     if quotes | before.within == 0 {
         let records = breaks & !(breaks << 1 | before.after_break);
         let after = Before {
@@ -108,12 +111,11 @@ fn count_block<S: Simd>(
         };
         return Some((u64::from(records.count_ones()), after));
     }
-    let delimiters = bytes.simd_eq(delimiter).to_bitmask();
-
     // Set from an opening quote on, up to the byte before the closing one.
     let within = running_xor(quotes) ^ before.within;
-    let (breaks, delimiters, closing) = (breaks & !within, delimiters & !within, quotes & !within);
-    let may_open = (breaks | delimiters | closing) << 1
+    let (breaks, closing) = (breaks & !within, quotes & !within);
+    let separators = separators.to_bitmask() & !within;
+    let may_open = (separators | closing) << 1
         | before.after_break
         | before.after_delimiter
         | before.after_quote;
@@ -124,7 +126,7 @@ fn count_block<S: Simd>(
     let after = Before {
         within: 0_u64.wrapping_sub(within >> (BLOCK - 1)),
         after_break: breaks >> (BLOCK - 1),
-        after_delimiter: delimiters >> (BLOCK - 1),
+        after_delimiter: (separators & !breaks) >> (BLOCK - 1),
         after_quote: closing >> (BLOCK - 1),
     };
     Some((u64::from(records.count_ones()), after))
