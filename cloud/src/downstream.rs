@@ -1,4 +1,4 @@
-//! Hands what the nodes should have to the link. Which messages those are is `desired`'s.
+//! Hands what the nodes should have to the transport. Which messages those are is `desired`'s.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,12 +6,11 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_link::{Link, LinkError, Message};
-use neptune_wire::{Content, NodeName, ObjectKey, Prefix, Sync, Topic, encode, source::Say};
+use neptune_wire::{Content, NodeName, ObjectKey, Sync, source::Say};
 
 use crate::{
     desired::{Desired, Says},
-    metrics::{Metrics, Outcome},
+    transport::{Refused, Transport},
 };
 
 /// The way to the nodes. Cheap to clone.
@@ -20,9 +19,7 @@ pub struct Downstream(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    link: Link,
-    prefix: Prefix,
-    metrics: Metrics,
+    transport: Transport,
     state: Mutex<State>,
 }
 
@@ -35,8 +32,8 @@ struct State {
 
 impl Downstream {
     /// Nothing is said before [`Downstream::expect`] and the planning of what it expects.
-    pub fn new(link: Link, prefix: Prefix, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { link, prefix, metrics, state: Mutex::default() }))
+    pub fn new(transport: Transport) -> Self {
+        Self(Arc::new(Inner { transport, state: Mutex::default() }))
     }
 
     /// These services exist and will be planned.
@@ -85,7 +82,7 @@ impl Downstream {
         self.with(|desired, wall_ms| desired.answer(node, sync, wall_ms));
     }
 
-    /// The broker may have forgotten what it kept.
+    /// The transport may have forgotten what it kept.
     pub fn repeat(&self) {
         self.with(|desired, _| desired.everything());
     }
@@ -95,9 +92,9 @@ impl Downstream {
         self.lock().desired.is_open()
     }
 
-    /// Whether the broker is connected.
-    pub fn is_connected(&self) -> bool {
-        self.0.link.is_up()
+    /// The way to the nodes itself.
+    pub fn transport(&self) -> &Transport {
+        &self.0.transport
     }
 
     fn with(&self, change: impl FnOnce(&mut Desired, u64) -> Says) {
@@ -106,48 +103,25 @@ impl Downstream {
         let mut state = self.lock();
         let says = change(&mut state.desired, wall_ms());
         for (node, say) in says {
-            self.say(&mut state, node, say);
+            self.say(&mut state, node, &say);
         }
     }
 
-    fn say(&self, state: &mut State, node: NodeName, say: Say) {
-        match say {
-            Say::Insert(key, insert) => {
-                let topic = Topic::Insert(node.clone(), key.clone());
-                let result = self.publish(&topic, encode(&insert), true);
-                match result {
-                    Err(error @ LinkError::TooLarge { .. }) => {
-                        tracing::error!(%node, %key, %error, "a task is too large to be sent");
-                        state.too_large.insert((node, key), error.to_string());
-                    }
-                    _ => {
-                        state.too_large.remove(&(node, key));
-                    }
-                }
+    fn say(&self, state: &mut State, node: NodeName, say: &Say) {
+        let result = self.0.transport.say(&node, say);
+        match (say, result) {
+            (Say::Insert(key, _), Err(Refused::TooLarge(error))) => {
+                tracing::error!(%node, %key, error, "a task is too large to be sent");
+                state.too_large.insert((node, key.clone()), error);
             }
-            Say::Delete(key, delete) => {
-                let cleared = Topic::Insert(node.clone(), key.clone());
-                // Ended or refused, there is nothing more to do: the index tells the node as well.
-                let _ = self.publish(&cleared, Vec::new(), true);
-                let _ =
-                    self.publish(&Topic::Delete(node.clone(), key.clone()), encode(&delete), false);
-                state.too_large.remove(&(node, key));
+            (Say::Insert(key, _) | Say::Delete(key, _), _) => {
+                state.too_large.remove(&(node, key.clone()));
             }
-            Say::Index(index) => {
-                if let Err(error) = self.publish(&Topic::Index(node.clone()), encode(&index), true)
-                {
-                    tracing::error!(%node, %error, "the index of a node cannot be sent");
-                }
+            (Say::Index(_), Err(error)) => {
+                tracing::error!(%node, %error, "the index of a node cannot be sent");
             }
+            (Say::Index(_), Ok(())) => {}
         }
-    }
-
-    fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) -> Result<(), LinkError> {
-        let topic = topic.under(&self.0.prefix);
-        tracing::debug!(%topic, bytes = payload.len(), "published");
-        let result = self.0.link.publish(Message { topic, payload: payload.into(), retain });
-        self.0.metrics.published(if result.is_ok() { Outcome::Ok } else { Outcome::Refused });
-        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use neptune_api::KeyValue;
 
 /// Variables that Neptune sets itself, here or in the agent: nothing of a spec overrides them.
-pub const RESERVED: [&str; 16] = [
+pub const RESERVED: [&str; 18] = [
     "BIG_MODEL_BIND_IP",
     "BIG_MODEL_BIND_PORT",
     "BIG_MODEL_IP",
     "BIG_MODEL_PORT",
     "BIG_MODEL_URL",
+    "DATASET_FORMAT",
+    "DATASET_URL",
     "DATA_PATH_PREFIX",
     "HEM_NAME",
     "HEM_PARAMETERS",

@@ -18,13 +18,74 @@ pub enum Error {
     /// The options of the connection to the broker cannot work.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The address of `--listen` cannot be used.
-    #[error("--listen {address}: {source}")]
+    /// A flag is missing that the others ask for.
+    #[error("{flag} is missing: {why}")]
+    FlagMissing {
+        /// The flag.
+        flag: &'static str,
+        /// What asks for it.
+        why: &'static str,
+    },
+    /// The topic prefix cannot be part of a Rule.
+    #[error(
+        "--topic-prefix {0}: with --transport eventbus it has only letters, digits, '-', '_' and '/'"
+    )]
+    TopicPrefix(String),
+    /// The file with the upstream token cannot be used.
+    #[error("--upstream-token-file {path}: {why}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The HTTP client cannot be made.
+    #[error("HTTP client: {0}")]
+    Client(String),
+    /// An address to listen on cannot be used.
+    #[error("{flag} {address}: {source}")]
     Listen {
+        /// The flag that has it.
+        flag: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why.
         source: std::io::Error,
+    },
+    /// Another replica acts now.
+    #[error("another replica leads now; start this one again, and it stands by")]
+    Deposed,
+    /// The address of `--webhook-listen` cannot be used.
+    #[error("--webhook-listen {address}: {source}")]
+    Webhook {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address of `--webhook-url` cannot be used.
+    #[error("--webhook-url {url:?}: {why}")]
+    WebhookUrl {
+        /// The address.
+        url: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// The certificate of `--webhook-cert-dir` cannot be used.
+    #[error("--webhook-cert-dir {path}: {why}")]
+    Certificate {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// No certificate can be made.
+    #[error("make a certificate for {names}: {source}")]
+    Issue {
+        /// For which hosts.
+        names: String,
+        /// Why.
+        source: rcgen::Error,
     },
     /// A CRD could not be written.
     #[error("{path}: {source}")]
@@ -67,9 +128,18 @@ impl Error {
     /// What is to be done about it.
     pub fn class(&self) -> Class {
         match self {
-            Self::Kubeconfig { .. } | Self::Link(_) | Self::Listen { .. } | Self::Write { .. } => {
-                Class::Configuration
-            }
+            Self::Kubeconfig { .. }
+            | Self::Link(_)
+            | Self::FlagMissing { .. }
+            | Self::TopicPrefix(_)
+            | Self::TokenFile { .. }
+            | Self::Client(_)
+            | Self::Listen { .. }
+            | Self::Webhook { .. }
+            | Self::WebhookUrl { .. }
+            | Self::Certificate { .. }
+            | Self::Write { .. } => Class::Configuration,
+            Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => match status.code {
                 409 => Class::Conflict,
                 // The object is not as the API server wants it, or we may not make it. (401 is a
@@ -77,7 +147,7 @@ impl Error {
                 400 | 403 | 422 => Class::Refused,
                 _ => Class::Transient,
             },
-            Self::Api { .. } => Class::Transient,
+            Self::Api { .. } | Self::Deposed => Class::Transient,
         }
     }
 

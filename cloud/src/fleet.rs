@@ -4,27 +4,33 @@
 //! Messages come late, twice and out of order. An instance's messages are ordered by (epoch, seq);
 //! of two instances of one node, the one that said something new last is the node's present one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_wire::{Counters, Instance, NodeName, NodeReport, ObjectKey, StatusReport, Sync};
-
-/// How often an agent says that it is there.
-const HEARTBEAT_SECONDS: i64 = 30;
+use neptune_wire::{
+    Counters, Instance, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+};
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
-const MISSED: i64 = 3;
+const MISSED: u32 = 3;
 
-/// How long a node may be silent.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(HEARTBEAT_SECONDS * MISSED);
+/// No node may ask for more patience than of heartbeats an hour apart, nor be given less than of one a second.
+const HEARTBEATS: RangeInclusive<u32> = 1..=3600;
+
+/// Data directories remembered a node. More come from somebody who makes them up.
+const INSTANCES: usize = 64;
 
 /// Everything that the nodes said and that still matters.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     started: Timestamp,
+    /// How often, in seconds, an agent speaks that does not say how often it does.
+    heartbeat: u32,
     nodes: BTreeMap<NodeName, Node>,
     reports: BTreeMap<(ObjectKey, NodeName), StatusReport>,
     unread: BTreeMap<String, Vec<Counted>>,
+    /// By the uid of the model.
+    evaluations: BTreeMap<String, Evaluation>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,6 +40,8 @@ struct Node {
     present: Instance,
     online: bool,
     heard: Timestamp,
+    /// How often, in seconds, it says that it speaks at least.
+    heartbeat: u32,
     address: Option<String>,
 }
 
@@ -66,6 +74,19 @@ pub struct Counted {
     pub counters: Counters,
 }
 
+/// The newest that a worker said of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The node.
+    pub node: NodeName,
+    /// Whose worker it was.
+    pub object: ObjectKey,
+    /// When it was said. A time that had not come yet when it was heard counts as the one when it was.
+    pub taken: Timestamp,
+    /// What.
+    pub output: ModelOutput,
+}
+
 /// Who has to look again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nudge {
@@ -87,14 +108,22 @@ pub struct Census {
 }
 
 impl Fleet {
-    /// A controller that starts now and has heard nobody.
-    pub fn new(started: Timestamp) -> Self {
-        Self { started, nodes: BTreeMap::new(), reports: BTreeMap::new(), unread: BTreeMap::new() }
+    /// A controller that starts now and has heard nobody. Agents that do not say how often they speak
+    /// do so every `heartbeat` seconds.
+    pub fn new(started: Timestamp, heartbeat: u32) -> Self {
+        Self {
+            started,
+            heartbeat,
+            nodes: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            evaluations: BTreeMap::new(),
+        }
     }
 
     /// Takes a birth, a heartbeat or a last will.
     pub fn node_report(&mut self, node: &NodeName, report: NodeReport, now: Timestamp) -> Nudge {
-        let NodeReport { instance, epoch, online, address, .. } = report;
+        let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
         if self.is_past(node, &instance, epoch) {
             return Nudge::None;
         }
@@ -106,18 +135,27 @@ impl Fleet {
         let before = known.map(|known| (known.online, known.address.clone()));
         let entry = self.heard(node, &instance, (epoch, 0), now);
         entry.online = online;
+        if let Some(stated) = heartbeat_seconds {
+            entry.heartbeat = stated.clamp(*HEARTBEATS.start(), *HEARTBEATS.end());
+        }
         // A will does not repeat the address, and the workers are still where they were.
         entry.address = address.or(entry.address.take());
         let after = (entry.online, entry.address.clone());
         if before == Some(after) { Nudge::None } else { Nudge::Node }
     }
 
-    /// Takes a sync as the sign of life that it is.
-    pub fn synced(&mut self, node: &NodeName, sync: &Sync, now: Timestamp) -> Nudge {
-        if self.is_past(node, &sync.instance, sync.epoch) {
+    /// Takes any other word of a node as the sign of life that it is.
+    pub fn spoke(
+        &mut self,
+        node: &NodeName,
+        instance: &Instance,
+        epoch: u64,
+        now: Timestamp,
+    ) -> Nudge {
+        if self.is_past(node, instance, epoch) {
             return Nudge::None;
         }
-        self.alive(node, &sync.instance, (sync.epoch, 0), now)
+        self.alive(node, instance, (epoch, 0), now)
     }
 
     /// Takes a report on an object that exists. Its counters count whenever they come; its states
@@ -142,6 +180,38 @@ impl Fleet {
         if nudge == Nudge::Node { Nudge::Node } else { Nudge::Object }
     }
 
+    /// Takes what a worker of an object on a node said of a model that exists. Returns whether it is the
+    /// newest now. Of several workers the one that spoke last wins, by their nodes' clocks.
+    pub fn evaluated(
+        &mut self,
+        node: &NodeName,
+        object: &ObjectKey,
+        output: &ModelOutput,
+        now: Timestamp,
+    ) -> bool {
+        let said: Option<Timestamp> = output.time.parse().ok();
+        let taken = said.map_or(now, |said| said.min(now));
+        let held = self.evaluations.get(&output.uid);
+        let is_newest = held.is_none_or(|held| {
+            let is_same_source = held.node == *node && held.object == *object;
+            let is_known = is_same_source && held.output == *output;
+            let goes_on = is_same_source && held.output.time < output.time;
+            !is_known && (goes_on || taken > held.taken)
+        });
+        // One without metrics says only which file is loaded.
+        if output.metrics.is_empty() || !is_newest {
+            return false;
+        }
+        let (node, object, output) = (node.clone(), object.clone(), output.clone());
+        self.evaluations.insert(output.uid.clone(), Evaluation { node, object, taken, output });
+        true
+    }
+
+    /// The newest that was said of the model of that uid.
+    pub fn evaluation(&self, uid: &str) -> Option<&Evaluation> {
+        self.evaluations.get(uid)
+    }
+
     /// The states on one node changed for good: the object is not there any more.
     pub fn cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Nudge {
         match self.reports.remove(&(key.clone(), node.clone())) {
@@ -154,13 +224,14 @@ impl Fleet {
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.reports.retain(|(held, _), report| held != key || report.uid != uid);
         self.unread.remove(uid);
+        self.evaluations.remove(uid);
     }
 
     /// Takes note of the time. Returns the nodes that were online until now.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
         let mut expired = Vec::new();
         for (name, node) in &mut self.nodes {
-            if node.online && node.heard + PATIENCE <= now {
+            if node.online && node.silent_at() <= now {
                 node.online = false;
                 expired.push(name.clone());
             }
@@ -170,12 +241,12 @@ impl Fleet {
 
     /// When [`Fleet::expire`] may have something to say next.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.nodes.values().filter(|node| node.online).map(|node| node.heard + PATIENCE).min()
+        self.nodes.values().filter(|node| node.online).map(Node::silent_at).min()
     }
 
     /// Until when a node's silence means nothing, because this controller has not listened long enough.
     pub fn settled_at(&self) -> Timestamp {
-        self.started + PATIENCE
+        self.started + patience(self.heartbeat)
     }
 
     /// Whether a node is there.
@@ -282,19 +353,35 @@ impl Fleet {
         order: (u64, u64),
         now: Timestamp,
     ) -> &mut Node {
+        let heartbeat = self.heartbeat;
         let entry = self.nodes.entry(node.clone()).or_insert_with(|| Node {
             newest: BTreeMap::new(),
             present: instance.clone(),
             online: true,
             heard: now,
+            heartbeat,
             address: None,
         });
+        if entry.newest.len() >= INSTANCES && !entry.newest.contains_key(instance) {
+            entry.newest.clear();
+        }
         let newest = entry.newest.entry(instance.clone()).or_default();
         *newest = order.max(*newest);
         entry.present = instance.clone();
         entry.heard = now;
         entry
     }
+}
+
+impl Node {
+    /// When its silence means that it is not there.
+    fn silent_at(&self) -> Timestamp {
+        self.heard + patience(self.heartbeat)
+    }
+}
+
+fn patience(heartbeat: u32) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(heartbeat) * i64::from(MISSED))
 }
 
 #[cfg(test)]
@@ -324,6 +411,7 @@ mod tests {
             agent_version: String::new(),
             address: Some("10.0.0.1".to_owned()),
             capacity: None,
+            heartbeat_seconds: None,
         }
     }
 
@@ -355,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_node_is_online_from_its_birth_to_its_will() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         assert_eq!(fleet.presence(&node()), Presence::Unheard);
         assert_eq!(fleet.node_report(&node(), birth("a", 1), at(1)), Nudge::Node);
         assert_eq!(fleet.node_report(&node(), birth("a", 1), at(31)), Nudge::None, "a heartbeat");
@@ -369,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_will_of_an_earlier_start_or_instance_is_stale() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.node_report(&node(), birth("a", 1), at(1));
         fleet.node_report(&node(), birth("a", 2), at(2));
         assert_eq!(fleet.node_report(&node(), will("a", 1), at(3)), Nudge::None);
@@ -381,7 +469,7 @@ mod tests {
 
     #[test]
     fn three_missed_heartbeats_are_offline_and_any_live_word_is_online_again() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.node_report(&node(), birth("a", 1), at(0));
         assert_eq!(fleet.next_expiry(), Some(at(90)));
         assert!(fleet.expire(at(89)).is_empty());
@@ -395,8 +483,31 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_says_how_often_it_speaks_is_waited_for_so_long() {
+        let mut fleet = Fleet::new(at(0), 30);
+        assert_eq!(fleet.settled_at(), at(90));
+        for (stated, silent_at) in [(15, 45), (300, 900), (0, 3), (u32::MAX, 3 * 3600)] {
+            let report = NodeReport { heartbeat_seconds: Some(stated), ..birth("a", 1) };
+            fleet.node_report(&node(), report, at(0));
+            assert_eq!(fleet.next_expiry(), Some(at(silent_at)), "{stated}");
+        }
+        let nudge = fleet.node_report(&node(), birth("a", 1), at(0));
+        assert_eq!(nudge, Nudge::None);
+        assert_eq!(fleet.next_expiry(), Some(at(3 * 3600)), "what it does not repeat holds on");
+    }
+
+    #[test]
+    fn a_node_that_makes_up_data_directories_fills_no_memory() {
+        let mut fleet = Fleet::new(at(0), 30);
+        for n in 0..1000 {
+            fleet.node_report(&node(), birth(&n.to_string(), 1), at(0));
+        }
+        assert!(fleet.nodes[&node()].newest.len() <= INSTANCES);
+    }
+
+    #[test]
     fn what_the_broker_kept_is_no_sign_of_life() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.node_report(&node(), will("a", 1), at(1));
         let nudge = fleet.status(&node(), &key(), report("a", 1, 9, 5), false, at(2));
         assert_eq!(nudge, Nudge::Object);
@@ -406,7 +517,7 @@ mod tests {
 
     #[test]
     fn an_older_report_changes_no_state_and_its_numbers_never_lower_what_was_counted() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.status(&node(), &key(), report("a", 1, 7, 70), true, at(1));
         assert_eq!(fleet.status(&node(), &key(), report("a", 1, 6, 60), true, at(2)), Nudge::None);
         assert_eq!((held(&fleet), counted(&fleet)), ("a/1/7".into(), vec![("a", 70)]));
@@ -419,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_replaced_node_counts_beside_what_it_had_counted_and_its_late_words_change_no_state() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.status(&node(), &key(), report("a", 3, 7, 70), true, at(1));
         fleet.status(&node(), &key(), report("b", 1, 1, 5), true, at(2));
         assert_eq!(held(&fleet), "b/1/1");
@@ -432,7 +543,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_while_a_status_is_written_stays_unread() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.status(&node(), &key(), report("a", 1, 1, 10), true, at(1));
         let written = fleet.unread("uid").to_vec();
         fleet.status(&node(), &key(), report("a", 1, 2, 20), true, at(2));
@@ -443,9 +554,40 @@ mod tests {
         assert!(fleet.unread("uid").is_empty() && fleet.unread.is_empty());
     }
 
+    fn output(second: i64, accuracy: &str) -> ModelOutput {
+        serde_json::from_value(json!({
+            "model": "small", "uid": "model", "metrics": [{"key": "accuracy", "value": accuracy}],
+            "time": format!("{:.3}", at(second)),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_newest_word_on_a_model_counts_and_a_clock_that_runs_ahead_wins_for_no_longer() {
+        let mut fleet = Fleet::new(at(0), 30);
+        let other: NodeName = "edge1".parse().unwrap();
+        let held = |fleet: &Fleet| {
+            let held = fleet.evaluation("model").unwrap();
+            (held.output.metrics[0].value.clone(), held.taken)
+        };
+        assert!(fleet.evaluated(&node(), &key(), &output(10, "0.9"), at(11)));
+        assert!(!fleet.evaluated(&node(), &key(), &output(10, "0.9"), at(12)), "doubled");
+        assert!(!fleet.evaluated(&other, &key(), &output(9, "0.1"), at(13)), "older");
+        assert!(fleet.evaluated(&other, &key(), &output(9_999, "0.2"), at(14)));
+        assert_eq!(held(&fleet), ("0.2".to_owned(), at(14)));
+        assert!(!fleet.evaluated(&other, &key(), &output(9_999, "0.2"), at(15)));
+        assert!(fleet.evaluated(&node(), &key(), &output(15, "0.3"), at(16)));
+        assert!(fleet.evaluated(&node(), &key(), &output(16, "0.4"), at(16)));
+        let silent = ModelOutput { metrics: Vec::new(), ..output(17, "") };
+        assert!(!fleet.evaluated(&node(), &key(), &silent, at(18)));
+        assert_eq!(held(&fleet), ("0.4".to_owned(), at(16)));
+        fleet.forget(&key(), "model");
+        assert_eq!(fleet.evaluation("model"), None);
+    }
+
     #[test]
     fn an_object_that_is_gone_leaves_nothing_behind() {
-        let mut fleet = Fleet::new(at(0));
+        let mut fleet = Fleet::new(at(0), 30);
         fleet.status(&node(), &key(), report("a", 1, 1, 10), true, at(1));
         fleet.forget(&key(), "uid");
         assert!(fleet.reports.is_empty() && fleet.unread.is_empty());

@@ -1,5 +1,6 @@
 //! `neptune-cloud`: reads the command line, sets up logs and TLS, and hands over.
 
+mod admission;
 mod cli;
 mod controllers;
 mod desired;
@@ -8,6 +9,8 @@ mod environment;
 mod error;
 mod fleet;
 mod frameworks;
+mod kubeconfig;
+mod leader;
 mod metrics;
 mod model_source;
 mod quantity;
@@ -15,7 +18,9 @@ mod reason;
 mod run;
 mod serve;
 mod servers;
+mod status;
 mod stores;
+mod transport;
 mod upstream;
 mod worker_name;
 
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
             log(flags.log_format);
             runtime().block_on(run::run(*flags))
         }
+        Command::Status(flags) => runtime().block_on(status::status(flags)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,12 +1,13 @@
 //! What Prometheus can read of this controller. Labels are variants, never names of a user's.
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-use crate::error::Class;
+use crate::{error::Class, transport::PostOutcome};
 
 /// How an action ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -40,6 +41,8 @@ pub enum Kind {
     Status,
     /// What the node has.
     Sync,
+    /// Several of these at once, over `KubeEdge`.
+    Batch,
 }
 
 /// Why a message was dropped.
@@ -53,6 +56,29 @@ pub enum Rejection {
     Impossible,
     /// On an object that does not exist, or that is another one of that name.
     UnknownObject,
+    /// In the name of another node than the one that said it.
+    OtherNode,
+    /// From a node that is not registered.
+    UnknownNode,
+    /// Without the token that is asked for.
+    Token,
+    /// No batch: not UTF-8, not JSON, or broken off.
+    Batch,
+    /// A batch that is too large.
+    TooLarge,
+    /// More batches than a node may send.
+    TooFast,
+}
+
+/// What was said of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Verdict {
+    /// Nothing.
+    Allowed,
+    /// A warning.
+    Warned,
+    /// No.
+    Denied,
 }
 
 /// A node's state.
@@ -80,6 +106,16 @@ struct ByReason {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByVerdict {
+    verdict: Verdict,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPost {
+    result: PostOutcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
     state: State,
 }
@@ -95,7 +131,14 @@ pub struct Metrics {
     nodes: Family<ByState, Gauge>,
     services: Gauge,
     inference_models: Gauge,
+    datasets: Gauge,
     connected: Gauge,
+    leads: Gauge,
+    reviews: Family<ByVerdict, Counter>,
+    certificate_expiry: Gauge,
+    posts: Family<ByPost, Counter>,
+    router_reachable: Gauge,
+    rules_in_place: Gauge,
 }
 
 impl Metrics {
@@ -139,19 +182,50 @@ impl Metrics {
         self.inference_models.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// One message was posted to `KubeEdge`'s router.
+    pub fn posted(&self, result: PostOutcome) {
+        self.posts.get_or_create(&ByPost { result }).inc();
+    }
+
+    /// Whether `KubeEdge`'s router took a message last, or has not been asked.
+    pub fn set_router_reachable(&self, reachable: bool) {
+        self.router_reachable.set(i64::from(reachable));
+    }
+
+    /// Whether `KubeEdge`'s Rules are as they should be.
+    pub fn set_rules_in_place(&self, in_place: bool) {
+        self.rules_in_place.set(i64::from(in_place));
+    }
+
+    /// How many datasets there are.
+    pub fn set_datasets(&self, count: usize) {
+        self.datasets.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Whether the broker is connected.
     pub fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
     }
 
+    /// Whether this replica is the one that acts.
+    pub fn set_leads(&self, leads: bool) {
+        self.leads.set(i64::from(leads));
+    }
+
+    /// The webhook answered a review.
+    pub fn reviewed(&self, verdict: Verdict) {
+        self.reviews.get_or_create(&ByVerdict { verdict }).inc();
+    }
+
+    /// Until when the webhook's certificate is valid.
+    pub fn set_certificate_expiry(&self, expires: Timestamp) {
+        self.certificate_expiry.set(expires.as_second());
+    }
+
     /// A registry that shows them all.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("neptune_controller");
-        registry.register(
-            "reconcile",
-            "Looks at a service or an inference model",
-            self.reconciles.clone(),
-        );
+        registry.register("reconcile", "Looks at an object", self.reconciles.clone());
         registry.register("publish", "Messages for nodes", self.publishes.clone());
         registry.register("status_write", "Statuses written", self.status_writes.clone());
         registry.register("upstream_messages", "Messages of nodes", self.upstream.clone());
@@ -159,10 +233,37 @@ impl Metrics {
         registry.register("nodes", "Nodes whose agent spoke", self.nodes.clone());
         registry.register("services", "JointInferenceServices", self.services.clone());
         registry.register("inference_models", "InferenceModels", self.inference_models.clone());
+        registry.register("datasets", "Datasets", self.datasets.clone());
         registry.register(
             "mqtt_connected",
             "Whether the broker is connected",
             self.connected.clone(),
+        );
+        registry.register(
+            "leader",
+            "Whether this replica is the one that acts",
+            self.leads.clone(),
+        );
+        registry.register(
+            "admission_reviews",
+            "Writes that the webhook was asked about",
+            self.reviews.clone(),
+        );
+        registry.register(
+            "webhook_certificate_expiry_seconds",
+            "When the webhook's own certificate ends, in seconds since 1970",
+            self.certificate_expiry.clone(),
+        );
+        registry.register("router_posts", "Posts to KubeEdge's router", self.posts.clone());
+        registry.register(
+            "router_reachable",
+            "Whether KubeEdge's router answered last",
+            self.router_reachable.clone(),
+        );
+        registry.register(
+            "rules_in_place",
+            "Whether KubeEdge's Rules are as they should be",
+            self.rules_in_place.clone(),
         );
         registry
     }

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use neptune_api::ConditionType;
-use neptune_wire::WorkerReason;
+use neptune_wire::{DatasetReason, WorkerReason};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident => $type:ident),* $(,)?) => {
@@ -34,7 +34,7 @@ reasons! {
     /// Both workers run.
     WorkersRunning => Running,
 
-    // What `validate` finds: up to `CloudAddressUnknown` a change elsewhere heals it.
+    // What `validate` finds: up to `DatasetElsewhere` a change elsewhere heals it.
     /// A model that the spec names does not exist.
     ModelNotFound => Pending,
     /// A node that the spec names does not exist.
@@ -45,6 +45,10 @@ reasons! {
     FrameworksInvalid => Pending,
     /// The edge cannot be told where the cloud worker is.
     CloudAddressUnknown => Pending,
+    /// A Dataset that the spec names does not exist.
+    DatasetNotFound => Pending,
+    /// The Dataset is not on the worker's node.
+    DatasetElsewhere => Pending,
     /// The Model's URL cannot be used.
     ModelUrlInvalid => Failed,
     /// The Model's sha256sum is none.
@@ -102,6 +106,10 @@ reasons! {
     /// The health check cannot be made.
     HealthInvalid => Failed,
 
+    // What is found of a `Dataset`, here or by its node's agent.
+    /// The data's URL or path cannot be one.
+    DataUrlInvalid => Failed,
+
     // What `apply` and the downstream find.
     /// An object with the cloud worker's name exists and is somebody else's.
     NameTaken => Failed,
@@ -131,12 +139,20 @@ reasons! {
     ModelDownloading => Pending,
     /// The model cannot be had.
     ModelUnavailable => Failed,
+    /// The node's disk has no room for the model.
+    DiskFull => Failed,
     /// What came is not what the digest says.
     ModelDigestMismatch => Failed,
     /// The node has no such image and cannot pull it.
     ImageMissing => Failed,
     /// The script is not on the node.
     ScriptMissing => Failed,
+    /// The node was not told of the dataset yet.
+    DatasetNotReceived => Pending,
+    /// The dataset is on its way to the node.
+    DatasetDownloading => Pending,
+    /// The dataset cannot be had on the node.
+    DatasetUnavailable => Failed,
     /// Docker does not answer.
     DockerUnavailable => Failed,
     /// Docker refuses to make or start the container.
@@ -145,6 +161,28 @@ reasons! {
     CrashLoopBackOff => Failed,
     /// The kernel ended the worker for its memory.
     OutOfMemory => Failed,
+    /// A dataset's samples are counted.
+    Counted => Running,
+    /// The first count is under way.
+    Counting => Pending,
+    /// The agent knows no such format.
+    UnknownFormat => Failed,
+    /// An option of the format cannot mean anything.
+    DatasetOptionInvalid => Failed,
+    /// There is nothing at the path.
+    PathMissing => Pending,
+    /// The agent may not read the data.
+    PermissionDenied => Failed,
+    /// The path is in no directory that the node's owner allowed.
+    OutsideAllowedDirectories => Failed,
+    /// The format needs a file and there is a directory, or the other way round.
+    WrongKindOfPath => Failed,
+    /// The node's disk does not give the data.
+    DatasetUnreadable => Failed,
+    /// The data is not of the format.
+    DataMalformed => Failed,
+    /// A newer agent says why it does not count in a word that this controller does not know.
+    DatasetNotCounted => Pending,
     /// What is wanted is served.
     Serving => Running,
     /// The model server is on its way.
@@ -157,6 +195,17 @@ reasons! {
     LoadFailed => Failed,
     /// The agent says that the spec cannot be served.
     ServingRefused => Failed,
+    // What is said of a Model.
+    /// Every node that uses the model has it.
+    ModelPresent => Running,
+    /// No service uses the model.
+    ModelUnused => Pending,
+    /// Only Pods use the model, and each fetches its own.
+    ModelInPods => Running,
+    /// The metrics are those of the file that the spec names.
+    MetricsCurrent => Running,
+    /// The metrics are those of another file than the spec names.
+    MetricsOutdated => Pending,
     /// A newer agent gives a reason that this controller does not know.
     WorkerNotRunning => Pending,
 }
@@ -172,6 +221,10 @@ impl Reason {
                 | Self::Starting
                 | Self::ModelNotReceived
                 | Self::ModelDownloading
+                | Self::DatasetNotReceived
+                | Self::DatasetDownloading
+                | Self::Counted
+                | Self::Counting
                 | Self::Serving
                 | Self::ServerStarting
                 | Self::ScaledToZero
@@ -199,14 +252,38 @@ impl From<WorkerReason> for Reason {
             WorkerReason::ModelNotReceived => Self::ModelNotReceived,
             WorkerReason::ModelDownloading => Self::ModelDownloading,
             WorkerReason::ModelUnavailable => Self::ModelUnavailable,
+            WorkerReason::DiskFull => Self::DiskFull,
             WorkerReason::ModelDigestMismatch => Self::ModelDigestMismatch,
             WorkerReason::ImageMissing => Self::ImageMissing,
             WorkerReason::ScriptMissing => Self::ScriptMissing,
+            WorkerReason::DatasetNotReceived => Self::DatasetNotReceived,
+            WorkerReason::DatasetDownloading => Self::DatasetDownloading,
+            WorkerReason::DatasetUnavailable => Self::DatasetUnavailable,
             WorkerReason::DockerUnavailable => Self::DockerUnavailable,
             WorkerReason::ContainerRefused => Self::ContainerRefused,
             WorkerReason::CrashLoopBackOff => Self::CrashLoopBackOff,
             WorkerReason::OutOfMemory => Self::OutOfMemory,
             WorkerReason::Unknown => Self::WorkerNotRunning,
+        }
+    }
+}
+
+impl From<DatasetReason> for Reason {
+    fn from(reason: DatasetReason) -> Self {
+        match reason {
+            DatasetReason::Counting => Self::Counting,
+            DatasetReason::DatasetDownloading => Self::DatasetDownloading,
+            DatasetReason::DatasetUnavailable => Self::DatasetUnavailable,
+            DatasetReason::DataUrlInvalid => Self::DataUrlInvalid,
+            DatasetReason::UnknownFormat => Self::UnknownFormat,
+            DatasetReason::DatasetOptionInvalid => Self::DatasetOptionInvalid,
+            DatasetReason::PathMissing => Self::PathMissing,
+            DatasetReason::PermissionDenied => Self::PermissionDenied,
+            DatasetReason::OutsideAllowedDirectories => Self::OutsideAllowedDirectories,
+            DatasetReason::WrongKindOfPath => Self::WrongKindOfPath,
+            DatasetReason::DatasetUnreadable => Self::DatasetUnreadable,
+            DatasetReason::DataMalformed => Self::DataMalformed,
+            DatasetReason::Unknown => Self::DatasetNotCounted,
         }
     }
 }
@@ -218,12 +295,58 @@ pub struct Finding {
     pub reason: Reason,
     /// For people: the field and the remedy.
     pub message: String,
+    /// What the cluster lacks, if that is it.
+    pub missing: Option<Missing>,
+}
+
+/// An object that a spec names and the cluster has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Its kind.
+    pub referent: Referent,
+    /// The name that was given.
+    pub name: String,
+}
+
+/// A kind of object that specs name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Referent {
+    /// A Model of the same namespace.
+    Model,
+    /// A Dataset of the same namespace.
+    Dataset,
+    /// A node of the cluster.
+    Node,
 }
 
 impl Finding {
     /// A finding.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), missing: None }
+    }
+
+    /// There is no such object. `field` is what names it.
+    pub fn missing(referent: Referent, namespace: &str, name: &str, field: &str) -> Self {
+        let (reason, message) = match referent {
+            Referent::Model => (
+                Reason::ModelNotFound,
+                format!(
+                    "model {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
+                ),
+            ),
+            Referent::Dataset => (
+                Reason::DatasetNotFound,
+                format!(
+                    "dataset {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
+                ),
+            ),
+            Referent::Node => (
+                Reason::NodeNotFound,
+                format!("node {name:?} not found: correct {field}, or let the node join"),
+            ),
+        };
+        let missing = Some(Missing { referent, name: name.to_owned() });
+        Self { missing, ..Self::new(reason, message) }
     }
 }
 

@@ -1,6 +1,12 @@
 //! Answers the kubelet's and Prometheus' questions over HTTP: /livez, /readyz, /metrics.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use axum::{
     Router,
@@ -21,12 +27,18 @@ pub struct Questions(Arc<Inner>);
 struct Inner {
     downstream: Downstream,
     registry: Registry,
+    stands_by: AtomicBool,
 }
 
 impl Questions {
     /// About this program.
     pub fn new(downstream: Downstream, registry: Registry) -> Self {
-        Self(Arc::new(Inner { downstream, registry }))
+        Self(Arc::new(Inner { downstream, registry, stands_by: AtomicBool::new(false) }))
+    }
+
+    /// Whether this replica is up to date and waits to be the one that acts.
+    pub fn set_stands_by(&self, stands_by: bool) {
+        self.0.stands_by.store(stands_by, Ordering::Relaxed);
     }
 }
 
@@ -35,7 +47,8 @@ impl Questions {
 /// # Errors
 /// [`Error::Listen`] when it is taken or not this machine's.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+    let failed = |source| Error::Listen { flag: "--listen", address, source };
+    TcpListener::bind(address).await.map_err(failed)
 }
 
 /// Answers until the program ends.
@@ -51,18 +64,24 @@ pub async fn serve(listener: TcpListener, questions: Questions) {
 }
 
 /// Ready when the nodes are told what they should have: the copies are whole, every service was
-/// planned, and the broker is connected.
+/// planned, and the transport works. A replica that stands by is ready to take over, on a broker.
 async fn ready(State(questions): State<Questions>) -> impl IntoResponse {
     let Questions(inner) = questions;
-    let (planned, connected) = (inner.downstream.is_open(), inner.downstream.is_connected());
-    let word = |yes, good: &'static str, bad: &'static str| if yes { good } else { bad };
-    let text = format!(
-        "services: {}\nbroker: {}\n",
-        word(planned, "planned", "waiting for the API server"),
-        word(connected, "connected", "not connected"),
-    );
-    let code = if planned && connected { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, text)
+    let planned = inner.downstream.is_open();
+    let (is_ready, text) = inner.downstream.transport().readiness();
+    let stands_by = inner.stands_by.load(Ordering::Relaxed);
+    let services = match (planned, stands_by) {
+        (true, _) => "planned",
+        (false, true) => "another replica leads",
+        (false, false) => "waiting for the API server",
+    };
+    let waits_ready = stands_by && inner.downstream.transport().can_stand_by_ready();
+    let code = if (planned || waits_ready) && is_ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (code, format!("services: {services}\n{text}"))
 }
 
 async fn metrics(State(questions): State<Questions>) -> impl IntoResponse {

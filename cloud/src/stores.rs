@@ -19,7 +19,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
 use neptune_wire::Resource as Plural;
 use serde::de::DeserializeOwned;
 
@@ -35,6 +35,8 @@ pub struct Stores {
     pub joint_inference_services: Store<JointInferenceService>,
     /// The inference models.
     pub inference_models: Store<InferenceModel>,
+    /// The datasets.
+    pub datasets: Store<Dataset>,
     /// All models.
     pub models: Store<Model>,
     /// All nodes.
@@ -60,13 +62,14 @@ pub enum Change {
     InferenceModel(Box<InferenceModel>),
     /// An inference model is gone.
     InferenceModelGone(Box<InferenceModel>),
-    /// A model came, changed or went.
-    Model {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
+    /// A dataset was made or changed.
+    Dataset(Box<Dataset>),
+    /// A dataset is gone.
+    DatasetGone(Box<Dataset>),
+    /// A model was made or changed.
+    Model(Box<Model>),
+    /// A model is gone.
+    ModelGone(Box<Model>),
     /// A node came, changed or went.
     Node(String),
     /// A Deployment, Service or Pod that we made came, changed or went.
@@ -123,9 +126,13 @@ impl Stores {
                     })
                 },
             ),
-            models: follow(scoped(client, only), all(), changes, |model: &Model, _| {
-                let namespace = model.namespace().unwrap_or_default();
-                Some(Change::Model { namespace, name: model.name_any() })
+            datasets: follow(scoped(client, only), all(), changes, |dataset: &Dataset, gone| {
+                let dataset = Box::new(dataset.clone());
+                Some(if gone { Change::DatasetGone(dataset) } else { Change::Dataset(dataset) })
+            }),
+            models: follow(scoped(client, only), all(), changes, |model: &Model, gone| {
+                let model = Box::new(model.clone());
+                Some(if gone { Change::ModelGone(model) } else { Change::Model(model) })
             }),
             nodes: follow(Api::all(client.clone()), all(), changes, |node: &Node, _| {
                 Some(Change::Node(node.name_any()))
@@ -157,6 +164,7 @@ impl Stores {
         // The writers live in tasks of their own, so the only error, a dropped writer, means the end.
         let _ = self.joint_inference_services.wait_until_ready().await;
         let _ = self.inference_models.wait_until_ready().await;
+        let _ = self.datasets.wait_until_ready().await;
         let _ = self.models.wait_until_ready().await;
         let _ = self.nodes.wait_until_ready().await;
         let _ = self.deployments.wait_until_ready().await;

@@ -53,6 +53,22 @@ fn what_cannot_work_ends_at_once_with_2_and_says_which_flag() {
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
+    let without = ["run", "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig];
+    for (more, said) in [
+        (&[][..], "--mqtt-url is missing: --transport mqtt"),
+        (
+            &["--transport", "eventbus", "--upstream-listen", "192.0.2.1:1"],
+            "--upstream-listen 192.0.2.1:1",
+        ),
+        (
+            &["--transport", "eventbus", "--upstream-token-file", "/nonexistent"],
+            "--upstream-token-file /nonexistent",
+        ),
+    ] {
+        let output = neptune_cloud(&[&without[..], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
+        assert!(error(&output).contains(said), "{more:?}: {}", error(&output));
+    }
     let output =
         neptune_cloud(&[&run[..], &["mqtts://broker", "--kubeconfig", kubeconfig]].concat());
     assert_eq!(output.status.code(), Some(2));

@@ -102,8 +102,8 @@ async fn the_sample_waits_for_its_node_is_served_switches_returns_and_goes() {
     let model = apply(&bed, json!({})).await;
     let uid = model.uid().unwrap();
     let waiting = status(&bed, "its node is missed", |s| ready(s) == "False NodeNotFound").await;
-    assert!(is(&waiting, TransitionStatus::InProgress));
-    assert!(condition(&waiting, "Degraded").1.contains("join the node"), "{waiting:?}");
+    assert!(is(&waiting, TransitionStatus::Pending));
+    assert!(condition(&waiting, "Degraded").1.contains("let the node join"), "{waiting:?}");
 
     bed.node(NODE, edge()).await;
     bed.node_address(NODE, "192.0.2.7").await;
@@ -118,8 +118,15 @@ async fn the_sample_waits_for_its_node_is_served_switches_returns_and_goes() {
     };
     agent.report_serving(&key(), &uid, &progress(50));
     let coming = status(&bed, "the download is shown", |s| s.progress.is_some()).await;
-    assert_eq!(coming.progress.unwrap().percent, Some(25));
+    assert_eq!(coming.progress.as_ref().unwrap().summary, "25% of 200 B, 10 B/s");
     assert_eq!(condition(&coming, "Progressing").0, "True ModelDownloading");
+
+    let full = json!({"targetVersion": "4", "transition": "InProgress", "trouble": "DiskFull",
+                      "message": "4 is being fetched: 7 bytes of disk space are missing"});
+    agent.report_serving(&key(), &uid, &full);
+    let is_full = |s: &InferenceModelStatus| condition(s, "Degraded").0 == "True DiskFull";
+    let full = status(&bed, "the disk is full", is_full).await;
+    assert!(condition(&full, "Degraded").1.contains("7 bytes of disk space are missing"));
 
     agent.report_serving(&key(), &uid, &up_to_date("4"));
     let served = status(&bed, "it is served", |s| is(s, TransitionStatus::UpToDate)).await;
@@ -151,7 +158,7 @@ async fn the_sample_waits_for_its_node_is_served_switches_returns_and_goes() {
         ("True LoadFailed".into(), "3 failed; returned to 4".into())
     );
     assert_eq!(blocked.last_failure.unwrap().reason, "HealthCheckFailed");
-    for reason in ["NodeNotFound", "DownloadStarted", "SwitchCommitted", "RolledBack"] {
+    for reason in ["NodeNotFound", "DownloadStarted", "DiskFull", "SwitchCommitted", "RolledBack"] {
         bed.event(reason).await;
     }
 
@@ -235,13 +242,13 @@ async fn a_wrong_spec_and_a_killed_controller_take_nothing_from_a_node() {
     agent.report_serving(&key(), &uid, &up_to_date("4"));
     status(&bed, "it is served", |s| is(s, TransitionStatus::UpToDate)).await;
 
-    patch(&bed, json!({"spec": {"servingPort": null, "targetVersion": "9"}})).await;
+    patch(&bed, json!({"spec": {"servingPort": null, "frameworkType": "tensorfow"}})).await;
     let wrong = status(&bed, "it is wrong", |s| is(s, TransitionStatus::InvalidSpec)).await;
     let (word, message) = condition(&wrong, "Degraded");
     assert_eq!(word, "True ServingPortInvalid");
     assert!(
         message.contains("spec.servingPort is missing")
-            && message.contains("\"9\" is not in spec.manifest"),
+            && message.contains("\"tensorfow\" has no model server"),
         "{message}"
     );
     assert!(serves(&wrong, "4") && ready(&wrong) == "True Serving");
@@ -257,9 +264,10 @@ async fn a_wrong_spec_and_a_killed_controller_take_nothing_from_a_node() {
     agent.until("the new controller's index", newer).await;
     assert!(agent.replica.objects().contains_key(&key()), "it is kept");
 
-    patch(&bed, json!({"spec": {"servingPort": 8502, "targetVersion": "3"}})).await;
+    let right = json!({"servingPort": 8502, "frameworkType": "tensorflow", "targetVersion": "3"});
+    patch(&bed, json!({ "spec": right })).await;
     assert_eq!(task(&mut agent, "3").await.port, 8502);
-    status(&bed, "it heals", |s| is(s, TransitionStatus::InProgress)).await;
+    status(&bed, "it heals", |s| !is(s, TransitionStatus::InvalidSpec)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -406,7 +414,8 @@ async fn a_download_s_progress_is_written_at_most_once_a_second() {
         agent.report_serving(&key(), &uid, &serving);
         agent.flushed().await;
     }
-    let all = |s: &InferenceModelStatus| s.progress.is_some_and(|p| p.percent == Some(100));
+    let percent = |s: &InferenceModelStatus| s.progress.as_ref().and_then(|p| p.percent);
+    let all = |s: &InferenceModelStatus| percent(s) == Some(100);
     status(&bed, "the last one", all).await;
     let writes = bed.metric(line).await - before;
     assert!(writes <= start.elapsed().as_secs() + 2, "{writes} in {:?}", start.elapsed());

@@ -22,7 +22,10 @@ async fn a_service_heals_runs_counts_and_goes() {
     let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
     bed.apply_sample().await;
     let status = bed.status("models are missed", |s| s.is("Pending", "ModelNotFound")).await;
-    assert!(status.message.contains("\"small-model\" in namespace \"default\""), "{status:?}");
+    assert!(
+        status.message.contains("\"small-model\" not found in namespace \"default\""),
+        "{status:?}"
+    );
     assert_eq!((status.active, status.failed, status.observed), (0, 0, Some(1)));
 
     bed.models().await;

@@ -1,9 +1,12 @@
-//! What the controller does when the API server refuses, conflicts or is away.
+//! What the controller does when the API server refuses, conflicts or is away, and when another one
+//! takes its place.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one future and waits on its own.
 #![allow(clippy::large_futures)]
 
 mod bed;
+
+use std::time::{Duration, Instant};
 
 use bed::{Agent, Bed, SERVICE, soon};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,13 +15,14 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
+use neptune_wire::replica::Change;
 use serde_json::json;
 
 /// Waits until the trouble was met that often.
 async fn met(bed: &Bed, times: usize) {
     soon("the trouble is met", async {
         while bed.trouble.refused() < times {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
@@ -121,4 +125,44 @@ async fn a_controller_that_cannot_read_the_api_tells_the_nodes_nothing() {
     );
     bed.trouble.end();
     Agent::connect(&bed, "edge0", "a", 1).await.task().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_replicas_one_acts_and_the_other_takes_over_when_it_dies() {
+    let bed = Bed::without_controller().await;
+    bed.models().await;
+    bed.apply_sample().await;
+    let (first, first_port) = bed.start_replica();
+    bed.until_replica(first_port, "/metrics", "neptune_controller_leader 1").await;
+    let (second, second_port) = bed.start_replica();
+    bed.until_replica(second_port, "/readyz", "another replica leads").await;
+    let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
+    let task = agent.task().await;
+    agent.report_running(&task, Some((100, 10)));
+    let name = bed.deployment().await.name_any();
+    bed.deployment_available(&name).await;
+    bed.status("it counts", |s| s.inference == 100 && s.type_ == "Running").await;
+    agent.until("it has all", neptune_wire::Replica::is_complete).await;
+    let index = agent.replica.index().revision;
+    agent.changes.clear();
+
+    let died = Instant::now();
+    drop(first);
+    agent.report_running(&task, Some((150, 15)));
+    let status = bed.status("what came meanwhile counts", |s| s.inference >= 150).await;
+    assert!(died.elapsed() < Duration::from_secs(15), "{:?}", died.elapsed());
+    assert_eq!((status.inference, status.hard, &*status.type_), (150, 15, "Running"));
+    agent.until("the second spoke", |replica| replica.index().revision > index).await;
+    let touched = agent.changes.iter().any(|c| matches!(c, Change::Set(_) | Change::Removed(_)));
+    assert!(!touched, "the takeover changed {:?}", agent.changes);
+
+    // One that is told to end gives the Lease back, and the other finds it free at its next look.
+    let (_third, third_port) = bed.start_replica();
+    bed.until_replica(third_port, "/readyz", "another replica leads").await;
+    let ended = Instant::now();
+    second.terminate();
+    bed.until_replica(third_port, "/metrics", "neptune_controller_leader 1").await;
+    assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
+    bed.delete().await;
+    agent.until("the task is gone", |replica| replica.objects().is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! Tells the nodes and the API server what an object's plan says, whatever its kind.
+//! Tells the nodes and the API server what an object's plan says, of every kind that may run in the cluster.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,6 +27,12 @@ pub struct Plan {
     pub objects: Option<KubernetesObjects>,
 }
 
+/// A kind whose objects may be made of a Deployment and a Service.
+pub trait Maker: Kind {
+    /// How it speaks of what it makes.
+    const WORDS: Words;
+}
+
 /// How a kind speaks of what it makes in the cluster.
 pub struct Words {
     /// The reason of the Event that tells of its Deployment and Service.
@@ -42,7 +48,7 @@ pub struct Words {
 }
 
 /// Returns what stands in the way, and in `again` when to try once more.
-pub async fn carry_out<O: Kind>(
+pub async fn carry_out<O: Maker>(
     object: &O,
     key: &ObjectKey,
     plan: Plan,
@@ -55,10 +61,14 @@ pub async fn carry_out<O: Kind>(
         .set(key, plan.downstream)
         .map(|why| Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", words.shorten)));
     let mut findings: Vec<_> = too_large.into_iter().collect();
-    let before = context.memory(object, |memory| memory.applied.clone());
+    let (before, removals) =
+        context.memory(object, |memory| (memory.applied.clone(), memory.removals));
     match apply(object, plan.objects.as_ref(), before.as_ref(), context).await {
         Ok(apply::Outcome::Done { applied, created }) => {
-            context.memory(object, |memory| memory.applied = applied);
+            context.memory(object, |memory| {
+                // What was removed meanwhile has woken the object already: it is looked at again.
+                memory.applied = applied.filter(|_| memory.removals == removals);
+            });
             if let Some(name) = created {
                 let note = format!("Deployment and Service {name} are made");
                 emit(object, Notice::normal(words.created, note), context).await;

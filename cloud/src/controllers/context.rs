@@ -7,13 +7,16 @@ use std::{
     time::Instant,
 };
 
-use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use futures::{
+    StreamExt as _,
+    channel::mpsc::{self, UnboundedReceiver, UnboundedSender},
+};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     runtime::{events::Recorder, reflector::ObjectRef},
 };
-use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use super::{
@@ -37,6 +40,8 @@ struct Inner {
     fleet: Mutex<Fleet>,
     services: Desk<JointInferenceService>,
     inference_models: Desk<InferenceModel>,
+    models: Desk<Model>,
+    datasets: Desk<Dataset>,
 }
 
 /// What a kind's controller has for itself: the way to wake it, and what it remembers.
@@ -53,6 +58,10 @@ pub struct Wakes {
     pub services: UnboundedReceiver<ObjectRef<JointInferenceService>>,
     /// Inference models to look at.
     pub inference_models: UnboundedReceiver<ObjectRef<InferenceModel>>,
+    /// Models to look at.
+    pub models: UnboundedReceiver<ObjectRef<Model>>,
+    /// Datasets to look at.
+    pub datasets: UnboundedReceiver<ObjectRef<Dataset>>,
 }
 
 /// What is remembered of an object, by its uid. Losing it costs requests and nothing else.
@@ -60,6 +69,8 @@ pub struct Wakes {
 pub struct Memory<K> {
     /// What the API server was made to have.
     pub applied: Option<Applied>,
+    /// How often something of it was seen to go: what was applied while that happened may be gone.
+    pub removals: u64,
     /// The status that it was given last.
     pub written: Option<Written<K>>,
     /// Errors in a row.
@@ -79,8 +90,24 @@ pub struct Written<K> {
 
 impl<K> Default for Memory<K> {
     fn default() -> Self {
-        Self { applied: None, written: None, failures: 0 }
+        Self { applied: None, removals: 0, written: None, failures: 0 }
     }
+}
+
+impl Wakes {
+    /// Discards what is woken, without an end: for a replica that stands by.
+    pub async fn discard(&mut self) {
+        futures::join!(
+            discard(&mut self.services),
+            discard(&mut self.inference_models),
+            discard(&mut self.models),
+            discard(&mut self.datasets),
+        );
+    }
+}
+
+async fn discard<K: Kind>(wakes: &mut UnboundedReceiver<ObjectRef<K>>) {
+    while wakes.next().await.is_some() {}
 }
 
 impl<K: Kind> Desk<K> {
@@ -104,9 +131,12 @@ impl Context {
         fetch_image: String,
     ) -> (Self, Wakes) {
         let recorder = Recorder::new(client.clone(), FIELD_MANAGER.into());
-        let fleet = Mutex::new(Fleet::new(Timestamp::now()));
+        let fleet =
+            Mutex::new(Fleet::new(Timestamp::now(), downstream.transport().heartbeat_seconds()));
         let (services, service_wakes) = Desk::new();
-        let (inference_models, model_wakes) = Desk::new();
+        let (inference_models, inference_model_wakes) = Desk::new();
+        let (models, model_wakes) = Desk::new();
+        let (datasets, dataset_wakes) = Desk::new();
         let context = Self(Arc::new(Inner {
             client,
             recorder,
@@ -117,8 +147,16 @@ impl Context {
             fleet,
             services,
             inference_models,
+            models,
+            datasets,
         }));
-        (context, Wakes { services: service_wakes, inference_models: model_wakes })
+        let wakes = Wakes {
+            services: service_wakes,
+            inference_models: inference_model_wakes,
+            models: model_wakes,
+            datasets: dataset_wakes,
+        };
+        (context, wakes)
     }
 
     /// The API server.
@@ -151,6 +189,16 @@ impl Context {
         &self.0.inference_models
     }
 
+    /// The models' desk.
+    pub fn models(&self) -> &Desk<Model> {
+        &self.0.models
+    }
+
+    /// The datasets' desk.
+    pub fn datasets(&self) -> &Desk<Dataset> {
+        &self.0.datasets
+    }
+
     /// What the nodes said. Not to be held while something is awaited.
     pub fn fleet(&self) -> MutexGuard<'_, Fleet> {
         self.0.fleet.lock().expect("nothing panics while it holds this lock")
@@ -161,7 +209,8 @@ impl Context {
         match key.resource {
             Resource::JointInferenceServices => self.has::<JointInferenceService>(key, uid),
             Resource::InferenceModels => self.has::<InferenceModel>(key, uid),
-            Resource::Models | Resource::Datasets => false,
+            Resource::Models => self.has::<Model>(key, uid),
+            Resource::Datasets => self.has::<Dataset>(key, uid),
         }
     }
 
@@ -177,7 +226,8 @@ impl Context {
                 self.send(reference::<JointInferenceService>(key));
             }
             Resource::InferenceModels => self.send(reference::<InferenceModel>(key)),
-            Resource::Models | Resource::Datasets => {}
+            Resource::Models => self.send(reference::<Model>(key)),
+            Resource::Datasets => self.send(reference::<Dataset>(key)),
         }
     }
 
@@ -190,6 +240,8 @@ impl Context {
     pub fn wake_concerned(&self, node: &str) {
         self.wake_where(|service: &JointInferenceService| service.concerns(node));
         self.wake_where(|model: &InferenceModel| model.concerns(node));
+        self.wake_where(|model: &Model| model.concerns(node));
+        self.wake_where(|dataset: &Dataset| dataset.concerns(node));
     }
 
     /// Looks at these objects again.
@@ -203,6 +255,8 @@ impl Context {
     pub fn wake_all(&self) {
         self.wake_where(|_: &JointInferenceService| true);
         self.wake_where(|_: &InferenceModel| true);
+        self.wake_where(|_: &Model| true);
+        self.wake_where(|_: &Dataset| true);
     }
 
     /// Looks at an object again, if there is one of that name.

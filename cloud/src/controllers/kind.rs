@@ -7,11 +7,8 @@ use kube::runtime::reflector::Store;
 use neptune_wire::{ObjectKey, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    carry_out::Words,
-    context::{Context, Desk},
-};
-use crate::{error::Error, stores::Stores};
+use super::context::{Context, Desk};
+use crate::{error::Error, reason::Finding, stores::Stores};
 
 /// A kind of the API with a controller.
 pub trait Kind:
@@ -27,9 +24,6 @@ pub trait Kind:
     /// Its name on the wire.
     const RESOURCE: Resource;
 
-    /// How it speaks of what it makes.
-    const WORDS: Words;
-
     /// The copies of its objects.
     fn store(stores: &Stores) -> &Store<Self>;
 
@@ -38,6 +32,9 @@ pub trait Kind:
 
     /// Whether news of a node, or of its agent, may mean something for this object.
     fn concerns(&self, node: &str) -> bool;
+
+    /// What stands in its way, as a condition would say it.
+    fn findings(&self, context: &Context) -> Vec<Finding>;
 
     /// Looks at an object: observe, validate, plan, apply, status. Returns when to look again though
     /// nothing changes. `copy` is what the watch has brought so far of `object`.

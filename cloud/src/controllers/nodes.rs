@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::transport::Standing;
+
 /// `KubeEdge`'s mark of an edge node.
 pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
@@ -35,6 +37,18 @@ pub fn internal_address(node: &Node) -> Option<&str> {
     let addresses = node.status.as_ref()?.addresses.as_ref()?;
     let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
     Some(&internal.address)
+}
+
+/// How Kubernetes sees a node. One without a Ready condition was not looked at by anybody.
+pub fn standing(node: Option<&Node>) -> Standing {
+    let Some(node) = node else { return Standing::Gone };
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+    if ready.is_none_or(|ready| ready.status == "True") {
+        Standing::Ready
+    } else {
+        Standing::NotReady
+    }
 }
 
 /// A host in a URL: an IPv6 address stands in brackets.

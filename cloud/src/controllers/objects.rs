@@ -29,6 +29,10 @@ pub const INFERENCE_MODEL_ANNOTATION: &str = "neptune.io/inferencemodel";
 /// The label by which a Deployment and a Service find their Pods.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
+/// Seconds without a byte after which a fetch ends, to be started again where it was. As long as a stalled
+/// connection is waited for, and one more try.
+const GIVE_UP_AFTER: &str = "60";
+
 /// The two objects that an owner has in the cloud.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KubernetesObjects {
@@ -103,6 +107,8 @@ pub fn fetched(
 ) -> Fetched {
     let mut args = vec!["fetch", "--url", url, "--output", output];
     args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
+    // A Pod tells nothing of a container that waits, and the last words of one that ended.
+    args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
     let name = || "model".to_owned();
     let writable =
         VolumeMount { name: name(), mount_path: directory.to_owned(), ..VolumeMount::default() };
@@ -119,6 +125,7 @@ pub fn fetched(
             command: Some(vec!["neptune-edge".to_owned()]),
             args: Some(args.into_iter().map(str::to_owned).collect()),
             volume_mounts: Some(vec![writable]),
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             ..Container::default()
         },
     }

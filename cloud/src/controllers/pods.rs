@@ -2,8 +2,11 @@
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ContainerStatus, Pod},
+    core::v1::{ContainerStateTerminated, ContainerStatus, Pod},
 };
+
+/// Of what a container said last so much is told.
+const LAST_WORDS: usize = 600;
 
 /// What a kubelet says when a Pod does not come up by waiting.
 pub fn pod_trouble(pod: &Pod) -> Option<String> {
@@ -13,21 +16,72 @@ pub fn pod_trouble(pod: &Pod) -> Option<String> {
         let why = status.message.as_deref().or(status.reason.as_deref()).unwrap_or("it failed");
         return Some(format!("Pod {name}: {why}"));
     }
-    let of = |list: &Option<Vec<ContainerStatus>>| list.clone().unwrap_or_default();
-    let containers =
-        of(&status.init_container_statuses).into_iter().chain(of(&status.container_statuses));
-    containers.filter_map(|container| container.state?.waiting).find_map(|waiting| {
-        let reason = waiting.reason.unwrap_or_default();
-        if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing" | "") {
-            return None;
-        }
+    let init = status.init_container_statuses.iter().flatten().find_map(init_trouble);
+    let why = init.or_else(|| status.container_statuses.iter().flatten().find_map(stopped));
+    why.map(|why| format!("Pod {name}: {why}"))
+}
+
+/// What a Pod that does not serve yet is waiting for.
+pub fn pod_awaits(pod: &Pod) -> Option<String> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let status = pod.status.as_ref()?;
+    let unplaced = status.conditions.iter().flatten().find_map(|condition| {
+        let is_unplaced = condition.type_ == "PodScheduled" && condition.status == "False";
+        condition.message.clone().filter(|_| is_unplaced)
+    });
+    let running = |list: &Option<Vec<ContainerStatus>>| {
+        let mut running = list.iter().flatten().filter(|container| {
+            container.state.as_ref().is_some_and(|state| state.running.is_some())
+        });
+        running.find(|container| !container.ready).map(|container| container.name.clone())
+    };
+    let what = unplaced
+        .or_else(|| Some(format!("{} runs", running(&status.init_container_statuses)?)))
+        .or_else(|| Some(format!("{} is not ready yet", running(&status.container_statuses)?)))?;
+    Some(format!("Pod {name}: {what}"))
+}
+
+/// One that failed and runs again is in trouble until it is through: it fails for the same reason, as a rule.
+fn init_trouble(container: &ContainerStatus) -> Option<String> {
+    let is_again = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    stopped(container).or_else(|| last_words(container).filter(|_| is_again))
+}
+
+fn stopped(container: &ContainerStatus) -> Option<String> {
+    let state = container.state.as_ref()?;
+    if let Some(terminated) = &state.terminated {
+        return ended(&container.name, terminated);
+    }
+    let waiting = state.waiting.as_ref()?;
+    let reason = waiting.reason.clone().unwrap_or_default();
+    match (reason.as_str(), &waiting.message) {
+        ("ContainerCreating" | "PodInitializing" | "", _) => None,
         // The back-off's pause is in the message of a crash loop and changes without meaning.
-        let why = match (reason.as_str(), waiting.message) {
-            ("CrashLoopBackOff", _) | (_, None) => reason,
-            (_, Some(message)) => format!("{reason}: {message}"),
-        };
-        Some(format!("Pod {name}: {why}"))
-    })
+        ("CrashLoopBackOff", _) => last_words(container).or(Some(reason)),
+        (_, None) => Some(reason),
+        (_, Some(message)) => Some(format!("{reason}: {message}")),
+    }
+}
+
+fn last_words(container: &ContainerStatus) -> Option<String> {
+    ended(&container.name, container.last_state.as_ref()?.terminated.as_ref()?)
+}
+
+fn ended(name: &str, ended: &ContainerStateTerminated) -> Option<String> {
+    if ended.exit_code == 0 {
+        return None;
+    }
+    let message = ended.message.as_deref().unwrap_or_default().split_whitespace();
+    let message = message.collect::<Vec<_>>().join(" ");
+    let message: String = match message.char_indices().rev().nth(LAST_WORDS - 1) {
+        // The end says more than the beginning.
+        Some((start, _)) if start > 0 => format!("...{}", &message[start..]),
+        _ => message,
+    };
+    let reason = ended.reason.as_deref().filter(|reason| *reason != "Error");
+    let why = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    let said = if message.is_empty() { String::new() } else { format!(": {message}") };
+    Some(format!("{name} ended with exit code {}{why}{said}", ended.exit_code))
 }
 
 /// Whether what a Deployment's status says is of its present spec.
@@ -46,4 +100,63 @@ pub fn deployment_trouble(deployment: &Deployment) -> Option<String> {
     let why = refused.message.or(refused.reason).unwrap_or(refused.type_);
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     is_current(deployment).then(|| format!("Deployment {name}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: &Value) -> Pod {
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": status});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn container(state: &Value, last: &Value) -> Value {
+        json!({
+            "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+            "state": state, "lastState": last,
+        })
+    }
+
+    fn init(state: &Value, last: &Value) -> Pod {
+        pod(&json!({"initContainerStatuses": [container(state, last)]}))
+    }
+
+    #[test]
+    fn the_last_words_of_a_fetch_are_told_until_it_is_through() {
+        let refused = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "http://h/m.tar: the server answers 404;\n correct the URL"}});
+        let (running, none) = (json!({"running": {}}), json!({}));
+        let back_off =
+            json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}});
+        let told = "Pod p: fetch-model ended with exit code 1: http://h/m.tar: the server answers 404; correct the URL";
+        for (state, last) in [(&refused, &none), (&back_off, &refused), (&running, &refused)] {
+            assert_eq!(pod_trouble(&init(state, last)).as_deref(), Some(told), "{state}");
+        }
+        assert_eq!(pod_trouble(&init(&running, &none)), None);
+        assert_eq!(pod_awaits(&init(&running, &none)).unwrap(), "Pod p: fetch-model runs");
+        let through = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+        assert_eq!(pod_trouble(&init(&through, &refused)), None);
+        // A server that was restarted and runs may come up now.
+        let server = pod(&json!({"containerStatuses": [container(&running, &refused)]}));
+        assert_eq!(pod_trouble(&server), None);
+        let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+        assert_eq!(
+            pod_trouble(&init(&back_off, &killed)).unwrap(),
+            "Pod p: fetch-model ended with exit code 137 (OOMKilled)"
+        );
+    }
+
+    #[test]
+    fn long_last_words_keep_their_end_and_a_pod_without_a_node_says_why() {
+        let long = json!({"terminated": {"exitCode": 1, "message": format!("{}\u{e9}nd", "x".repeat(5000))}});
+        let told = pod_trouble(&init(&long, &json!({}))).unwrap();
+        assert!(told.ends_with("x\u{e9}nd") && told.chars().count() < 700, "{told}");
+        let unplaced = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]});
+        assert_eq!(pod_awaits(&pod(&unplaced)).unwrap(), "Pod p: 0/3 nodes are available");
+        assert_eq!(pod_trouble(&pod(&unplaced)), None);
+    }
 }

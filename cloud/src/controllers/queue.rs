@@ -10,7 +10,7 @@ use kube::{
         reflector::ObjectRef,
     },
 };
-use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService};
 
 use super::{context::Context, identity::key, kind::Kind, wake::forget};
 use crate::{
@@ -29,7 +29,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 
 /// Tells the downstream which objects there are: nothing is said to a node before each was planned.
 pub fn expect(context: &Context) {
-    let keys = keys::<JointInferenceService>(context).chain(keys::<InferenceModel>(context));
+    let keys = keys::<JointInferenceService>(context)
+        .chain(keys::<InferenceModel>(context))
+        .chain(keys::<Dataset>(context));
     context.downstream().expect(keys.collect());
 }
 

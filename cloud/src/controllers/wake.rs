@@ -1,10 +1,10 @@
 //! Wakes the objects that a change may concern, and forgets those that are gone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt as _, channel::mpsc::UnboundedReceiver};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
 use neptune_wire::Resource;
 
 use super::{
@@ -12,7 +12,8 @@ use super::{
     identity::{key, reference},
     jointinferenceservice::wake_neighbours,
     kind::Kind,
-    nodes::internal_address,
+    model::{uses, wake_used},
+    nodes::{internal_address, standing},
 };
 use crate::stores::Change;
 
@@ -21,10 +22,18 @@ pub async fn dispatch(mut changes: UnboundedReceiver<Change>, context: Context) 
     let mut nodes = Nodes::default();
     while let Some(change) = changes.next().await {
         let is_news = match &change {
-            Change::Node(name) => nodes.is_news(name, &context),
+            Change::Node(name) => {
+                tell_standing(name, &context);
+                nodes.is_news(name, &context)
+            }
             // A node may have gone, and come back, unseen.
             Change::Relisted => {
-                nodes.0.clear();
+                let known = std::mem::take(&mut nodes.0).into_keys();
+                let there = context.stores().nodes.state();
+                let all: BTreeSet<_> = known.chain(there.iter().map(|n| n.name_any())).collect();
+                for name in &all {
+                    tell_standing(name, &context);
+                }
                 true
             }
             _ => true,
@@ -35,6 +44,15 @@ pub async fn dispatch(mut changes: UnboundedReceiver<Change>, context: Context) 
         let stores = context.stores();
         context.metrics().set_services(stores.joint_inference_services.len());
         context.metrics().set_inference_models(stores.inference_models.len());
+        context.metrics().set_datasets(stores.datasets.len());
+    }
+}
+
+/// Tells the transport whether Kubernetes takes a node for alive.
+fn tell_standing(name: &str, context: &Context) {
+    if let Ok(node) = name.parse() {
+        let held = context.stores().nodes.get(&ObjectRef::new(name));
+        context.downstream().transport().stands(&node, standing(held.as_deref()));
     }
 }
 
@@ -67,24 +85,48 @@ fn on_change(change: Change, context: &Context) {
             let seen = service.status.as_ref().and_then(|status| status.observed_generation);
             if seen != service.metadata.generation {
                 wake_neighbours(&service, context);
+                wake_used(&service, context);
             }
         }
         Change::ServiceGone(service) => {
             forget(&*service, context);
             wake_neighbours(&service, context);
+            wake_used(&service, context);
         }
         Change::InferenceModel(model) => context.send(ObjectRef::from_obj(&*model)),
         Change::InferenceModelGone(model) => forget(&*model, context),
-        Change::Model { namespace, name } => {
-            context.wake_where(|service: &JointInferenceService| {
-                let spec = &service.spec;
-                service.metadata.namespace.as_ref() == Some(&namespace)
-                    && [&spec.edge_worker.model, &spec.cloud_worker.model]
-                        .iter()
-                        .any(|model| model.name == name)
-            });
+        Change::Dataset(dataset) => {
+            context.send(ObjectRef::from_obj(&*dataset));
+            let seen = dataset.status.as_ref().and_then(|status| status.observed_generation);
+            // Its numbers mean nothing for the services.
+            if seen != dataset.metadata.generation {
+                wake_workers_of(&dataset, context);
+            }
         }
-        Change::Node(name) => context.wake_concerned(&name),
+        Change::DatasetGone(dataset) => {
+            forget(&*dataset, context);
+            wake_workers_of(&dataset, context);
+        }
+        Change::Model(model) => {
+            context.send(ObjectRef::from_obj(&*model));
+            let seen = model.status.as_ref().and_then(|status| status.observed_generation);
+            if seen != model.metadata.generation {
+                wake_users(&model, context);
+            }
+        }
+        Change::ModelGone(model) => {
+            forget(&*model, context);
+            wake_users(&model, context);
+        }
+        Change::Node(name) => {
+            context.downstream().transport().nodes_changed();
+            context.wake_concerned(&name);
+            // Who runs its workers may be another now: the node's agent, or its kubelet.
+            let services = &context.stores().joint_inference_services;
+            for service in services.state_filter(|service| service.concerns(&name)) {
+                wake_used(&service, context);
+            }
+        }
         Change::Owned { namespace, owner, name, gone } => {
             let of = (&*namespace, &*name);
             match owner {
@@ -92,22 +134,46 @@ fn on_change(change: Change, context: &Context) {
                     wake_owner::<JointInferenceService>(of, gone, context);
                 }
                 Resource::InferenceModels => wake_owner::<InferenceModel>(of, gone, context),
+                // Nothing is made for these.
                 Resource::Models | Resource::Datasets => {}
             }
         }
         Change::Frameworks => context.wake_all(),
         Change::Relisted => {
+            context.downstream().transport().nodes_changed();
             forget_vanished::<JointInferenceService>(context);
             forget_vanished::<InferenceModel>(context);
+            forget_vanished::<Model>(context);
+            forget_vanished::<Dataset>(context);
             context.wake_all();
         }
     }
 }
 
+/// Looks at the services that name a model again.
+fn wake_users(model: &Model, context: &Context) {
+    let name = model.metadata.name.as_deref().unwrap_or_default();
+    let namespace = model.metadata.namespace.as_ref();
+    context.wake_where(|service: &JointInferenceService| uses(service, namespace, name));
+}
+
+/// Looks at the services whose edge worker infers on a dataset again.
+fn wake_workers_of(dataset: &Dataset, context: &Context) {
+    let metadata = &dataset.metadata;
+    context.wake_where(|service: &JointInferenceService| {
+        service.metadata.namespace == metadata.namespace
+            && service.spec.edge_worker.dataset.as_ref().map(|dataset| &dataset.name)
+                == metadata.name.as_ref()
+    });
+}
+
 fn wake_owner<K: Kind>((namespace, name): (&str, &str), gone: bool, context: &Context) {
     let reference = ObjectRef::<K>::new(name).within(namespace);
     if gone && let Some(owner) = K::store(context.stores()).get(&reference) {
-        context.memory(&*owner, |memory| memory.applied = None);
+        context.memory(&*owner, |memory| {
+            memory.applied = None;
+            memory.removals += 1;
+        });
     }
     context.send(reference);
 }

@@ -193,6 +193,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         agent_version: "test".to_owned(),
         address: None,
         capacity: None,
+        heartbeat_seconds: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! A test bed: a cluster in this process, a real broker, the built controller, and the test as the
 //! agents. Everything has names of its own and goes away with the bed, also after a panic.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code, unused_imports)]
 
 pub mod agent;
+pub mod kubectl;
 pub mod trouble;
 
 use std::{
@@ -50,7 +51,15 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// A child that ends with its handle.
-struct Running(Child);
+pub struct Running(Child);
+
+impl Running {
+    /// SIGTERM, and the wait for its end.
+    pub fn terminate(mut self) {
+        let sent = Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+        assert!(sent.success() && self.0.wait().unwrap().success());
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -65,6 +74,7 @@ pub struct Bed {
     /// What stands between the controller and the API server.
     pub trouble: Trouble,
     broker_port: u16,
+    transport: Option<Vec<String>>,
     http_port: u16,
     directory: TempDir,
     broker: Option<Running>,
@@ -86,12 +96,14 @@ impl Bed {
         tokio::spawn(devcluster::serve(listener, std::future::pending()));
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("kubectl"), kubeconfig(&url)).unwrap();
         let (trouble, url) = Trouble::before(client.clone()).await;
         fs::write(directory.path().join("kubeconfig"), kubeconfig(&url)).unwrap();
         let mut bed = Self {
             client,
             trouble,
             broker_port: free_port(),
+            transport: None,
             http_port: free_port(),
             directory,
             broker: None,
@@ -289,14 +301,17 @@ impl Bed {
 
     /// The body of an answer, if there is one.
     pub async fn http(&self, path: &str) -> Option<String> {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut stream =
-            tokio::net::TcpStream::connect(("127.0.0.1", self.http_port)).await.ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+        http(self.http_port, path).await
+    }
+
+    /// Waits until a replica's answer has a text.
+    pub async fn until_replica(&self, port: u16, path: &str, text: &str) {
+        soon(&format!("{text:?} at {path}"), async {
+            while !http(port, path).await.is_some_and(|body| body.contains(text)) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
     }
 
     /// A broker that remembers nothing, on the bed's port.
@@ -321,20 +336,57 @@ impl Bed {
         self.broker = None;
     }
 
-    /// The built controller.
+    /// Lets controllers that are started from now on do what the stored roles allow this user.
+    pub fn act_as(&self, user: &str) {
+        let path = self.directory.path().join("kubeconfig");
+        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config["users"][0]["user"]["as"] = user.into();
+        fs::write(path, config.to_string()).unwrap();
+    }
+
+    /// The built controller, on the bed's broker.
     pub fn start_controller(&mut self) {
+        self.start_controller_with(&[]);
+    }
+
+    /// The same with more flags.
+    pub fn start_controller_with(&mut self, flags: &[&str]) {
+        self.controller = Some(self.controller(self.http_port, flags));
+    }
+
+    /// Another, one of several of which one acts. Returns it with the port of its answers over HTTP.
+    pub fn start_replica(&self) -> (Running, u16) {
+        self.start_replica_with(&["--namespace", "default"])
+    }
+
+    /// The same with more flags.
+    pub fn start_replica_with(&self, flags: &[&str]) -> (Running, u16) {
+        let port = free_port();
+        (self.controller(port, &[&["--leader-elect"], flags].concat()), port)
+    }
+
+    /// From now on controllers are started with these flags instead of the bed's broker's.
+    pub fn over(&mut self, transport: Vec<String>) {
+        self.transport = Some(transport);
+    }
+
+    fn controller(&self, http_port: u16, flags: &[&str]) -> Running {
         let path = self.directory.path().join("log");
         let log = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let broker = || vec!["--mqtt-url".to_owned(), self.broker_url()];
         let child = Command::new(env!("CARGO_BIN_EXE_neptune-cloud"))
-            .args(["run", "--mqtt-url", &self.broker_url(), "--kubeconfig"])
+            .arg("run")
+            .args(self.transport.clone().unwrap_or_else(broker))
+            .arg("--kubeconfig")
             .arg(self.directory.path().join("kubeconfig"))
-            .args(["--listen", &format!("127.0.0.1:{}", self.http_port)])
+            .args(["--listen", &format!("127.0.0.1:{http_port}")])
+            .args(flags)
             .env("RUST_LOG", "warn,neptune_cloud=debug")
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .unwrap();
-        self.controller = Some(Running(child));
+        Running(child)
     }
 
     /// Kill -9.
@@ -351,6 +403,16 @@ impl Bed {
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
+}
+
+async fn http(port: u16, path: &str) -> Option<String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
 fn kubeconfig(url: &str) -> String {

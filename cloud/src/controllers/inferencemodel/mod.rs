@@ -1,5 +1,7 @@
 //! The `InferenceModel` controller: observe, validate, plan, apply, status.
 
+#[cfg(test)]
+mod agreement;
 mod kubernetes;
 mod manifest;
 mod notices;

@@ -66,7 +66,12 @@ fn same_port(model: &InferenceModel, stores: &Stores) -> Vec<(String, String)> {
         |other: &InferenceModel| other.spec.serving_port == port && age(other) < age(model);
     let older = stores.inference_models.state_filter(is_older);
     let at = |other: &Arc<InferenceModel>| {
-        let node = other.status.as_ref()?.node.clone()?;
+        let named = || {
+            let name = other.spec.node_name.as_ref().filter(|name| !name.is_empty());
+            name.filter(|_| other.spec.deploy_to_layer == "edge").cloned()
+        };
+        // Its status may not be written yet.
+        let node = other.status.as_ref().and_then(|status| status.node.clone()).or_else(named)?;
         Some((node, format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())))
     };
     older.iter().filter_map(at).collect()
@@ -167,7 +172,7 @@ fn by_agent(
         presence: fleet.presence(node),
         report: fleet.report(node, key, uid),
         settled: now >= fleet.settled_at(),
-        connected: context.downstream().is_connected(),
+        connected: context.downstream().transport().is_connected(),
     })
 }
 

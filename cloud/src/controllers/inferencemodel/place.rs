@@ -11,7 +11,7 @@ use super::{
     super::nodes::{EDGE_LABEL, RUNTIME_LABEL, is_agent_node, is_edge_node, matches},
     validate::Facts,
 };
-use crate::reason::{Finding, Reason};
+use crate::reason::{Finding, Reason, Referent};
 
 /// The types of a Service that can be reached.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
@@ -105,12 +105,7 @@ fn named_node<'a>(
             ),
         )
     } else {
-        Finding::new(
-            Reason::NodeNotFound,
-            format!(
-                "spec.nodeName: the cluster has no node {name:?}; correct the name or join the node"
-            ),
-        )
+        Finding::missing(Referent::Node, "", name, "spec.nodeName")
     };
     findings.push(finding);
     None

@@ -240,7 +240,11 @@ mod tests {
                 "--output",
                 "/models/facialexpression/4",
                 "--sha256",
-                "108a433a941411217e5d4bf9f43a262d0247a14c35ccbf677f63ba3b46ae6285"
+                "108a433a941411217e5d4bf9f43a262d0247a14c35ccbf677f63ba3b46ae6285",
+                "--give-up-after",
+                "60",
+                "--error-file",
+                "/dev/termination-log"
             ])
         );
         let mounts = |container: &Value| {

@@ -10,7 +10,7 @@ use neptune_wire::{ObjectKey, Resource};
 use super::{
     super::{
         apply::REFUSED_RETRY,
-        carry_out::{Words, carry_out},
+        carry_out::{Maker, Words, carry_out},
         context::{Context, Desk},
         kind::Kind,
         write::{emit, must_rest, save},
@@ -28,9 +28,7 @@ use crate::{
     stores::Stores,
 };
 
-impl Kind for InferenceModel {
-    const RESOURCE: Resource = Resource::InferenceModels;
-
+impl Maker for InferenceModel {
     const WORDS: Words = Words {
         created: "ServerCreated",
         what: "model server",
@@ -38,6 +36,10 @@ impl Kind for InferenceModel {
         shorten: "list fewer versions in spec.manifest",
         refused: Reason::ServerRefused,
     };
+}
+
+impl Kind for InferenceModel {
+    const RESOURCE: Resource = Resource::InferenceModels;
 
     fn store(stores: &Stores) -> &Store<Self> {
         &stores.inference_models
@@ -52,6 +54,10 @@ impl Kind for InferenceModel {
         let before = self.status.as_ref().and_then(|status| status.node.as_deref());
         // Without a name any node may be picked, and any may have the address of a Service.
         named.is_none_or(|named| named == node) || before == Some(node)
+    }
+
+    fn findings(&self, context: &Context) -> Vec<Finding> {
+        validate(self, &observe::facts(self, context)).err().unwrap_or_default()
     }
 
     async fn look(

@@ -8,7 +8,7 @@ use k8s_openapi::{
 use neptune_api::{InferenceModelStatus, ServingFailure, TransitionStatus};
 
 use super::{
-    super::pods::{deployment_trouble, is_current, pod_trouble},
+    super::pods::{deployment_trouble, is_current, pod_awaits, pod_trouble},
     kubernetes::{self, pod_version},
     validate::Deployed,
     view::{Said, View, named},
@@ -107,7 +107,11 @@ fn switch(
         (TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed, message)
     } else {
         let ready = status.ready_replicas.unwrap_or_default();
-        let message = format!("{ready} of {wanted} servers of Deployment {name} are ready");
+        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
+        let awaited = newest.find_map(|pod| pod_awaits(pod));
+        let awaited = awaited.map_or_else(String::new, |what| format!("; {what}"));
+        let message =
+            format!("{ready} of {wanted} servers of Deployment {name} are ready{awaited}");
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     };
     (transition, Finding::new(reason, message))

@@ -1,12 +1,12 @@
 //! The status that a model should have, from the one it has and what is known now. Pure.
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use neptune_api::{ConditionType, InferenceModelStatus, TransitionStatus};
 
-use super::view::{View, named};
+use super::{
+    super::condition::condition,
+    view::{View, named},
+};
 use crate::reason::{Finding, Reason};
 
 /// Requests are answered.
@@ -71,7 +71,7 @@ pub fn next(previous: &InferenceModelStatus, facts: &Facts) -> InferenceModelSta
         View::Said(said) => {
             next.serving_version.clone_from(&said.serving_version);
             next.ready_replicas = Some(said.ready_replicas);
-            next.progress = said.progress;
+            next.progress.clone_from(&said.progress);
             next.last_failure.clone_from(&said.failure);
         }
         View::Awaited(_) => {
@@ -122,7 +122,7 @@ fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Verdict {
     if let Some(state) = obstacle(facts.findings) {
         let broken = state.reason.condition() == ConditionType::Failed;
         let transition =
-            if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::InProgress };
+            if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
         let answer = if ready == Some(true) { answering(facts) } else { state.clone() };
         return Verdict { transition, ready, answer, state, degraded: true };
     }
@@ -131,14 +131,12 @@ fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Verdict {
         View::Silent(_) => previous
             .transition_status
             .filter(|was| *was != TransitionStatus::InvalidSpec)
-            .unwrap_or(TransitionStatus::InProgress),
-        View::Awaited(_) | View::Unknown(_) => TransitionStatus::InProgress,
+            .unwrap_or(TransitionStatus::Pending),
+        View::Awaited(_) | View::Unknown(_) => TransitionStatus::Pending,
     };
     let degraded = match &facts.view {
-        View::Said(_) => matches!(
-            transition,
-            TransitionStatus::BlockedByFailedLoad | TransitionStatus::InvalidSpec
-        ),
+        // Also a version on its way may be in want of help.
+        View::Said(said) => said.finding.reason.condition() == ConditionType::Failed,
         View::Awaited(finding) => finding.reason == Reason::AgentNotSeen,
         View::Silent(_) => true,
         View::Unknown(_) => false,
@@ -175,7 +173,8 @@ fn conditions(previous: &[Condition], verdict: Verdict, facts: &Facts) -> Vec<Co
     if let Some(remark) = facts.placed.as_ref().and_then(|placed| placed.remark.as_ref()) {
         state.message = format!("{} ({remark})", state.message);
     }
-    let is_on_its_way = transition == TransitionStatus::InProgress && !degraded;
+    let is_on_its_way =
+        matches!(transition, TransitionStatus::Pending | TransitionStatus::InProgress) && !degraded;
     let word = |is: Option<bool>| match is {
         Some(true) => "True",
         Some(false) => "False",
@@ -188,28 +187,10 @@ fn conditions(previous: &[Condition], verdict: Verdict, facts: &Facts) -> Vec<Co
         (PROGRESSING, word((!silent).then_some(is_on_its_way)), state.clone()),
         (DEGRADED, word(Some(degraded)), if degraded { state } else { well }),
     ]
-    .map(|(type_, status, finding)| condition(previous, type_, status, finding, facts))
+    .map(|(type_, status, finding)| {
+        condition(previous, type_, status, finding, facts.generation, facts.now)
+    })
     .into()
-}
-
-fn condition(
-    previous: &[Condition],
-    type_: &str,
-    status: &str,
-    finding: Finding,
-    facts: &Facts,
-) -> Condition {
-    let before = previous.iter().find(|condition| condition.type_ == type_);
-    let since = before.filter(|before| before.status == status);
-    Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: finding.reason.to_string(),
-        message: finding.message,
-        last_transition_time: since
-            .map_or(Time(facts.now), |since| since.last_transition_time.clone()),
-        observed_generation: facts.generation,
-    }
 }
 
 #[cfg(test)]
@@ -269,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_view_has_its_conditions() {
-        use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, Pending, UpToDate};
         let silent = View::Silent(Finding::new(Reason::NodeOffline, "gone"));
         let awaited = |reason| View::Awaited(Finding::new(reason, "a"));
         for (view, transition, words_) in [
@@ -300,21 +281,22 @@ mod tests {
                 "False ServingRefused, False, True ServingRefused",
             ),
             (
-                awaited(Reason::AwaitingAgent),
+                said(None, InProgress, Reason::DiskFull),
                 InProgress,
-                "False AwaitingAgent, True, False Serving",
+                "False DiskFull, False, True DiskFull",
             ),
+            (awaited(Reason::AwaitingAgent), Pending, "False AwaitingAgent, True, False Serving"),
             (
                 awaited(Reason::AgentNotSeen),
-                InProgress,
+                Pending,
                 "False AgentNotSeen, False, True AgentNotSeen",
             ),
             (
                 View::Unknown(Finding::new(Reason::AwaitingAgent, "u")),
-                InProgress,
+                Pending,
                 "Unknown AwaitingAgent, True, False Serving",
             ),
-            (silent, InProgress, "Unknown NodeOffline, Unknown, True NodeOffline"),
+            (silent, Pending, "Unknown NodeOffline, Unknown, True NodeOffline"),
         ] {
             let status = next(&InferenceModelStatus::default(), &facts(view.clone(), 1));
             assert_eq!(
@@ -351,11 +333,7 @@ mod tests {
         let pending = View::Awaited(Finding::new(Reason::ServerStarting, "nothing"));
         let status = next(&InferenceModelStatus::default(), &wrong(&findings[..1], pending));
         assert_eq!(words(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
-        assert_eq!(
-            status.transition_status,
-            Some(TransitionStatus::InProgress),
-            "it heals by itself"
-        );
+        assert_eq!(status.transition_status, Some(TransitionStatus::Pending), "it heals by itself");
     }
 
     #[test]
@@ -389,7 +367,7 @@ mod tests {
         assert_eq!(words(&healed), "Unknown AwaitingAgent, True, False Serving");
         let new_spec = next(&status, &Facts { generation: Some(2), ..facts(unknown(), 20) });
         assert_eq!(new_spec.observed_generation, Some(2));
-        assert_eq!(new_spec.transition_status, Some(TransitionStatus::InProgress));
+        assert_eq!(new_spec.transition_status, Some(TransitionStatus::Pending));
     }
 
     #[test]

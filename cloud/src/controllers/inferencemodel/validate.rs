@@ -268,7 +268,7 @@ mod tests {
             "no such node",
             |_, f| f.named = None,
             Reason::NodeNotFound,
-            "the cluster has no node \"precision-5820\"",
+            "node \"precision-5820\" not found: correct spec.nodeName, or let the node join",
         ),
         (
             "no edge node",
@@ -500,8 +500,9 @@ mod tests {
 
     #[test]
     fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
-        let ours =
-            |reason: &&Reason| **reason >= Reason::NodeAmbiguous && **reason < Reason::NameTaken;
+        let ours = |reason: &&Reason| {
+            **reason >= Reason::NodeAmbiguous && **reason < Reason::DataUrlInvalid
+        };
         for reason in Reason::ALL.iter().filter(ours) {
             assert!(CASES.iter().any(|(_, _, of_case, _)| of_case == reason), "{reason}");
         }

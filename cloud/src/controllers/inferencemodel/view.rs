@@ -81,11 +81,8 @@ pub fn of_agent(facts: AgentFacts) -> View {
             ),
         )),
         (Presence::Offline { since }, _) => {
-            let own = if facts.connected {
-                ""
-            } else {
-                "; this controller itself is not connected to the broker"
-            };
+            let own =
+                if facts.connected { "" } else { "; this controller itself is not connected" };
             View::Silent(Finding::new(
                 Reason::NodeOffline,
                 format!(
@@ -112,9 +109,12 @@ fn said(facts: AgentFacts, serving: &ServingStatus) -> Said {
     let answers = serving.serving_version.is_some();
     let is_held = facts.hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
+    let trouble = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
     let reason = match transition {
         TransitionStatus::UpToDate => Reason::Serving,
+        TransitionStatus::Pending => Reason::AwaitingAgent,
         TransitionStatus::InProgress if is_earlier => Reason::AwaitingAgent,
+        TransitionStatus::InProgress if let Some(trouble) = trouble => trouble,
         TransitionStatus::InProgress if progress.is_some() => Reason::ModelDownloading,
         TransitionStatus::InProgress if is_held => Reason::UpgradeHeld,
         TransitionStatus::InProgress => Reason::ServerStarting,
@@ -170,7 +170,27 @@ fn progress(progress: &DownloadProgress) -> ServingProgress {
         total_bytes: total_bytes.map(number),
         bytes_per_second: number(bytes_per_second),
         percent,
+        summary: summary(progress, percent),
     }
+}
+
+fn summary(progress: &DownloadProgress, percent: Option<i32>) -> String {
+    let rate = amount(progress.bytes_per_second);
+    match (progress.total_bytes, percent) {
+        (Some(total), Some(percent)) => format!("{percent}% of {}, {rate}/s", amount(total)),
+        _ => format!("{}, {rate}/s", amount(progress.received_bytes)),
+    }
+}
+
+/// Bytes for people: one digit behind the point.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = usize::try_from(bytes.checked_ilog2().unwrap_or_default() / 10).unwrap_or_default();
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    let tenths = (u128::from(bytes) * 10) >> (10 * unit);
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
 fn failure(failure: &LoadFailure) -> ServingFailure {
@@ -320,6 +340,7 @@ mod tests {
             (399, Some(99)),
             "100 is for what is whole"
         );
+        assert_eq!(progress.summary, "99% of 400 B, 7 B/s");
         let failure = said.failure.unwrap();
         assert_eq!(
             (&*failure.version, failure.time.unwrap().0.as_millisecond()),
@@ -333,6 +354,21 @@ mod tests {
         );
         let odd = DownloadProgress { received_bytes: 9, total_bytes: Some(3), bytes_per_second: 0 };
         assert_eq!(super::progress(&odd).percent, Some(100));
+        let unsized_ = DownloadProgress { received_bytes: 5 << 20, ..odd };
+        let unsized_ = DownloadProgress { total_bytes: None, bytes_per_second: 1536, ..unsized_ };
+        assert_eq!(super::progress(&unsized_).summary, "5.0 MiB, 1.5 KiB/s");
+        assert_eq!([amount(0), amount(1023), amount(u64::MAX)], ["0 B", "1023 B", "15.9 EiB"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_a_reason_of_its_own_and_says_what_is_missing() {
+        let message = "4 is being fetched: 7 bytes of disk space are missing";
+        let report = report(json!({
+            "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
+            "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},
+        }));
+        let view = by_agent(Presence::Online, true, Some(&report));
+        assert_eq!(word(&view), ("said", Reason::DiskFull, message));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     environment::{RESERVED, is_variable, variable},
     model_source::ModelSource,
     quantity,
-    reason::{Finding, Reason},
+    reason::{Finding, Reason, Referent},
     worker_name::worker_name,
 };
 
@@ -120,13 +120,7 @@ fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
         }
     };
     let Some(node) = spec.node else {
-        findings.push(Finding::new(
-            Reason::NodeNotFound,
-            format!(
-                "{field}: the cluster has no node {name:?}; correct the name or join the node",
-                name = name.as_str()
-            ),
-        ));
+        findings.push(Finding::missing(Referent::Node, "", name.as_str(), &field));
         return None;
     };
     if spec.role == Role::Edge && !is_edge_node(node) {
@@ -150,35 +144,16 @@ fn model(
     let field = spec.field("model.name");
     let name = spec.model_name;
     let Some(model) = spec.model else {
-        findings.push(Finding::new(
-            Reason::ModelNotFound,
-            format!("{field}: there is no Model {name:?} in namespace {namespace:?}; apply it"),
-        ));
+        findings.push(Finding::missing(Referent::Model, namespace, name, &field));
         return None;
     };
-    let source = match model.spec.model_url.parse() {
-        Ok(source) => source,
-        Err(error) => {
-            findings.push(Finding::new(
-                Reason::ModelUrlInvalid,
-                format!(
-                    "spec.modelUrl {:?} of Model {name}: {error}; write http://..., https://..., file:///... or an absolute path on the node",
-                    model.spec.model_url
-                ),
-            ));
-            return None;
+    match super::super::model::validate(model) {
+        Ok(source) => Some((Arc::clone(model), source)),
+        Err(finding) => {
+            findings.push(finding);
+            None
         }
-    };
-    if let Some(digest) = &model.spec.sha256sum
-        && (digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
-        findings.push(Finding::new(
-            Reason::ModelDigestInvalid,
-            format!("spec.sha256sum {digest:?} of Model {name} must be 64 hex digits, as sha256sum prints them"),
-        ));
-        return None;
     }
-    Some((Arc::clone(model), source))
 }
 
 fn program(

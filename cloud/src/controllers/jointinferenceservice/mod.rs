@@ -1,5 +1,7 @@
 //! The `JointInferenceService` controller: observe, validate, plan, apply, status.
 
+#[cfg(test)]
+mod agreement;
 mod half;
 mod kubernetes;
 mod notices;

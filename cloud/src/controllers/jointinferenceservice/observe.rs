@@ -39,6 +39,9 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> validate::Fa
     validate::Facts {
         edge_model: model(&spec.edge_worker.model.name),
         cloud_model: model(&spec.cloud_worker.model.name),
+        edge_dataset: spec.edge_worker.dataset.as_ref().and_then(|dataset| {
+            stores.datasets.get(&ObjectRef::new(&dataset.name).within(&namespace))
+        }),
         edge_node: node(&spec.edge_worker.node_name),
         cloud_node,
         frameworks: tables::frameworks(stores),
@@ -100,7 +103,7 @@ fn by_agent(
         presence: fleet.presence(&node),
         report: fleet.report(&node, key, uid),
         settled: now >= fleet.settled_at(),
-        connected: context.downstream().is_connected(),
+        connected: context.downstream().transport().is_connected(),
     })
 }
 

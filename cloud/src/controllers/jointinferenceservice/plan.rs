@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    Content, Metadata, NodeName, ObjectKey, ObjectName, Resource, Role, Scripts, Worker,
+    Content, Metadata, ModelUpdate, NodeName, ObjectKey, ObjectName, Resource, Role, Scripts,
+    Worker,
 };
 use serde::Serialize;
 
 use super::{
-    super::{carry_out::Plan, nodes::in_url},
+    super::{carry_out::Plan, dataset, nodes::in_url},
     half::Half,
     kubernetes,
     validate::{Checked, Runtime},
@@ -41,7 +42,7 @@ pub fn plan(service: &JointInferenceService, checked: &Checked, fetch_image: &st
     Plan { downstream, objects }
 }
 
-/// What its nodes may have of a service that cannot be planned now: its task and its models.
+/// What its nodes may have of a service that cannot be planned now: its task, its models and its dataset.
 pub fn keeps(
     service: &JointInferenceService,
     key: &ObjectKey,
@@ -54,11 +55,13 @@ pub fn keeps(
         resource: Resource::Models,
         name,
     });
-    let objects: BTreeSet<_> = models.chain([key.clone()]).collect();
+    let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
+    let dataset = dataset.map(|name| dataset::object_key(key, name));
+    let objects: BTreeSet<_> = models.chain(dataset).chain([key.clone()]).collect();
     nodes.into_iter().flatten().map(|node| (node, objects.clone())).collect()
 }
 
-/// The task with the workers of one node, and the models that they use.
+/// The task with the workers of one node, and the models and the dataset that they use.
 fn contents(
     service: &JointInferenceService,
     checked: &Checked,
@@ -66,6 +69,15 @@ fn contents(
 ) -> BTreeMap<ObjectKey, Content> {
     let mut contents: BTreeMap<_, _> =
         workers.iter().map(|(_, half)| model(&half.model, &checked.metadata)).collect();
+    let used: BTreeSet<_> =
+        workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
+    if let Some(data) = checked.dataset.as_deref() {
+        let keys = used.into_iter().map(|name| dataset::object_key(&checked.key, name));
+        contents.extend(keys.map(|key| {
+            let content = dataset::content(data, &key);
+            (key, content)
+        }));
+    }
     let task = Content {
         api_version: JointInferenceService::api_version(&()).into_owned(),
         kind: JointInferenceService::kind(&()).into_owned(),
@@ -132,7 +144,11 @@ fn edge_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
             ("BIG_MODEL_PORT", port.to_string()),
         ],
     );
-    worker(Role::Edge, &checked.edge, &spec.worker_spec, env, None)
+    let dataset = checked.dataset.as_deref().map(|dataset| {
+        let name = dataset.metadata.name.as_deref().unwrap_or_default();
+        name.parse().expect("an API server names objects by RFC 1123")
+    });
+    Worker { dataset, ..worker(Role::Edge, &checked.edge, &spec.worker_spec, env, None) }
 }
 
 fn cloud_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
@@ -178,6 +194,11 @@ fn worker(
         env,
         scripts,
         model: model_name(&half.model),
+        model_update: match spec.model_update.unwrap_or_default() {
+            neptune_api::ModelUpdate::Restart => ModelUpdate::Restart,
+            neptune_api::ModelUpdate::Reload => ModelUpdate::Reload,
+        },
+        dataset: None,
         port,
         resources: half.limits.clone(),
     }
@@ -186,7 +207,7 @@ fn worker(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{EnvironmentVariable, KeyValue};
+    use neptune_api::{DatasetReference, EnvironmentVariable, KeyValue};
 
     use super::{
         super::{
@@ -293,7 +314,11 @@ mod tests {
                 "--url",
                 "https://models.test/big.pb?version=3",
                 "--output",
-                "/models/big-model/big.pb"
+                "/models/big-model/big.pb",
+                "--give-up-after",
+                "60",
+                "--error-file",
+                "/dev/termination-log"
             ])
         );
         assert!(mounts(worker).contains(&("/code", true)));
@@ -361,6 +386,24 @@ mod tests {
             task(&plan, "solar-corona-cloud").workers.iter().map(|worker| worker.role).collect();
         assert_eq!(roles, [Role::Edge, Role::Cloud]);
         assert_eq!(keys(&plan, "solar-corona-cloud").len(), 3);
+    }
+
+    #[test]
+    fn a_dataset_goes_with_the_edge_worker_as_its_own_controller_would_say_it() {
+        let mut service = sample::service();
+        let name = "frames".to_owned();
+        service.spec.edge_worker.dataset = Some(DatasetReference { name });
+        let dataset = sample::dataset("frames", "edge0");
+        let facts = Facts { edge_dataset: Some(dataset.clone()), ..sample::facts_with_agent() };
+        let plan = planned(&service, &facts);
+        let key: ObjectKey = "default/datasets/frames".parse().unwrap();
+        let edge = &plan.downstream[&"edge0".parse::<NodeName>().unwrap()];
+        assert_eq!(edge[&key], dataset::content(&dataset, &key));
+        assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
+        assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
+        let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
+        let kept = keeps(&service, &service_key);
+        assert!(kept[&"edge0".parse().unwrap()].contains(&key), "also when it is deleted");
     }
 
     #[test]

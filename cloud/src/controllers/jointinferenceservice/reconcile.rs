@@ -9,7 +9,7 @@ use neptune_wire::{ObjectKey, Resource};
 
 use super::{
     super::{
-        carry_out::{Words, carry_out},
+        carry_out::{Maker, Words, carry_out},
         context::{Context, Desk},
         kind::Kind,
         nodes::is_agent_node,
@@ -19,11 +19,13 @@ use super::{
     validate::validate,
     write::write_status,
 };
-use crate::{error::Error, reason::Reason, stores::Stores};
+use crate::{
+    error::Error,
+    reason::{Finding, Reason},
+    stores::Stores,
+};
 
-impl Kind for JointInferenceService {
-    const RESOURCE: Resource = Resource::JointInferenceServices;
-
+impl Maker for JointInferenceService {
     const WORDS: Words = Words {
         created: "CloudWorkerCreated",
         what: "cloud worker",
@@ -31,6 +33,10 @@ impl Kind for JointInferenceService {
         shorten: "shorten its parameters and env",
         refused: Reason::CloudWorkerRefused,
     };
+}
+
+impl Kind for JointInferenceService {
+    const RESOURCE: Resource = Resource::JointInferenceServices;
 
     fn store(stores: &Stores) -> &Store<Self> {
         &stores.joint_inference_services
@@ -42,6 +48,10 @@ impl Kind for JointInferenceService {
 
     fn concerns(&self, node: &str) -> bool {
         self.spec.edge_worker.node_name == node || self.spec.cloud_worker.node_name == node
+    }
+
+    fn findings(&self, context: &Context) -> Vec<Finding> {
+        validate(self, &observe::facts(self, context)).err().unwrap_or_default()
     }
 
     async fn look(

@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeAddress, NodeStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use neptune_api::{JointInferenceService, Model, ModelSpec};
+use neptune_api::{Dataset, DatasetSpec, JointInferenceService, Model, ModelSpec};
 
 use super::validate::Facts;
 use crate::frameworks::Frameworks;
@@ -26,6 +26,7 @@ pub fn facts() -> Facts {
     Facts {
         edge_model: Some(model("small-model", "/model/small.pb")),
         cloud_model: Some(model("big-model", "https://models.test/big.pb?version=3")),
+        edge_dataset: None,
         edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
         cloud_node: Some(node("solar-corona-cloud", &[])),
         frameworks: Ok(Arc::new(Frameworks::default())),
@@ -59,4 +60,17 @@ pub fn model(name: &str, url: &str) -> Arc<Model> {
     model.metadata.namespace = Some("default".to_owned());
     model.metadata.uid = Some(format!("uid-of-{name}"));
     Arc::new(model)
+}
+
+pub fn dataset(name: &str, node: &str) -> Arc<Dataset> {
+    let spec = DatasetSpec {
+        data_url: "/code/data".to_owned(),
+        format: "csv".to_owned(),
+        node_name: node.to_owned(),
+        ..DatasetSpec::default()
+    };
+    let mut dataset = Dataset::new(name, spec);
+    dataset.metadata.namespace = Some("default".to_owned());
+    dataset.metadata.uid = Some(format!("uid-of-{name}"));
+    Arc::new(dataset)
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
 use neptune_wire::{Metadata, ObjectKey, Role};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     frameworks::Frameworks,
-    reason::{Finding, Reason},
+    reason::{Finding, Reason, Referent},
 };
 
 /// What the cluster has of what a service names.
@@ -27,6 +27,8 @@ pub struct Facts {
     pub edge_model: Option<Arc<Model>>,
     /// The cloud worker's model.
     pub cloud_model: Option<Arc<Model>>,
+    /// The edge worker's dataset.
+    pub edge_dataset: Option<Arc<Dataset>>,
     /// The edge worker's node.
     pub edge_node: Option<Arc<Node>>,
     /// The cloud worker's node.
@@ -50,6 +52,8 @@ pub struct Checked {
     pub edge: Half,
     /// The cloud worker.
     pub cloud: Half,
+    /// What the edge worker infers on, if the spec names it.
+    pub dataset: Option<Arc<Dataset>>,
     /// Who runs the cloud worker, and how the edge worker finds it.
     pub runtime: Runtime,
 }
@@ -77,6 +81,7 @@ pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checke
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    dataset(edge, namespace, facts, &mut findings);
     let edge_spec = Spec {
         role: Role::Edge,
         name: &edge.name,
@@ -102,9 +107,28 @@ pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checke
     let runtime = runtime(facts, &mut findings);
     match (identity, edge, cloud, runtime) {
         (Some((key, metadata)), Some(edge), Some(cloud), Some(runtime)) if findings.is_empty() => {
-            Ok(Checked { key, metadata, edge, cloud, runtime })
+            let dataset = facts.edge_dataset.clone();
+            Ok(Checked { key, metadata, edge, cloud, dataset, runtime })
         }
         _ => Err(findings),
+    }
+}
+
+fn dataset(worker: &EdgeWorker, namespace: &str, facts: &Facts, findings: &mut Vec<Finding>) {
+    let field = "spec.edgeWorker.dataset.name";
+    let Some(name) = worker.dataset.as_ref().map(|dataset| &dataset.name) else { return };
+    let Some(dataset) = &facts.edge_dataset else {
+        findings.push(Finding::missing(Referent::Dataset, namespace, name, field));
+        return;
+    };
+    let (its, node) = (&dataset.spec.node_name, &worker.node_name);
+    if its != node {
+        findings.push(Finding::new(
+            Reason::DatasetElsewhere,
+            format!(
+                "{field}: Dataset {name} is on node {its:?}, and the worker on node {node:?}; correct one of the two nodeNames"
+            ),
+        ));
     }
 }
 
@@ -130,7 +154,9 @@ fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{EnvironmentVariable, KeyValue, Limits, ResourceRequirements};
+    use neptune_api::{
+        DatasetReference, EnvironmentVariable, KeyValue, Limits, ResourceRequirements,
+    };
 
     use super::{super::sample, *};
 
@@ -157,12 +183,17 @@ mod tests {
         service.spec.cloud_worker.worker_spec.env.push(variable);
     }
 
+    fn name_dataset(service: &mut JointInferenceService) {
+        let name = "frames".to_owned();
+        service.spec.edge_worker.dataset = Some(DatasetReference { name });
+    }
+
     const CASES: &[Case] = &[
         (
             "model missing",
             |_, f| f.edge_model = None,
             Reason::ModelNotFound,
-            "spec.edgeWorker.model.name: there is no Model \"small-model\" in namespace \"default\"",
+            "model \"small-model\" not found in namespace \"default\": apply it, or correct spec.edgeWorker.model.name",
         ),
         (
             "big model missing",
@@ -171,10 +202,25 @@ mod tests {
             "spec.cloudWorker.model.name",
         ),
         (
+            "dataset missing",
+            |s, _| name_dataset(s),
+            Reason::DatasetNotFound,
+            "dataset \"frames\" not found in namespace \"default\"",
+        ),
+        (
+            "dataset on another node",
+            |s, f| {
+                name_dataset(s);
+                f.edge_dataset = Some(sample::dataset("frames", "edge1"));
+            },
+            Reason::DatasetElsewhere,
+            "is on node \"edge1\", and the worker on node \"edge0\"",
+        ),
+        (
             "edge node missing",
             |_, f| f.edge_node = None,
             Reason::NodeNotFound,
-            "spec.edgeWorker.nodeName: the cluster has no node \"edge0\"",
+            "node \"edge0\" not found: correct spec.edgeWorker.nodeName",
         ),
         (
             "cloud node missing",
@@ -394,6 +440,10 @@ mod tests {
                 worker.script_boot_file.clear();
             },
             |s, _| limit(s, "1.5Gi"),
+            |s, f| {
+                name_dataset(s);
+                f.edge_dataset = Some(sample::dataset("frames", "edge0"));
+            },
             |s, _| env(s, "NMS_THRESHOLD"),
             |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("aB".repeat(32))),
         ];

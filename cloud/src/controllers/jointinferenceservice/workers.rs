@@ -78,8 +78,7 @@ fn awaited(facts: AgentFacts) -> Finding {
 
 fn offline(facts: AgentFacts, since: Timestamp) -> View {
     let AgentFacts { role, node, connected, .. } = facts;
-    let own =
-        if connected { "" } else { "; this controller itself is not connected to the broker" };
+    let own = if connected { "" } else { "; this controller itself is not connected" };
     View::Waiting(Finding::new(
         Reason::NodeOffline,
         format!(

@@ -1,0 +1,172 @@
+//! What the API server is told of the webhook: which hosts it asks for, whom it trusts, and, where no
+//! manifest says it, which writes it shows. Pure.
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        RuleWithOperations, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::Resource;
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
+use serde_json::{Value, json};
+
+/// The name of the webhook, which a denial shows.
+pub const WEBHOOK: &str = "validate.neptune.io";
+
+/// Below the API server's own limit for a write.
+const TIMEOUT_SECONDS: i32 = 5;
+
+/// The hosts for which an API server asks, by the services that the configuration names.
+pub fn hosts(configuration: &ValidatingWebhookConfiguration) -> Vec<String> {
+    let services = clients(configuration).filter_map(|client| client.service.as_ref());
+    let mut hosts: Vec<_> =
+        services.map(|service| format!("{}.{}.svc", service.name, service.namespace)).collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+/// Whether each webhook of the configuration trusts this authority.
+pub fn trusts(configuration: &ValidatingWebhookConfiguration, authority: &str) -> bool {
+    clients(configuration).all(|client| {
+        let bundle = client.ca_bundle.as_ref().map(|bundle| String::from_utf8_lossy(&bundle.0));
+        bundle.is_some_and(|bundle| bundle.contains(authority))
+    })
+}
+
+fn clients(
+    configuration: &ValidatingWebhookConfiguration,
+) -> impl Iterator<Item = &WebhookClientConfig> {
+    configuration.webhooks.iter().flatten().map(|webhook| &webhook.client_config)
+}
+
+/// The strategic merge patch after which each webhook trusts exactly the bundle; `None` if it is so.
+pub fn trust(configuration: &ValidatingWebhookConfiguration, bundle: &str) -> Option<Value> {
+    let bundle = ByteString(bundle.as_bytes().to_vec());
+    let webhooks = configuration.webhooks.iter().flatten();
+    let lacking: Vec<_> = webhooks
+        .filter(|webhook| webhook.client_config.ca_bundle.as_ref() != Some(&bundle))
+        .map(|webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}}))
+        .collect();
+    (!lacking.is_empty()).then(|| json!({ "webhooks": lacking }))
+}
+
+/// A whole configuration, for a controller outside of the cluster.
+pub fn whole(name: &str, url: &str, bundle: &str) -> ValidatingWebhookConfiguration {
+    ValidatingWebhookConfiguration {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        webhooks: Some(vec![ValidatingWebhook {
+            name: WEBHOOK.to_owned(),
+            client_config: WebhookClientConfig {
+                url: Some(url.to_owned()),
+                ca_bundle: Some(ByteString(bundle.as_bytes().to_vec())),
+                service: None,
+            },
+            rules: Some(rules()),
+            // While nobody answers, writes pass; the conditions say the same.
+            failure_policy: Some("Ignore".to_owned()),
+            match_policy: Some("Equivalent".to_owned()),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            admission_review_versions: vec!["v1".to_owned()],
+            ..ValidatingWebhook::default()
+        }]),
+    }
+}
+
+/// Whether a configuration is as [`whole`] has it; what others added to it is theirs.
+pub fn is_whole(
+    configuration: &ValidatingWebhookConfiguration,
+    wished: &ValidatingWebhookConfiguration,
+) -> bool {
+    let bare = |configuration: &ValidatingWebhookConfiguration| {
+        let mut webhooks = configuration.webhooks.clone().unwrap_or_default();
+        for webhook in &mut webhooks {
+            (webhook.namespace_selector, webhook.object_selector) = (None, None);
+        }
+        webhooks
+    };
+    bare(configuration) == bare(wished)
+}
+
+/// The kinds that are looked at, each under its own group.
+fn rules() -> Vec<RuleWithOperations> {
+    fn of(group: &str, version: &str, resources: &[&str]) -> RuleWithOperations {
+        let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
+        RuleWithOperations {
+            api_groups: all(&[group]),
+            api_versions: all(&[version]),
+            operations: all(&["CREATE", "UPDATE"]),
+            resources: all(resources),
+            scope: Some("Namespaced".to_owned()),
+        }
+    }
+    let service = JointInferenceService::group(&());
+    vec![
+        of(&service, &JointInferenceService::version(&()), &[&JointInferenceService::plural(&())]),
+        of(&Model::group(&()), &Model::version(&()), &[&Dataset::plural(&()), &Model::plural(&())]),
+        of(
+            &InferenceModel::group(&()),
+            &InferenceModel::version(&()),
+            &[&InferenceModel::plural(&())],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+    use super::*;
+
+    fn by_service() -> ValidatingWebhookConfiguration {
+        let manifest = include_str!("../../../build/deploy/base/webhook.yaml");
+        let document = manifest.split("\n---\n").find(|text| text.contains("kind: Validating"));
+        serde_saphyr::from_str(document.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_manifest_shows_the_same_writes_in_the_same_way() {
+        let (manifest, code) = (by_service(), whole("neptune", "https://h/validate", ""));
+        let shown = |configuration: ValidatingWebhookConfiguration| {
+            let mut webhook = configuration.webhooks.unwrap().pop().unwrap();
+            webhook.client_config = WebhookClientConfig::default();
+            webhook
+        };
+        assert_eq!(manifest.metadata.name, code.metadata.name);
+        assert_eq!(shown(manifest), shown(code));
+    }
+
+    #[test]
+    fn the_hosts_are_the_services_of_the_manifest() {
+        assert_eq!(hosts(&by_service()), ["neptune-webhook.neptune-system.svc"]);
+        assert_eq!(hosts(&whole("x", "https://h/", "")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn trust_is_patched_once_and_only_where_it_lacks() {
+        let mut configuration = by_service();
+        assert!(!trusts(&configuration, "a;"));
+        let patch = trust(&configuration, "a;b;").unwrap();
+        let entry = &patch["webhooks"][0];
+        assert_eq!(entry["name"], WEBHOOK);
+        let patched: ByteString =
+            serde_json::from_value(entry["clientConfig"]["caBundle"].clone()).unwrap();
+        configuration.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = Some(patched);
+        assert!(trusts(&configuration, "b;"));
+        assert_eq!(trust(&configuration, "a;b;"), None);
+    }
+
+    #[test]
+    fn what_an_api_server_fills_in_is_no_difference() {
+        let wished = whole("neptune", "https://h/validate", "a;");
+        let mut held = wished.clone();
+        held.webhooks.as_mut().unwrap()[0].namespace_selector = Some(LabelSelector::default());
+        assert!(is_whole(&held, &wished));
+        held.webhooks.as_mut().unwrap()[0].client_config.url = Some("https://other/".to_owned());
+        assert!(!is_whole(&held, &wished));
+    }
+}

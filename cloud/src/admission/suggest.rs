@@ -1,0 +1,37 @@
+//! Which name a user may have meant. Pure.
+
+/// The candidate that is nearest to a name, if any is near enough for a slip of the fingers.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // One letter in four, and no more than three.
+    let most = (name.chars().count() / 4).clamp(1, 3);
+    candidates
+        .filter(|candidate| candidate.len().abs_diff(name.len()) <= most)
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
+        .filter(|(distance, _)| (1..=most).contains(distance))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_what_was_meant_and_another_word_finds_nothing() {
+        let table: &[(&str, &[&str], Option<&str>)] = &[
+            ("big-modle", &["small-model", "big-model"], Some("big-model")),
+            ("big-model", &["big-model"], None),
+            ("bigmodel", &["big-model"], Some("big-model")),
+            ("edge00", &["edge0", "edge1"], Some("edge0")),
+            ("edge9", &["edge1", "edge0"], Some("edge0")),
+            ("cloud", &["edge0"], None),
+            ("a", &["b", "ab"], Some("ab")),
+            ("resnet-quantised-v3", &["resnet-quantized-v2"], Some("resnet-quantized-v2")),
+            ("x", &[], None),
+            ("größe", &["grosse", "größen"], Some("größen")),
+        ];
+        for (name, candidates, meant) in table {
+            assert_eq!(nearest(name, candidates.iter().copied()), *meant, "{name}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a dataset means for its node: the object, as it is in the API. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::Resource as _;
+use neptune_api::Dataset;
+use neptune_wire::{Content, Metadata, NodeName, ObjectKey, ObjectName, Resource};
+
+/// The key of the Dataset that an object of this namespace names.
+pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
+    ObjectKey { namespace: of.namespace.clone(), resource: Resource::Datasets, name }
+}
+
+/// What a node is told, also by a service that uses the dataset there: both have to say the same.
+pub fn content(dataset: &Dataset, key: &ObjectKey) -> Content {
+    Content {
+        api_version: Dataset::api_version(&()).into_owned(),
+        kind: Dataset::kind(&()).into_owned(),
+        metadata: Metadata {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: dataset.metadata.uid.clone().unwrap_or_default(),
+        },
+        spec: serde_json::to_value(&dataset.spec).expect("a spec came from JSON"),
+        workers: Vec::new(),
+        serving: None,
+    }
+}
+
+/// What its node may have of a dataset that cannot be planned now.
+pub fn keeps(dataset: &Dataset, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+    let node = dataset.spec.node_name.parse::<NodeName>();
+    node.into_iter().map(|node| (node, [key.clone()].into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{super::sample, *};
+
+    #[test]
+    fn the_node_gets_the_object_as_it_is_in_the_api_and_nothing_else() {
+        let key: ObjectKey = "default/datasets/dataset-examp".parse().unwrap();
+        let content = content(&sample::dataset(), &key);
+        assert_eq!(
+            serde_json::to_value(&content).unwrap(),
+            serde_json::json!({
+                "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
+                "metadata": {"namespace": "default", "name": "dataset-examp", "uid": "uid-of-the-dataset"},
+                "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
+            })
+        );
+        let keeps = keeps(&sample::dataset(), &key);
+        assert_eq!(keeps, [("edge0".parse().unwrap(), [key].into())].into());
+    }
+}

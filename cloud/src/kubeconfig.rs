@@ -1,0 +1,42 @@
+//! Finds the API server and how to be known to it, as kubectl does.
+
+use std::path::Path;
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::error::Error;
+
+/// What a file says, or the environment: `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+///
+/// # Errors
+/// [`Error::Kubeconfig`].
+pub async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config, Error> {
+    let origin = path.map_or_else(
+        || "no --kubeconfig, and the environment has none either".to_owned(),
+        |path| format!("--kubeconfig {}", path.display()),
+    );
+    let error = |why: String| Error::Kubeconfig { origin, why };
+    let options =
+        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = match path {
+        Some(path) => match Kubeconfig::read_from(path) {
+            Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+            Err(why) => Err(why),
+        },
+        None if context.is_some() => Config::from_kubeconfig(&options).await,
+        None => return Config::infer().await.map_err(|why| error(why.to_string())),
+    };
+    config.map_err(|why| error(why.to_string()))
+}
+
+/// A client of what was found.
+///
+/// # Errors
+/// [`Error::Kubeconfig`], such as a certificate that cannot be read.
+pub fn client(config: Config) -> Result<Client, Error> {
+    let origin = config.cluster_url.to_string();
+    Client::try_from(config).map_err(|why| Error::Kubeconfig { origin, why: why.to_string() })
+}

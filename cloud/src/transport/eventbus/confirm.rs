@@ -1,0 +1,181 @@
+//! When an index is said to a node again: until the node tells that it has it. Pure.
+//!
+//! The router's 200 means only that the message is in cloudcore's memory. What tells of delivery is the
+//! node's sync: an agent on this transport answers each index with one, also one that it has already.
+
+use std::time::{Duration, Instant};
+
+use neptune_wire::{Revision, Sync};
+
+/// Before the first repetition; it doubles.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// Between two repetitions at most, jitter apart.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A node that says nothing at all over so many repetitions, two minutes at least, has no agent now: it gets
+/// its index when it speaks.
+const UNHEARD: u32 = 6;
+
+/// An index that the node is not known to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unconfirmed {
+    revision: Revision,
+    /// How often the router has taken it.
+    said: u32,
+    /// How often it was said since the node spoke last.
+    unheard: u32,
+    again_at: Option<Instant>,
+}
+
+/// What is to be done when the time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Say it again.
+    Again,
+    /// Wait until the node speaks.
+    Rest,
+}
+
+impl Unconfirmed {
+    /// A new index. It is not said again before it was said.
+    pub fn new(revision: Revision) -> Self {
+        Self { revision, said: 0, unheard: 0, again_at: None }
+    }
+
+    /// The router took it.
+    pub fn taken(&mut self, revision: Revision, now: Instant, random: u64) {
+        if revision == self.revision {
+            self.again_at = Some(now + pause(self.said, random));
+            self.said = self.said.saturating_add(1);
+            self.unheard = self.unheard.saturating_add(1);
+        }
+    }
+
+    /// The node said something.
+    pub fn heard(&mut self) {
+        self.unheard = 0;
+    }
+
+    /// The node was away: it is told at once, and then as if for the first time.
+    pub fn begin_again(&mut self) {
+        *self = Self::new(self.revision);
+    }
+
+    /// Whether this sync tells that the node has it.
+    pub fn is_confirmed_by(&self, sync: &Sync) -> bool {
+        sync.complete && sync.index_revision >= self.revision
+    }
+
+    /// When something is to be done.
+    pub fn due_at(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    /// The time has come. Until the router takes it again there is no next time.
+    pub fn due(&mut self) -> Due {
+        self.again_at = None;
+        if self.unheard < UNHEARD { Due::Again } else { Due::Rest }
+    }
+}
+
+/// 2 s, 4 s ... 60 s, and up to a quarter more: controllers and nodes that started together drift apart.
+fn pause(said: u32, random: u64) -> Duration {
+    let step = FIRST.saturating_mul(2_u32.saturating_pow(said)).min(LONGEST);
+    let span = u64::try_from(step.as_millis() / 4).unwrap_or(u64::MAX);
+    step + Duration::from_millis(random % (span + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_wire::Instance;
+
+    use super::*;
+
+    fn sync(index: u64, complete: bool) -> Sync {
+        Sync {
+            instance: Instance("i".to_owned()),
+            epoch: 1,
+            index_revision: Revision(index),
+            highest: Revision(index),
+            complete,
+            objects: [].into(),
+        }
+    }
+
+    /// How many seconds after being taken it is due, each time the router takes it at once. `heard` tells
+    /// after which repetitions the node speaks.
+    fn seconds(heard: impl Fn(usize) -> bool, random: u64, times: usize) -> Vec<u64> {
+        let start = Instant::now();
+        let mut unconfirmed = Unconfirmed::new(Revision(7));
+        let mut pauses = Vec::new();
+        for n in 0..times {
+            unconfirmed.taken(Revision(7), start, random);
+            let Some(at) = unconfirmed.due_at() else { break };
+            pauses.push((at - start).as_secs());
+            if heard(n) {
+                unconfirmed.heard();
+            }
+            if unconfirmed.due() == Due::Rest {
+                break;
+            }
+        }
+        pauses
+    }
+
+    #[test]
+    fn it_is_said_again_after_2_s_and_then_twice_as_late_up_to_a_minute() {
+        assert_eq!(seconds(|_| true, 0, 8), [2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(seconds(|_| true, 15_000, 8).last(), Some(&75), "a quarter of jitter at most");
+        for said in [31, 32, 63, 64, u32::MAX] {
+            assert_eq!(pause(said, 0), LONGEST, "{said}");
+            assert!(pause(said, u64::MAX) <= LONGEST + LONGEST / 4);
+        }
+    }
+
+    #[test]
+    fn a_node_that_does_not_speak_is_left_alone_after_two_minutes() {
+        assert_eq!(seconds(|_| false, 0, 99), [2, 4, 8, 16, 32, 60]);
+        let fell_silent = seconds(|n| n < 3, 0, 99);
+        assert_eq!(fell_silent, [2, 4, 8, 16, 32, 60, 60, 60, 60]);
+    }
+
+    #[test]
+    fn it_is_not_said_again_before_the_router_took_it() {
+        let mut unconfirmed = Unconfirmed::new(Revision(7));
+        assert_eq!(unconfirmed.due_at(), None);
+        unconfirmed.taken(Revision(6), Instant::now(), 0);
+        assert_eq!(unconfirmed.due_at(), None, "that was an older one");
+        unconfirmed.taken(Revision(7), Instant::now(), 0);
+        assert!(unconfirmed.due_at().is_some());
+        unconfirmed.due();
+        assert_eq!(unconfirmed.due_at(), None, "it is on its way");
+    }
+
+    #[test]
+    fn only_a_complete_sync_of_this_index_or_a_newer_one_confirms_it() {
+        let unconfirmed = Unconfirmed::new(Revision(7));
+        for (index, complete, confirms) in [
+            (6, true, false),
+            (7, false, false),
+            (7, true, true),
+            (8, true, true),
+            (8, false, false),
+        ] {
+            assert_eq!(unconfirmed.is_confirmed_by(&sync(index, complete)), confirms, "{index}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_comes_back_begins_with_the_shortest_pause() {
+        let start = Instant::now();
+        let mut unconfirmed = Unconfirmed::new(Revision(7));
+        for _ in 0..9 {
+            unconfirmed.taken(Revision(7), start, 0);
+        }
+        unconfirmed.begin_again();
+        assert_eq!(unconfirmed.due_at(), None);
+        unconfirmed.taken(Revision(7), start, 0);
+        assert_eq!(unconfirmed.due_at(), Some(start + FIRST));
+    }
+}

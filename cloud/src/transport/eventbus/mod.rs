@@ -1,0 +1,326 @@
+//! The nodes through `KubeEdge`, with no broker in the cloud: a POST to cloudcore's router becomes a message on the
+//! node's own broker, and a message on that broker becomes a POST to us. At most once, whatever is answered:
+//! see docs/kubeedge.md for what was seen.
+
+mod base_url;
+mod confirm;
+mod order;
+mod outbox;
+mod post;
+mod rate;
+mod receive;
+mod rules;
+mod schedule;
+mod secret;
+mod token;
+
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::reflector::Store;
+use neptune_wire::{Namespace, NodeName, Prefix, Sync, source::Say};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, mpsc},
+};
+
+pub use self::{
+    base_url::BaseUrl,
+    order::{Kind as OrderKind, Orders},
+    schedule::{Outcome as PostOutcome, Standing},
+};
+use self::{
+    outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule, token::Tokens,
+};
+use super::{Event, Events, Refused, Transport, letter};
+use crate::{
+    error::Error,
+    metrics::{Metrics, Rejection},
+};
+
+/// How often agents say on this transport that they are there.
+pub const HEARTBEAT_SECONDS: u32 = 15;
+
+/// The router takes no more; it would answer 400.
+const LARGEST: usize = 12 << 20;
+
+/// Batches that may wait to be looked at.
+const WAITING: usize = 64;
+
+/// Senders whose bad batches were logged; more than these are only counted.
+const BLAMED: usize = 1024;
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `KubeEdge`'s router.
+    pub router: BaseUrl,
+    /// The namespace of the Rules.
+    pub namespace: Namespace,
+    /// Where the Rules send what nodes say: this program, as cloudcore reaches it.
+    pub upstream: BaseUrl,
+    /// What stands before every topic.
+    pub prefix: Prefix,
+    /// The file with the token that stands in the Rules.
+    pub token_file: Option<PathBuf>,
+}
+
+/// The way through `KubeEdge`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct EventBus(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    listener: TcpListener,
+    client: reqwest::Client,
+    metrics: Metrics,
+    arrivals: mpsc::Sender<Event>,
+    schedule: Mutex<Schedule>,
+    /// Something is in the schedule that was not there.
+    said: Notify,
+    rates: Mutex<Rates>,
+    tokens: Mutex<Tokens>,
+    rules: Mutex<RulesState>,
+    /// The nodes or the token changed.
+    rules_changed: Notify,
+    complaint: Mutex<Option<PostOutcome>>,
+    blamed: Mutex<HashSet<(String, Rejection)>>,
+}
+
+impl EventBus {
+    /// Takes the receiver's address. Nothing is posted or taken before [`EventBus::run`].
+    ///
+    /// # Errors
+    /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]; that there is no
+    /// `KubeEdge` is none.
+    pub async fn start(
+        settings: Settings,
+        listen: SocketAddr,
+        metrics: Metrics,
+    ) -> Result<(Transport, Events), Error> {
+        let prefix = settings.prefix.to_string();
+        // The rule's path is a regular expression to cloudcore, and part of a URL.
+        if !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/".contains(&byte)) {
+            return Err(Error::TopicPrefix(prefix));
+        }
+        let token = settings.token_file.as_deref().map(secret::read).transpose()?;
+        let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let client = post::client().map_err(|error| Error::Client(error.to_string()))?;
+        let (arrivals, arriving) = mpsc::channel(WAITING);
+        let inner = Inner {
+            settings,
+            listener,
+            client,
+            metrics,
+            arrivals,
+            schedule: Mutex::default(),
+            said: Notify::new(),
+            rates: Mutex::default(),
+            tokens: Mutex::new(Tokens::new(token)),
+            rules: Mutex::default(),
+            rules_changed: Notify::new(),
+            complaint: Mutex::default(),
+            blamed: Mutex::default(),
+        };
+        Ok((Transport::EventBus(Self(Arc::new(inner))), Events::EventBus(arriving)))
+    }
+
+    /// Posts, receives and keeps the Rules, for ever. The copy of the nodes has to be whole.
+    pub(super) async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
+        futures::join!(
+            post::run(self),
+            receive::run(self, &self.0.listener, nodes),
+            rules::run(self, client, nodes),
+            secret::follow(self),
+        );
+    }
+
+    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
+        let (topic, payload) = letter(node, say);
+        let topic = topic.under(&self.0.settings.prefix);
+        if payload.len() > LARGEST {
+            let size = payload.len();
+            let text = format!(
+                "message on {topic} has {size} bytes, KubeEdge's router takes {LARGEST} at most"
+            );
+            return Err(Refused::TooLarge(text));
+        }
+        let index = match say {
+            Say::Index(index) => Some(index.revision),
+            Say::Insert(..) | Say::Delete(..) => None,
+        };
+        let letter = Letter { topic, payload: payload.into(), index };
+        self.change(|schedule, now| schedule.say(node, letter, now));
+        Ok(())
+    }
+
+    pub(super) fn heard(&self, node: &NodeName, is_back: bool) {
+        self.change(|schedule, now| schedule.heard(node, is_back, now));
+    }
+
+    pub(super) fn synced(&self, node: &NodeName, sync: &Sync) {
+        self.change(|schedule, now| schedule.synced(node, sync, now));
+    }
+
+    pub(super) fn stands(&self, node: &NodeName, standing: Standing) {
+        self.change(|schedule, now| schedule.stands(node, standing, now));
+    }
+
+    pub(super) fn nodes_changed(&self) {
+        self.0.rules_changed.notify_one();
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.schedule().has_router() && self.rules_are_in_place()
+    }
+
+    pub(super) fn readiness(&self) -> (bool, String) {
+        let rules = self.lock_rules();
+        let text = match &*rules {
+            RulesState::InPlace => "in place",
+            RulesState::Waiting(why) => why,
+        };
+        (*rules == RulesState::InPlace, format!("receiver: listening\nrules: {text}\n"))
+    }
+
+    fn rules_are_in_place(&self) -> bool {
+        *self.lock_rules() == RulesState::InPlace
+    }
+
+    fn rules_are(&self, state: RulesState) {
+        let mut held = self.lock_rules();
+        if *held != state {
+            match &state {
+                RulesState::InPlace => tracing::info!("KubeEdge's rules are in place"),
+                RulesState::Waiting(why) => {
+                    tracing::warn!(why, "KubeEdge's rules are not in place");
+                }
+            }
+            self.0.metrics.set_rules_in_place(state == RulesState::InPlace);
+            *held = state;
+        }
+    }
+
+    /// Says once what the router does not do, until it does something.
+    fn complain(&self, outcome: PostOutcome, why: &str) {
+        let mut complaint = self.0.complaint.lock().expect(NO_PANIC);
+        match outcome {
+            PostOutcome::Taken => *complaint = None,
+            // A node that is away is no matter of the router's.
+            PostOutcome::NoSession => {}
+            _ if complaint.replace(outcome) == Some(outcome) => {}
+            _ => {
+                let router = &self.0.settings.router;
+                tracing::warn!(%router, ?outcome, why, "the router took no message");
+            }
+        }
+    }
+
+    /// Says once a sender and reason what was dropped.
+    fn blame(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
+        let mut blamed = self.0.blamed.lock().expect(NO_PANIC);
+        // Without the token.
+        let sender = path.split('/').nth(2).unwrap_or_default();
+        if blamed.len() < BLAMED && blamed.insert((sender.to_owned(), reason)) {
+            let why = why();
+            tracing::warn!(
+                node = sender,
+                why,
+                "dropped a batch; more of this node are only counted"
+            );
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Schedule, Instant)) {
+        change(&mut self.schedule(), Instant::now());
+        self.0.said.notify_one();
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.0.schedule.lock().expect(NO_PANIC)
+    }
+
+    fn rates(&self) -> MutexGuard<'_, Rates> {
+        self.0.rates.lock().expect(NO_PANIC)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.0.tokens.lock().expect(NO_PANIC)
+    }
+
+    fn lock_rules(&self) -> MutexGuard<'_, RulesState> {
+        self.0.rules.lock().expect(NO_PANIC)
+    }
+}
+
+const NO_PANIC: &str = "nothing panics while it holds this lock";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{ContentHash, Insert, Revision};
+    use serde_json::json;
+
+    use super::*;
+
+    async fn start(prefix: &str, token_file: Option<PathBuf>) -> Result<Transport, Error> {
+        // Fails only when there is one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let settings = Settings {
+            router: "http://127.0.0.1:9".parse().unwrap(),
+            namespace: "neptune-system".parse().unwrap(),
+            upstream: "http://127.0.0.1:9".parse().unwrap(),
+            prefix: prefix.parse().unwrap(),
+            token_file,
+        };
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let started = EventBus::start(settings, listen, Metrics::default()).await;
+        started.map(|(transport, _)| transport)
+    }
+
+    fn insert(bytes: usize) -> Say {
+        let content = serde_json::from_value(json!({
+            "apiVersion": "v", "kind": "k", "spec": "a".repeat(bytes),
+            "metadata": {"namespace": "default", "name": "a", "uid": "u"},
+        }));
+        let hash = ContentHash::of(&"");
+        let insert = Insert { revision: Revision(1), hash, content: content.unwrap() };
+        Say::Insert("default/models/a".parse().unwrap(), insert)
+    }
+
+    #[tokio::test]
+    async fn what_the_router_would_not_take_is_refused_before_it_is_posted() {
+        let transport = start("neptune", None).await.unwrap();
+        let node = "edge0".parse().unwrap();
+        assert!(transport.say(&node, &insert(LARGEST / 2)).is_ok());
+        let Err(Refused::TooLarge(text)) = transport.say(&node, &insert(LARGEST)) else {
+            unreachable!("it is larger with its frame")
+        };
+        assert!(text.contains("edge0/downstream") && text.contains("12582912"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_prefix_that_is_a_pattern_and_a_file_without_a_token_are_refused_at_the_start() {
+        for prefix in ["nep.tune", "nep(tune", "nep?tune"] {
+            let error = start(prefix, None).await.unwrap_err().to_string();
+            assert!(error.starts_with("--topic-prefix"), "{error}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        for content in [None, Some("short")] {
+            if let Some(content) = content {
+                std::fs::write(&file, content).unwrap();
+            }
+            let error = start("neptune", Some(file.clone())).await.unwrap_err().to_string();
+            assert!(error.starts_with("--upstream-token-file"), "{error}");
+        }
+    }
+}

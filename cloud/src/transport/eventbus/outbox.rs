@@ -1,0 +1,113 @@
+//! What waits to be posted to one node. Of two messages on one topic only the later waits, so the memory
+//! is bounded by the number of topics; the order of the rest stays. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use neptune_wire::Revision;
+
+/// A message for one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// The whole topic, prefix included.
+    pub topic: String,
+    /// Its payload.
+    pub payload: Bytes,
+    /// The revision, if it is an index.
+    pub index: Option<Revision>,
+}
+
+/// Letters in the order in which they are to leave.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: BTreeMap<i64, Letter>,
+    places: HashMap<String, i64>,
+    last: i64,
+    /// Places below zero are of those that were put back.
+    first: i64,
+}
+
+impl Outbox {
+    /// Adds a letter at the end. One that waits on the same topic is dropped.
+    pub fn push(&mut self, letter: Letter) {
+        self.last += 1;
+        if let Some(before) = self.places.insert(letter.topic.clone(), self.last) {
+            self.waiting.remove(&before);
+        }
+        self.waiting.insert(self.last, letter);
+    }
+
+    /// The next letter.
+    pub fn pop(&mut self) -> Option<Letter> {
+        let (_, letter) = self.waiting.pop_first()?;
+        self.places.remove(&letter.topic);
+        Some(letter)
+    }
+
+    /// Puts a letter that did not leave back to its place, unless a newer one on its topic has come.
+    pub fn put_back(&mut self, letter: Letter) {
+        if self.places.contains_key(&letter.topic) {
+            return;
+        }
+        self.first -= 1;
+        self.places.insert(letter.topic.clone(), self.first);
+        self.waiting.insert(self.first, letter);
+    }
+
+    /// Drops all.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter(topic: &str, payload: &'static str) -> Letter {
+        Letter { topic: topic.to_owned(), payload: payload.into(), index: None }
+    }
+
+    fn all(outbox: &mut Outbox) -> Vec<String> {
+        std::iter::from_fn(|| outbox.pop())
+            .map(|l| format!("{}={}", l.topic, String::from_utf8_lossy(&l.payload)))
+            .collect()
+    }
+
+    #[test]
+    fn a_newer_letter_replaces_a_waiting_one_and_stands_at_the_end() {
+        let mut outbox = Outbox::default();
+        for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
+            outbox.push(letter(topic, payload));
+        }
+        assert_eq!(all(&mut outbox), ["b=1", "a=2", "c=1"]);
+        assert!(outbox.is_empty() && outbox.places.is_empty());
+    }
+
+    #[test]
+    fn what_did_not_leave_is_first_again_unless_there_is_a_newer_one() {
+        let mut outbox = Outbox::default();
+        outbox.push(letter("a", "1"));
+        outbox.push(letter("b", "1"));
+        let a = outbox.pop().into_iter().next();
+        outbox.put_back(a.clone().unwrap_or_else(|| letter("none", "")));
+        assert_eq!(all(&mut outbox), ["a=1", "b=1"]);
+        outbox.push(letter("a", "2"));
+        outbox.put_back(letter("a", "1"));
+        assert_eq!(all(&mut outbox), ["a=2"]);
+    }
+
+    #[test]
+    fn it_holds_one_letter_a_topic_whatever_is_said() {
+        let mut outbox = Outbox::default();
+        for n in 0..10_000 {
+            outbox.push(letter(["a", "b", "c"][n % 3], "x"));
+        }
+        assert_eq!((outbox.waiting.len(), outbox.places.len()), (3, 3));
+    }
+}

@@ -1,0 +1,160 @@
+//! Posts to `KubeEdge`'s router what the schedule gives out, and tells it what came of it.
+
+use std::{
+    error::Error as _,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use neptune_wire::NodeName;
+use reqwest::{Client, StatusCode};
+
+use super::{EventBus, outbox::Letter, schedule::Outcome};
+
+/// The router answers within 2 s when it has no session; the rest is for 12 MiB on a slow network.
+const ANSWER: Duration = Duration::from_secs(20);
+
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// What cloudcore says when it has put the message into its queue. Some of its internal errors are an empty 200.
+const DELIVERED: &str = "message delivered";
+
+/// The HTTP client.
+///
+/// # Errors
+/// As of [`reqwest::ClientBuilder::build`].
+pub fn client() -> reqwest::Result<Client> {
+    Client::builder().no_proxy().connect_timeout(CONNECT).timeout(ANSWER).build()
+}
+
+/// Posts for ever.
+pub async fn run(bus: &EventBus) {
+    let mut posts = FuturesUnordered::new();
+    loop {
+        // Registered before the look, so that what is said between the look and the wait is not missed.
+        let mut changed = std::pin::pin!(bus.0.said.notified());
+        changed.as_mut().enable();
+        while let Some((node, letter)) = bus.schedule().next(Instant::now()) {
+            posts.push(async move {
+                let outcome = post(bus, &node, &letter).await;
+                (node, letter, outcome)
+            });
+        }
+        bus.0.metrics.set_router_reachable(bus.schedule().has_router());
+        let wake_at = bus.schedule().wake_at();
+        let timer = async {
+            match wake_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((node, letter, outcome)) = posts.next() => {
+                bus.0.metrics.posted(outcome);
+                bus.schedule().done(&node, letter, outcome, Instant::now(), random());
+            }
+            () = changed => {}
+            () = timer => {}
+        }
+    }
+}
+
+async fn post(bus: &EventBus, node: &NodeName, letter: &Letter) -> Outcome {
+    let settings = &bus.0.settings;
+    // The rule's path is the prefix, with which the topic begins.
+    let url = format!("{}/{node}/{}/{}", settings.router, settings.namespace, letter.topic);
+    let sent = bus.0.client.post(&url).body(letter.payload.clone()).send().await;
+    let answer = match sent {
+        Ok(response) => {
+            let status = response.status();
+            response.text().await.map(|text| (status, text))
+        }
+        Err(error) => Err(error),
+    };
+    let (outcome, why) = match answer {
+        Ok((status, text)) => (meaning(status, &text), format!("{status} {}", text.trim())),
+        Err(error) => {
+            let outcome = if is_absent(&error) { Outcome::NoRouter } else { Outcome::Failed };
+            (outcome, innermost(&error))
+        }
+    };
+    let bytes = letter.payload.len();
+    if outcome == Outcome::Taken {
+        tracing::debug!(%node, topic = letter.topic, bytes, "posted");
+    } else {
+        tracing::debug!(%node, topic = letter.topic, bytes, ?outcome, why, "not posted");
+    }
+    bus.complain(outcome, &why);
+    outcome
+}
+
+/// What the router's answer means.
+fn meaning(status: StatusCode, text: &str) -> Outcome {
+    match status {
+        StatusCode::OK if text.trim() == DELIVERED => Outcome::Taken,
+        StatusCode::INTERNAL_SERVER_ERROR => Outcome::NoSession,
+        StatusCode::NOT_FOUND => Outcome::NoRule,
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Nobody is at the address, or whoever is there hangs up before it answers: cloudcore restarts.
+fn is_absent(error: &reqwest::Error) -> bool {
+    if error.is_connect() {
+        return true;
+    }
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return matches!(
+                io.kind(),
+                io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::UnexpectedEof
+            );
+        }
+        source = inner.source();
+    }
+    // The client library's own word for an end before an answer has no kind that could be asked for.
+    error.is_request() && !error.is_timeout()
+}
+
+fn innermost(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// The standard library's only source of randomness.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_200_that_says_so_is_taken() {
+        for (status, text, outcome) in [
+            (200, "message delivered", Outcome::Taken),
+            (200, "message delivered\n", Outcome::Taken),
+            (200, "", Outcome::Failed),
+            (200, "ok", Outcome::Failed),
+            (404, "Request error", Outcome::NoRule),
+            (500, "", Outcome::NoSession),
+            (400, "Request error,body is null", Outcome::TooLarge),
+            (503, "", Outcome::Failed),
+            (301, "", Outcome::Failed),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap_or_default();
+            assert_eq!(meaning(status, text), outcome, "{status} {text:?}");
+        }
+    }
+}

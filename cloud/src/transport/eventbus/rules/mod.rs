@@ -1,0 +1,260 @@
+//! Keeps the Rules and `RuleEndpoints` of `KubeEdge` as they have to be: watches them and the nodes, and makes the
+//! requests that the plan asks for. What they are is `plan`'s.
+
+mod plan;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams, Preconditions},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{self, Store, store::Writer},
+        watcher::{self, watcher},
+    },
+};
+use serde_json::{Value, json};
+
+use self::plan::{Held, Key, Kind, Step, Wish, plan, wishes};
+use super::EventBus;
+use crate::{
+    controllers::{MANAGED_BY, is_edge_node},
+    error::Error,
+};
+
+/// Labels of what is made here, beside [`MANAGED_BY`]: together they tell that it is ours.
+const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "eventbus");
+
+/// The annotation of a Rule that names its node; a label would be too short for some.
+const NODE: &str = "neptune.io/node";
+
+/// Between two looks, so that changes that come together are one.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// After a request that failed.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Something is missing; for people.
+    Waiting(String),
+    /// All is as it should be.
+    InPlace,
+}
+
+/// One kind, watched.
+struct Watched {
+    kind: Kind,
+    api: Api<DynamicObject>,
+    resource: ApiResource,
+    store: Store<DynamicObject>,
+    events: BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>>,
+    /// Once they were read, a watch that breaks changes nothing of what is in place.
+    is_listed: bool,
+    /// What was in the way of reading them last.
+    trouble: Option<String>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Waiting("the API server's Rules and RuleEndpoints were not read yet".to_owned())
+    }
+}
+
+/// Keeps them for ever.
+pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
+    let namespace = bus.0.settings.namespace.as_str();
+    let mut endpoints = Watched::new(Kind::Endpoint, client, namespace);
+    let mut rules = Watched::new(Kind::Rule, client, namespace);
+    let mut again = None;
+    loop {
+        let timer = async {
+            match again {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = endpoints.next() => {}
+            () = rules.next() => {}
+            () = bus.0.rules_changed.notified() => {}
+            () = timer => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+        endpoints.catch_up();
+        rules.catch_up();
+        if !endpoints.is_listed || !rules.is_listed {
+            let trouble = endpoints.trouble.clone().or_else(|| rules.trouble.clone());
+            bus.rules_are(trouble.map_or_else(State::default, State::Waiting));
+            continue;
+        }
+        let state = look(bus, &endpoints, &rules, nodes).await;
+        again = (state != State::InPlace).then_some(AGAIN);
+        bus.rules_are(state);
+    }
+}
+
+async fn look(bus: &EventBus, endpoints: &Watched, rules: &Watched, nodes: &Store<Node>) -> State {
+    let nodes = nodes.state();
+    let edge = nodes.iter().filter(|node| is_edge_node(node));
+    let token = bus.tokens().current().cloned();
+    let names = edge.filter_map(|node| node.name_any().parse().ok());
+    let wishes = wishes(&bus.0.settings, token.as_ref(), names);
+    let held = endpoints.held().chain(rules.held()).collect();
+    let plan = plan(&wishes, &held);
+    for step in plan.steps {
+        let (key, done) = match &step {
+            Step::Delete { key, .. } => (key, "removed"),
+            Step::Create { key, .. } => (key, "made"),
+        };
+        let watched = if key.0 == Kind::Endpoint { endpoints } else { rules };
+        let name = key.1.clone();
+        match watched.take(step).await {
+            Ok(true) => tracing::info!(kind = watched.resource.kind, name, "{done}"),
+            Ok(false) => {}
+            Err(error) => return State::Waiting(error.to_string()),
+        }
+    }
+    match plan.taken.first() {
+        None => State::InPlace,
+        Some((kind, name)) => State::Waiting(format!(
+            "{} {}/{name} is somebody else's and says something else: remove or rename it",
+            kind.name(),
+            bus.0.settings.namespace
+        )),
+    }
+}
+
+impl Watched {
+    fn new(kind: Kind, client: &Client, namespace: &str) -> Self {
+        let gvk = GroupVersionKind::gvk("rules.kubeedge.io", "v1", kind.name());
+        let resource = ApiResource::from_gvk(&gvk);
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let writer = Writer::new(resource.clone());
+        let store = writer.as_reader();
+        let events = watcher(api.clone(), watcher::Config::default())
+            .modify(|object| object.managed_fields_mut().clear())
+            .default_backoff();
+        let events = reflector::reflector(writer, events).boxed();
+        Self { kind, api, resource, store, events, is_listed: false, trouble: None }
+    }
+
+    /// Waits for a change.
+    async fn next(&mut self) {
+        match self.events.next().await {
+            Some(event) => self.on_event(event),
+            // It never ends.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what has come meanwhile.
+    fn catch_up(&mut self) {
+        while let Some(Some(event)) = self.events.next().now_or_never() {
+            self.on_event(event);
+        }
+    }
+
+    fn on_event(&mut self, event: watcher::Result<watcher::Event<DynamicObject>>) {
+        let plural = &self.resource.plural;
+        self.trouble = match event {
+            Ok(watcher::Event::InitDone) => {
+                self.is_listed = true;
+                None
+            }
+            Ok(_) => None,
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))
+                if status.code == 404 =>
+            {
+                Some(format!(
+                    "the API server has no {plural}: apply KubeEdge's CRDs (rules.kubeedge.io) and turn cloudcore's router on"
+                ))
+            }
+            Err(error) => {
+                tracing::debug!(plural, %error, "cannot watch; trying again");
+                Some(format!("watch {plural}: {error}"))
+            }
+        };
+    }
+
+    fn held(&self) -> impl Iterator<Item = (Key, Held)> {
+        self.store.state().into_iter().map(|object| {
+            let labels = object.labels();
+            let has = |(name, value): (&str, &str)| labels.get(name).is_some_and(|v| v == value);
+            let held = Held {
+                spec: object.data.get("spec").cloned().unwrap_or_default(),
+                is_ours: has(MANAGED_BY) && has(COMPONENT),
+                uid: object.uid().unwrap_or_default(),
+            };
+            ((self.kind, object.name_any()), held)
+        })
+    }
+
+    /// Returns whether that was needed yet.
+    async fn take(&self, step: Step) -> Result<bool, Error> {
+        match step {
+            Step::Delete { key: (_, name), uid } => {
+                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+                let params =
+                    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                match self.api.delete(&name, &params).await {
+                    Ok(_) => Ok(true),
+                    // It is gone, or another one already, and the watch is about to say so.
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+                    Err(error) => Err(self.failed("delete", &name)(error)),
+                }
+            }
+            Step::Create { key: (_, name), wish } => {
+                let object = self.object(&name, &wish);
+                match self.api.create(&PostParams::default(), &object).await {
+                    Ok(_) => Ok(true),
+                    // It is there already, and the watch is about to say so.
+                    Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+                    Err(error) => Err(self.failed("create", &name)(error)),
+                }
+            }
+        }
+    }
+
+    fn failed(&self, verb: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+        Error::api(format!("{verb} {} {name}", self.resource.kind))
+    }
+
+    fn object(&self, name: &str, wish: &Wish) -> DynamicObject {
+        let mut spec = Value::Object(wish.spec.clone());
+        if self.kind == Kind::Endpoint {
+            spec["properties"] = json!({});
+        }
+        let labels =
+            [("app.kubernetes.io/part-of", "neptune"), MANAGED_BY, COMPONENT].map(owned).into();
+        let annotations: BTreeMap<_, _> =
+            wish.node.iter().map(|node| owned((NODE, node.as_str()))).collect();
+        let metadata = ObjectMeta {
+            labels: Some(labels),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            ..ObjectMeta::default()
+        };
+        let object = DynamicObject::new(name, &self.resource).data(json!({ "spec": spec }));
+        DynamicObject {
+            metadata: ObjectMeta { name: object.metadata.name.clone(), ..metadata },
+            ..object
+        }
+    }
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Endpoint => "RuleEndpoint",
+            Self::Rule => "Rule",
+        }
+    }
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}

@@ -1,0 +1,98 @@
+//! The nodes through an MQTT broker that both sides reach: inserts and indexes are retained there, so that
+//! a node that comes later finds them.
+
+use std::time::Duration;
+
+use neptune_link::{Event as LinkEvent, Link, LinkError, LinkOptions, Message};
+use neptune_wire::{NodeName, Prefix, Topic, source::Say};
+
+use super::{Event, Events, Refused, Transport, letter};
+use crate::metrics::{Metrics, Outcome};
+
+/// How often agents say that they are there, beside the last will that tells the same sooner.
+pub const HEARTBEAT_SECONDS: u32 = 30;
+
+/// The link to the broker. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Mqtt {
+    link: Link,
+    prefix: Prefix,
+    metrics: Metrics,
+}
+
+/// What the broker passes on.
+#[derive(Debug)]
+pub struct MqttEvents {
+    events: neptune_link::Events,
+    metrics: Metrics,
+}
+
+impl Mqtt {
+    /// Starts to connect. What the nodes say under the prefix is subscribed to.
+    ///
+    /// # Errors
+    /// As of [`Link::start`]; that the broker is not there is none.
+    pub fn start(
+        options: LinkOptions,
+        prefix: Prefix,
+        metrics: Metrics,
+    ) -> Result<(Transport, Events), LinkError> {
+        let options = LinkOptions { subscriptions: vec![prefix.upstream()], ..options };
+        let (link, events) = Link::start(options)?;
+        let events = Events::Mqtt(MqttEvents { events, metrics: metrics.clone() });
+        Ok((Transport::Mqtt(Box::new(Self { link, prefix, metrics })), events))
+    }
+
+    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
+        if let Say::Delete(key, _) = say {
+            let retained = Topic::Insert(node.clone(), key.clone());
+            // Ended or refused, there is nothing more to do: the index tells the node as well.
+            let _ = self.publish(&retained, Vec::new(), true);
+        }
+        let (topic, payload) = letter(node, say);
+        self.publish(&topic, payload, !matches!(say, Say::Delete(..)))
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.is_up()
+    }
+
+    pub(super) fn readiness(&self) -> (bool, String) {
+        let is_connected = self.is_connected();
+        let word = if is_connected { "connected" } else { "not connected" };
+        (is_connected, format!("broker: {word}\n"))
+    }
+
+    pub(super) async fn close(self, within: Duration) {
+        self.link.close(within).await;
+    }
+
+    fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) -> Result<(), Refused> {
+        let topic = topic.under(&self.prefix);
+        tracing::debug!(%topic, bytes = payload.len(), "published");
+        let result = self.link.publish(Message { topic, payload: payload.into(), retain });
+        self.metrics.published(if result.is_ok() { Outcome::Ok } else { Outcome::Refused });
+        result.map_err(|error| match error {
+            LinkError::TooLarge { .. } => Refused::TooLarge(error.to_string()),
+            other => Refused::Link(other),
+        })
+    }
+}
+
+impl MqttEvents {
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        Some(match self.events.next().await? {
+            LinkEvent::Up => {
+                tracing::info!("connected to the broker");
+                self.metrics.set_connected(true);
+                Event::Up
+            }
+            LinkEvent::Down { reason } => {
+                tracing::warn!(reason, "no connection to the broker; trying again");
+                self.metrics.set_connected(false);
+                Event::Down
+            }
+            LinkEvent::Message(message) => Event::Message(message),
+        })
+    }
+}
