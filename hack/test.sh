@@ -15,6 +15,7 @@ need mosquitto mosquitto "the broker of the tests"
 need mosquitto_sub mosquitto-clients "to see what is published"
 need kubectl kubernetes-client "the tests drive the API as a user does"
 need busybox busybox-static "the tests' own image is made of it"
+need systemd-analyze systemd "the unit is verified by it"
 
 say "format"
 cargo fmt --all --check || fail "run: cargo fmt --all"

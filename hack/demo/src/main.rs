@@ -73,7 +73,7 @@ async fn follow(stage: &mut stage::Stage, began: Instant) -> anyhow::Result<()> 
     let status = watch::to_the_end(stage, began).await?;
     let worker =
         verdict::workers_own_words(&stage.edge_container()?).context("edge worker's log")?;
-    let verdict = verdict::judge(&status, &worker);
+    let verdict = verdict::judge(&status, &stage.small_model().await?, &worker);
     println!("\n{verdict}");
     if !verdict.holds() {
         bail!("the demo did not show what it should");

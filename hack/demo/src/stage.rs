@@ -14,7 +14,7 @@ use kube::{
     Client,
     api::{Api, DeleteParams},
 };
-use neptune_api::JointInferenceService;
+use neptune_api::{JointInferenceService, Model, ModelStatus};
 use neptune_e2e::ModelServer;
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -85,6 +85,7 @@ impl Stage {
         format!(
             "In another terminal:\n  \
              KUBECONFIG={} kubectl get jis -w\n  \
+             KUBECONFIG={0} kubectl get models\n  \
              mosquitto_sub -p {} -v -t 'neptune/+/upstream/#'\n  \
              logs: {}",
             self.kubeconfig.display(),
@@ -105,6 +106,13 @@ impl Stage {
             cluster::apply(&self.client, &text).await?;
         }
         Ok(())
+    }
+
+    /// What the small model's Model says of itself.
+    pub async fn small_model(&self) -> anyhow::Result<ModelStatus> {
+        let models: Api<Model> = Api::namespaced(self.client.clone(), "default");
+        let model = models.get("digits-small").await.context("Model digits-small")?;
+        Ok(model.status.unwrap_or_default())
     }
 
     /// The edge worker's container.

@@ -3,7 +3,7 @@
 use std::{fmt, process::Command};
 
 use anyhow::Context;
-use neptune_api::JointInferenceServiceStatus;
+use neptune_api::{JointInferenceServiceStatus, KeyValue, ModelStatus};
 use serde::Deserialize;
 
 /// The last line that the edge worker prints: what it found out and counted by itself.
@@ -35,19 +35,33 @@ pub fn workers_own_words(container: &str) -> anyhow::Result<OwnWords> {
 /// Both sides' numbers.
 pub struct Verdict {
     worker: OwnWords,
-    metrics: Vec<(String, String)>,
+    metrics: Vec<KeyValue>,
+    /// What the small model's Model says of it.
+    model: ModelStatus,
 }
 
-/// Puts the status beside the worker's words.
-pub fn judge(status: &JointInferenceServiceStatus, worker: &OwnWords) -> Verdict {
-    let metrics = status.metrics.iter().map(|m| (m.key.clone(), m.value.clone())).collect();
-    Verdict { worker: worker.clone(), metrics }
+/// Puts the statuses beside the worker's words.
+pub fn judge(
+    status: &JointInferenceServiceStatus,
+    model: &ModelStatus,
+    worker: &OwnWords,
+) -> Verdict {
+    Verdict { worker: worker.clone(), metrics: status.metrics.clone(), model: model.clone() }
+}
+
+fn metric<'a>(metrics: &'a [KeyValue], key: &str) -> &'a str {
+    let found = metrics.iter().find(|metric| metric.key == key);
+    found.map_or("-", |metric| &metric.value)
 }
 
 impl Verdict {
     fn metric(&self, key: &str) -> &str {
-        let found = self.metrics.iter().find(|(name, _)| name == key);
-        found.map_or("-", |(_, value)| value)
+        metric(&self.metrics, key)
+    }
+
+    /// Whether the Model says of itself what the worker found over the same samples.
+    fn evaluated(&self) -> bool {
+        metric(&self.model.metrics, "accuracy") == format!("{:.4}", self.worker.edge_only)
     }
 
     fn equal(&self) -> bool {
@@ -66,7 +80,11 @@ impl Verdict {
 
     /// Whether all that the demo claims is so.
     pub fn holds(&self) -> bool {
-        self.equal() && self.better() && self.minority() && self.worker.cloud_only.is_some()
+        self.equal()
+            && self.evaluated()
+            && self.better()
+            && self.minority()
+            && self.worker.cloud_only.is_some()
     }
 }
 
@@ -89,6 +107,14 @@ impl fmt::Display for Verdict {
             "joint beats edge only, uploading a minority: {}",
             mark(self.better() && self.minority())
         )?;
+        let of_model = ["accuracy", "precision", "recall", "samples"]
+            .map(|key| format!("{key} {}", metric(&self.model.metrics, key)));
+        writeln!(
+            f,
+            "the Model's .status.metrics equals what the worker found: {} ({})",
+            mark(self.evaluated()),
+            of_model.join(", "),
+        )?;
         write!(
             f,
             ".status.metrics equals the workers' totals: {} (inferenceNumber {} = {inference_number}, hardExampleNumber {} = {hard_example_number})",
@@ -101,8 +127,6 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
-    use neptune_api::KeyValue;
-
     use super::*;
 
     fn verdict(inferred: &str, hard: u64, joint: f64) -> Verdict {
@@ -120,12 +144,17 @@ mod tests {
             inference_number: 100,
             hard_example_number: hard,
         };
-        judge(&status, &worker)
+        let metrics = vec![KeyValue::new("accuracy", "0.9000")];
+        let model = ModelStatus { metrics, ..ModelStatus::default() };
+        judge(&status, &model, &worker)
     }
 
     #[test]
     fn it_holds_only_if_all_of_it_is_so() {
         assert!(verdict("100", 20, 0.95).holds());
+        let mut other = verdict("100", 20, 0.95);
+        other.model.metrics = vec![KeyValue::new("accuracy", "0.8")];
+        assert!(!other.holds(), "the Model says something else");
         assert!(!verdict("99", 20, 0.95).holds(), "a sample is missing in the status");
         assert!(!verdict("100", 50, 0.95).holds(), "half went to the cloud");
         assert!(!verdict("100", 0, 0.95).holds(), "nothing went to the cloud");

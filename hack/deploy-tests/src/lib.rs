@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 /// The overlays that users apply, below `build/deploy`.
-pub const OVERLAYS: [&str; 2] = ["base", "mqtt"];
+pub const OVERLAYS: [&str; 3] = ["base", "mqtt", "kubeedge"];
 
 /// A file or folder of this repository.
 pub fn repository(path: &str) -> PathBuf {

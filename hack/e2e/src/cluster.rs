@@ -18,25 +18,32 @@ use crate::{Process, program, run};
 pub struct Cluster {
     kubeconfig: PathBuf,
     client: Client,
-    _devcluster: Option<Process>,
+    devcluster: Option<Process>,
 }
 
 impl Cluster {
     /// Connects, and starts a devcluster if no cluster is given.
     pub async fn start(dir: &Path) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let given = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
-        let (kubeconfig, devcluster) = if let Some(path) = given {
-            (PathBuf::from(path), None)
-        } else {
-            let kubeconfig = dir.join("kubeconfig");
-            let process = devcluster(dir, &kubeconfig).await;
-            (kubeconfig, Some(process))
-        };
+        match given {
+            Some(path) => Self::connect(path.into(), None).await,
+            None => Self::own(dir).await,
+        }
+    }
+
+    /// Starts a devcluster, also where another cluster is given.
+    pub async fn own(dir: &Path) -> Self {
+        let kubeconfig = dir.join("kubeconfig");
+        let process = devcluster(dir, &kubeconfig).await;
+        Self::connect(kubeconfig, Some(process)).await
+    }
+
+    async fn connect(kubeconfig: PathBuf, devcluster: Option<Process>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let read = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
         let client = Client::try_from(config.unwrap()).unwrap();
-        Self { kubeconfig, client, _devcluster: devcluster }
+        Self { kubeconfig, client, devcluster }
     }
 
     /// A client with all rights.
@@ -47,6 +54,21 @@ impl Cluster {
     /// The file that tells programs where the cluster is.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// What the devcluster has said; nothing of another cluster.
+    pub fn log(&self) -> String {
+        self.devcluster.as_ref().map(Process::output).unwrap_or_default()
+    }
+
+    /// A file that makes whoever uses it this user and no more.
+    pub fn kubeconfig_as(&self, user: &str) -> PathBuf {
+        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config["users"][0]["user"]["as"] = user.into();
+        let path = self.kubeconfig.with_extension("as");
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
     }
 
     /// Runs kubectl as a user would, and returns what it printed.
@@ -80,7 +102,8 @@ impl Cluster {
         text(&output.stdout)
     }
 
-    fn command(&self) -> Command {
+    /// kubectl, for this cluster.
+    pub fn command(&self) -> Command {
         let mut command = Command::new("kubectl");
         command.env("KUBECONFIG", &self.kubeconfig);
         command

@@ -1,24 +1,30 @@
 //! The whole of Neptune on one machine: controller, broker, an edge node and a cloud node.
 
 use std::{
+    fmt::Debug,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
 use kube::{
-    Api,
+    Api, Resource,
+    core::{NamespaceResourceScope, object::HasStatus},
     runtime::wait::{Condition, await_condition},
 };
 use neptune_api::{
-    ConditionType, InferenceModel, InferenceModelStatus, JointInferenceService,
-    JointInferenceServiceStatus,
+    ConditionType, Dataset, DatasetStatus, InferenceModel, InferenceModelStatus,
+    JointInferenceService, JointInferenceServiceStatus,
 };
 use neptune_link::{Event, Link, LinkOptions, Message};
 use neptune_wire::Counters;
-use tempfile::TempDir;
+use serde::de::DeserializeOwned;
 
-use crate::{Broker, Cluster, Process, free_port, program, root, run, unique};
+use crate::{
+    Broker, Cluster, KubeEdge, Process,
+    launch::{self, Launch},
+    root, run, unique,
+};
 
 /// How long anything may take that a test waits for. Generous: the machine is shared.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -27,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Fleet {
     /// The cluster.
     pub cluster: Cluster,
-    /// The broker that all connect to; it is also the nodes' local broker.
+    /// The edge node's local broker; without `KubeEdge`, the one that all connect to.
     pub broker: Broker,
     /// The namespace of the test's own.
     pub namespace: String,
@@ -35,10 +41,12 @@ pub struct Fleet {
     pub edge: String,
     /// The cloud node's name.
     pub cloud: String,
+    /// On `KubeEdge`, the cloud node's own.
+    _cloud_broker: Option<Broker>,
     controller: Process,
     edge_agent: Process,
     cloud_agent: Process,
-    dir: TempDir,
+    launch: Launch,
 }
 
 /// What a test may take the power from.
@@ -57,7 +65,17 @@ pub enum KillTarget {
 impl Fleet {
     /// Starts everything: CRDs and nodes are applied, controller and agents run.
     pub async fn start() -> Self {
+        Self::start_on(false).await
+    }
+
+    /// As [`Fleet::start`], on nodes of `KubeEdge`'s and without a broker between them.
+    pub async fn start_on_kubeedge() -> Self {
+        Self::start_on(true).await
+    }
+
+    async fn start_on(is_kubeedge: bool) -> Self {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
+        std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
         let broker = Broker::start(dir.path()).await;
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
@@ -65,15 +83,44 @@ impl Fleet {
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
         cluster.apply(&nodes(&namespace, &edge, &cloud));
-        let controller = controller(dir.path(), &cluster, &broker, &namespace);
-        let edge_agent = agent(dir.path(), &broker, &edge);
-        let cloud_agent = agent(dir.path(), &broker, &cloud);
-        Self { cluster, broker, namespace, edge, cloud, controller, edge_agent, cloud_agent, dir }
+        let (mut kubeedge, mut cloud_broker) = (None, None);
+        if is_kubeedge {
+            let own = cloud_broker.insert(Broker::start(dir.path()).await);
+            let nodes = [(&*edge, &broker), (&*cloud, &*own)];
+            kubeedge = Some(KubeEdge::start(dir.path(), &cluster, nodes).await);
+        }
+        let kubeconfig = cluster.kubeconfig().to_owned();
+        let launch = Launch { dir, namespace: namespace.clone(), kubeconfig, kubeedge };
+        Self {
+            controller: launch.controller(&broker),
+            edge_agent: launch.agent(&edge, &broker),
+            cloud_agent: launch.agent(&cloud, cloud_broker.as_ref().unwrap_or(&broker)),
+            cluster,
+            broker,
+            namespace,
+            edge,
+            cloud,
+            _cloud_broker: cloud_broker,
+            launch,
+        }
     }
 
     /// A folder of the test's own.
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        self.launch.dir.path()
+    }
+
+    /// What it has of `KubeEdge`.
+    ///
+    /// # Panics
+    /// If it has nothing of it.
+    pub fn kubeedge(&self) -> &KubeEdge {
+        self.launch.kubeedge.as_ref().expect("the fleet was started on KubeEdge")
+    }
+
+    /// The folder in which the nodes' datasets may be.
+    pub fn data_dir(&self) -> PathBuf {
+        launch::data_dir(self.launch.dir.path())
     }
 
     /// An example's manifest, on this fleet's nodes, with more texts replaced.
@@ -139,16 +186,43 @@ impl Fleet {
         what: &str,
         so: impl Fn(&InferenceModelStatus) -> bool,
     ) -> InferenceModelStatus {
-        let models: Api<InferenceModel> = Api::namespaced(self.cluster.client(), &self.namespace);
-        let condition = |model: Option<&InferenceModel>| {
-            model.and_then(|model| model.status.as_ref()).is_some_and(&so)
-        };
-        let waiting = await_condition(models.clone(), name, condition);
+        self.until_status::<InferenceModel>(name, what, so).await
+    }
+
+    /// Waits until a Dataset's status is so, and returns it. `so` sees every status on the way.
+    pub async fn until_dataset(
+        &self,
+        name: &str,
+        what: &str,
+        so: impl Fn(&DatasetStatus) -> bool,
+    ) -> DatasetStatus {
+        self.until_status::<Dataset>(name, what, so).await
+    }
+
+    async fn until_status<K>(
+        &self,
+        name: &str,
+        what: &str,
+        so: impl Fn(&K::Status) -> bool,
+    ) -> K::Status
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + HasStatus<Status: Clone>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let objects: Api<K> = Api::namespaced(self.cluster.client(), &self.namespace);
+        let condition = |object: Option<&K>| object.and_then(K::status).is_some_and(&so);
+        let waiting = await_condition(objects.clone(), name, condition);
         let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
-            let seen = models.get_opt(name).await;
+            let seen = objects.get_opt(name).await;
             panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
         };
-        found.unwrap().and_then(|model| model.status).expect("the condition saw a status")
+        let status = found.unwrap().and_then(|object| object.status().cloned());
+        status.expect("the condition saw a status")
     }
 
     /// Takes the power from one part; all but the worker, whom its agent restarts, are started anew.
@@ -156,12 +230,11 @@ impl Fleet {
         match target {
             KillTarget::Agent => {
                 self.edge_agent.kill();
-                self.edge_agent = agent(self.dir.path(), &self.broker, &self.edge);
+                self.edge_agent = self.launch.agent(&self.edge, &self.broker);
             }
             KillTarget::Controller => {
                 self.controller.kill();
-                self.controller =
-                    controller(self.dir.path(), &self.cluster, &self.broker, &self.namespace);
+                self.controller = self.launch.controller(&self.broker);
             }
             KillTarget::Broker => self.broker.kill_and_restart().await,
             KillTarget::Worker => {
@@ -177,6 +250,30 @@ impl Fleet {
         let ids: Vec<_> = ids.lines().collect();
         assert_eq!(ids.len(), 1, "{node} should run one container:\n{}", self.containers());
         ids[0].to_owned()
+    }
+
+    /// Waits until a node runs another container than this one, and only that, and returns its id.
+    pub async fn replaced(&self, node: &str, before: &str) -> String {
+        let filter = format!("label=io.neptune.node={node}");
+        let waiting = async {
+            loop {
+                let ids = run(Command::new("docker").args([
+                    "ps",
+                    "-q",
+                    "--no-trunc",
+                    "--filter",
+                    &filter,
+                ]));
+                if let [id] = ids.lines().collect::<Vec<_>>()[..]
+                    && id != before
+                {
+                    return id.to_owned();
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let replaced = tokio::time::timeout(PATIENCE, waiting).await;
+        replaced.unwrap_or_else(|_| panic!("{before} is not replaced:\n{}", self.containers()))
     }
 
     /// What Docker has of this fleet's nodes.
@@ -303,26 +400,4 @@ metadata:
   labels: {{neptune.io/runtime: agent}}
 "#
     )
-}
-
-fn controller(dir: &Path, cluster: &Cluster, broker: &Broker, namespace: &str) -> Process {
-    let mut command = Command::new(program("neptune-cloud"));
-    command
-        .args(["run", "--mqtt-url", &broker.url(), "--watch-namespace", namespace])
-        // The table of frameworks is the test's own too.
-        .args(["--namespace", namespace])
-        .args(["--listen", &format!("127.0.0.1:{}", free_port()), "--kubeconfig"])
-        .arg(cluster.kubeconfig())
-        .env_remove("KUBECONFIG");
-    Process::start("neptune-cloud", dir, &mut command)
-}
-
-fn agent(dir: &Path, broker: &Broker, node: &str) -> Process {
-    let data: PathBuf = dir.join(node);
-    let mut command = Command::new(program("neptune-edge"));
-    command
-        .args(["run", "--node-name", node, "--mqtt-url", &broker.url()])
-        .args(["--local-broker", &broker.url(), "--allow-address", "127.0.0.0/8", "--data-dir"])
-        .arg(data);
-    Process::start(node, dir, &mut command)
 }

@@ -9,6 +9,8 @@
 mod broker;
 mod cluster;
 mod fleet;
+mod kubeedge;
+mod launch;
 mod model_server;
 mod process;
 mod truth;
@@ -17,6 +19,7 @@ pub use broker::Broker;
 pub use cluster::Cluster;
 pub use fleet::{Fleet, KillTarget, is_running, totals};
 pub use free_port::free_port;
+pub use kubeedge::KubeEdge;
 pub use model_server::ModelServer;
 pub use process::Process;
 pub use truth::Truth;

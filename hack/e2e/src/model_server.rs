@@ -14,6 +14,11 @@ pub struct ModelServer {
 impl ModelServer {
     /// Serves the files that are in `dir` now.
     pub async fn start(dir: &Path) -> Self {
+        Self::start_on(0, dir).await
+    }
+
+    /// The same on this port of loopback.
+    pub async fn start_on(port: u16, dir: &Path) -> Self {
         let mut router = Router::new();
         for entry in fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
@@ -21,7 +26,7 @@ impl ModelServer {
             let path = format!("/{}", entry.file_name().to_string_lossy());
             router = router.route(&path, get(move || async move { bytes }));
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { address, task }

@@ -7,3 +7,4 @@ mod frameworks;
 mod manifests;
 mod rbac;
 mod settings;
+mod unit;

@@ -2,18 +2,21 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
-use deploy_tests::{OVERLAYS, object, objects, repository};
+use deploy_tests::{OVERLAYS, object, objects, repository, text};
 use k8s_openapi::{
     api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Namespace, Service, ServiceAccount},
+        core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount},
+        networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, process::Command, sync::oneshot};
+use tokio::{net::TcpListener, process::Command, sync::oneshot};
 
 fn read_as<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
     let typed: T = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{value}: {e}"));
@@ -48,10 +51,16 @@ fn every_manifest_has_only_fields_that_its_kind_has() {
                 "DaemonSet" => read_as::<DaemonSet>(&value),
                 "Deployment" => read_as::<Deployment>(&value),
                 "Namespace" => read_as::<Namespace>(&value),
+                "NetworkPolicy" => read_as::<NetworkPolicy>(&value),
+                "PodDisruptionBudget" => read_as::<PodDisruptionBudget>(&value),
                 "Role" => read_as::<Role>(&value),
                 "RoleBinding" => read_as::<RoleBinding>(&value),
+                "Secret" => read_as::<Secret>(&value),
                 "Service" => read_as::<Service>(&value),
                 "ServiceAccount" => read_as::<ServiceAccount>(&value),
+                "ValidatingWebhookConfiguration" => {
+                    read_as::<ValidatingWebhookConfiguration>(&value)
+                }
                 other => panic!("{overlay}: no type for {other} in this test"),
             };
             // A field that the type does not know would be gone.
@@ -76,14 +85,31 @@ async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
         devcluster::kubeconfig::write(&kubeconfig, address, "deploy").unwrap();
-        // devcluster serves no DaemonSets; its Pods are checked as a Deployment's.
-        let objects: Vec<_> = objects(overlay).into_iter().map(served).collect();
+        // These are there before: a dry run makes nothing, and KubeEdge has its own.
+        for namespace in ["neptune-system", "kubeedge"] {
+            let (_, complaints) = kubectl(&kubeconfig, &["create", "namespace", namespace]).await;
+            assert_eq!(complaints, "");
+        }
+        let folder = repository("build/deploy").join(overlay);
+        let folder = folder.to_str().unwrap();
+        let count = objects(overlay).len();
+        // The namespace was made by other means than apply, which kubectl remarks on once.
+        let remark =
+            |line: &&str| !line.contains("is missing the kubectl.kubernetes.io/last-applied");
+        let dry_run = ["apply", "-k", folder, "--validate=strict", "--dry-run=server"];
+        let (printed, complaints) = kubectl(&kubeconfig, &dry_run).await;
+        let taken = printed.lines().filter(|line| line.ends_with(" (server dry run)"));
+        let complaints: Vec<_> = complaints.lines().filter(remark).collect();
+        assert_eq!((taken.count(), complaints), (count, vec![]), "{overlay}:\n{printed}");
+        let (made, _) = kubectl(&kubeconfig, &["get", "deployments,daemonsets", "-A"]).await;
+        assert_eq!(made, "", "a dry run makes nothing");
         for time in ["first", "second"] {
-            let (printed, complaints) = apply(&kubeconfig, &objects).await;
+            let apply = ["apply", "-k", folder, "--validate=strict", "--server-side"];
+            let (printed, complaints) = kubectl(&kubeconfig, &apply).await;
             let applied = printed.lines().filter(|line| line.ends_with(" serverside-applied"));
             assert_eq!(
                 (applied.count(), complaints.as_str()),
-                (objects.len(), ""),
+                (count, ""),
                 "{overlay}, the {time} time:\n{printed}"
             );
         }
@@ -91,33 +117,45 @@ async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
     }
 }
 
-fn served(mut object: Value) -> Value {
-    if object["kind"] == "DaemonSet" {
-        object["kind"] = "Deployment".into();
-        let spec = object["spec"].as_object_mut().unwrap();
-        spec.remove("updateStrategy");
-    }
-    object
+/// What kubectl prints, and what it complains of.
+async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> (String, String) {
+    let output = Command::new("kubectl")
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let complaints = text(output.stderr);
+    (text(output.stdout), complaints.replace("No resources found\n", ""))
 }
 
-/// What kubectl prints, and what it complains of.
-async fn apply(kubeconfig: &Path, objects: &[Value]) -> (String, String) {
-    let mut child = Command::new("kubectl")
-        .args(["apply", "--server-side", "--validate=strict", "-f", "-"])
-        .env("KUBECONFIG", kubeconfig)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(list.to_string().as_bytes()).await.unwrap();
-    drop(input);
-    let output = child.wait_with_output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (text(output.stdout), text(output.stderr))
+/// What a kubelet puts into a Pod's container from elsewhere has to be there, and is made by the user.
+#[test]
+fn what_users_make_themselves_is_told_in_the_documents() {
+    for (overlay, page) in [("mqtt", "build/acl/README.md"), ("kubeedge", "docs/kubeedge.md")] {
+        let objects = objects(overlay);
+        let secrets = |object: &Value| -> Vec<String> {
+            let pod = &object["spec"]["template"]["spec"];
+            let volumes = pod["volumes"].as_array().into_iter().flatten();
+            let mounted = volumes.filter_map(|volume| volume["secret"]["secretName"].as_str());
+            let containers = pod["containers"].as_array().into_iter().flatten();
+            let sources = containers.filter_map(|container| container["envFrom"].as_array());
+            let read = sources.flatten().filter_map(|from| from["secretRef"]["name"].as_str());
+            mounted.chain(read).map(str::to_owned).collect()
+        };
+        let told = text(page);
+        for secret in objects.iter().flat_map(secrets) {
+            let command = format!("create secret generic {secret} ");
+            let tls = format!("create secret tls {secret} ");
+            assert!(
+                told.contains(&command) || told.contains(&tls),
+                "{page} does not make {secret}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The controller's rights are what its code calls: the list is kept here, by reading `cloud/src`.
+//! The controller's rights are what its code calls: the list is kept here, by reading `cloud/src`. That it
+//! works with them and uses them, `hack/e2e/tests/e2e/rights.rs` shows.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -9,16 +10,20 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// In all namespaces.
-const EVERYWHERE: [Right; 9] = [
+const EVERYWHERE: [Right; 12] = [
     // stores.rs: `Stores::watch` follows all of them; a watcher lists, then watches.
     ("neptune.io", "jointinferenceservices", &["list", "watch"]),
     ("sedna.io", "inferencemodels", &["list", "watch"]),
-    ("edgeai.io", "models", &["list", "watch"]),
-    ("", "nodes", &["list", "watch"]),
+    // admission/look.rs gets, by name, what a copy does not have yet.
+    ("edgeai.io", "models", &["get", "list", "watch"]),
+    ("edgeai.io", "datasets", &["get", "list", "watch"]),
+    ("", "nodes", &["get", "list", "watch"]),
     ("", "pods", &["list", "watch"]),
     // controllers/write.rs: `save` patches a status with a merge patch; nothing writes a spec.
     ("neptune.io", "jointinferenceservices/status", &["patch"]),
     ("sedna.io", "inferencemodels/status", &["patch"]),
+    ("edgeai.io", "models/status", &["patch"]),
+    ("edgeai.io", "datasets/status", &["patch"]),
     // stores.rs follows them; controllers/apply.rs: `put` gets what its copy does not have and applies
     // (a server-side apply of what is not there needs create), `prune` deletes.
     ("apps", "deployments", &["get", "list", "watch", "create", "patch", "delete"]),
@@ -34,9 +39,49 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 // stores.rs: `Stores::watch` follows the one ConfigMap by a field selector on its name.
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
+/// The Lease of the replica that acts, in the same namespace, and an empty name for any.
+// leader.rs: the library kube-lease-manager gets it, creates it when it is missing, and patches it.
+const LEASE: [(Right, &str); 2] = [
+    (("coordination.k8s.io", "leases", &["create"]), ""),
+    (("coordination.k8s.io", "leases", &["get", "patch"]), "neptune-cloud"),
+];
+
+/// In the controller's own namespace, of this name.
+// admission/keep.rs: `follow` watches it by a field selector on its name, `save` replaces it. It is made by
+// the manifest.
+const CERTIFICATE: (Right, &str) =
+    (("", "secrets", &["list", "watch", "update"]), "neptune-webhook");
+
+/// In the controller's own namespace, of the overlay `kubeedge`.
+// transport/eventbus/rules/mod.rs follows both, and makes them anew instead of changing them.
+const RULES: [Right; 2] = [
+    ("rules.kubeedge.io", "rules", &["list", "watch", "create", "delete"]),
+    ("rules.kubeedge.io", "ruleendpoints", &["list", "watch", "create", "delete"]),
+];
+
+/// Of the cluster, of this name.
+// admission/keep.rs: `follow` watches it, `tell` patches its caBundle. (Only with --webhook-url, outside of
+// the cluster and with another identity, is it made.)
+const WEBHOOK: (Right, &str) = (
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        &["list", "watch", "patch"],
+    ),
+    "neptune",
+);
+
 /// The files that speak to the API server. One more of them may need one more right above.
-const CALLERS: [&str; 4] =
-    ["controllers/apply.rs", "controllers/context.rs", "controllers/write.rs", "stores.rs"];
+const CALLERS: [&str; 8] = [
+    "admission/keep.rs",
+    "admission/look.rs",
+    "controllers/apply.rs",
+    "controllers/context.rs",
+    "controllers/write.rs",
+    "leader.rs",
+    "stores.rs",
+    "transport/eventbus/rules/mod.rs",
+];
 
 /// Group, resource, verb, name of the object (empty: all).
 type Rule = (String, String, String, String);
@@ -91,8 +136,14 @@ fn the_roles_allow_what_the_controller_calls_and_nothing_else() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         let everywhere = expand(EVERYWHERE.iter().chain([&EVENTS]), "");
+        let everywhere = &everywhere | &expand([&WEBHOOK.0], WEBHOOK.1);
         assert_eq!(allowed(&objects, "ClusterRole"), everywhere, "{overlay}");
-        assert_eq!(allowed(&objects, "Role"), expand([&TABLE.0], TABLE.1), "{overlay}");
+        let own = [TABLE, CERTIFICATE].into_iter().chain(LEASE);
+        let mut own: BTreeSet<_> = own.flat_map(|(right, name)| expand([&right], name)).collect();
+        if overlay == "kubeedge" {
+            own.append(&mut expand(&RULES, ""));
+        }
+        assert_eq!(allowed(&objects, "Role"), own, "{overlay}");
     }
 }
 
@@ -121,9 +172,21 @@ fn no_other_file_of_the_controller_speaks_to_the_api_server() {
     let root = repository("cloud/src");
     let mut callers = BTreeSet::new();
     visit(&root, &mut |path, text| {
-        if ["Api::namespaced(", "Api::all(", "Api::default_namespaced(", "Recorder::new("]
-            .iter()
-            .any(|call| text.contains(call))
+        // `status` is a user's command, with the user's own rights; the other is compiled into tests alone.
+        if path.starts_with(root.join("status")) || path.ends_with("controllers/agreement.rs") {
+            return;
+        }
+        if [
+            "Api::namespaced(",
+            "Api::namespaced_with(",
+            "Api::all(",
+            "Api::all_with(",
+            "Api::default_namespaced(",
+            "Recorder::new(",
+            "LeaseManagerBuilder::new(",
+        ]
+        .iter()
+        .any(|call| text.contains(call))
         {
             callers.insert(path.strip_prefix(&root).unwrap().display().to_string());
         }

@@ -18,6 +18,7 @@ fn the_demo_ends_well_and_says_what_it_found() {
         "accuracy, joint",
         "uploadCloudRatio",
         "joint beats edge only, uploading a minority: yes",
+        "the Model's .status.metrics equals what the worker found: yes",
         ".status.metrics equals the workers' totals: yes",
     ] {
         assert!(printed.contains(line), "no line with {line:?} in:\n{printed}");

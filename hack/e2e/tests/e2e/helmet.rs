@@ -9,8 +9,25 @@ const NAME: &str = "helmet-detection-demo";
 
 #[tokio::test]
 async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub() {
-    need_image("neptune/python:dev", "hack/build-python-image.sh");
     let fleet = Fleet::start().await;
+    runs_and_counts(&fleet).await;
+    let topic = format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge);
+    let heard = overheard(&fleet, &topic, 2);
+    assert!(heard.iter().all(|line| line.contains("\"inferenceNumber\":")), "{heard:?}");
+}
+
+/// What the next so many messages are on a topic of the edge node's broker.
+pub fn overheard(fleet: &Fleet, topic: &str, messages: usize) -> Vec<String> {
+    let (port, count) = (fleet.broker.port().to_string(), messages.to_string());
+    let heard = run(Command::new("mosquitto_sub")
+        .args(["-p", &port, "-t", topic, "-v", "-C", &count, "-W", "20"]));
+    assert_eq!(heard.lines().count(), messages, "{heard}");
+    heard.lines().map(str::to_owned).collect()
+}
+
+/// Applies the sample and waits until the cluster shows what it does.
+pub async fn runs_and_counts(fleet: &Fleet) {
+    need_image("neptune/python:dev", "hack/build-python-image.sh");
     let code = root().join("examples/helmet-detection");
     for (file, more) in [("models.yaml", None), ("service.yaml", Some("solar-corona-cloud"))] {
         let namespace = format!("namespace: {}", fleet.namespace);
@@ -36,10 +53,4 @@ async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_s
     assert_eq!(headings[..4], ["NAME", "STATUS", "ACTIVE", "FAILED"], "{table}");
     let row: Vec<_> = lines.next().unwrap().split_whitespace().collect();
     assert_eq!(row[..4], [NAME, "Running", "2", "0"], "{table}");
-
-    let topic = format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge);
-    let port = fleet.broker.port().to_string();
-    let heard = run(Command::new("mosquitto_sub")
-        .args(["-p", &port, "-t", &topic, "-v", "-C", "2", "-W", "20"]));
-    assert!(heard.lines().count() == 2 && heard.contains("\"inferenceNumber\":"), "{heard}");
 }

@@ -5,7 +5,7 @@ use neptune_e2e::{Fleet, is_running, totals};
 
 use crate::digits::{NAME, models, models_manifest, service_manifest};
 
-fn says(status: &JointInferenceServiceStatus, state: ConditionType, reason: &str) -> bool {
+pub fn says(status: &JointInferenceServiceStatus, state: ConditionType, reason: &str) -> bool {
     status
         .conditions
         .last()
@@ -32,15 +32,19 @@ async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_t
 
 #[tokio::test]
 async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides() {
+    change_and_delete(&Fleet::start().await).await;
+}
+
+/// Starts a service, changes it, deletes it.
+pub async fn change_and_delete(fleet: &Fleet) {
     let models = models().await;
-    let fleet = Fleet::start().await;
-    fleet.apply(&models_manifest(&fleet, &models));
-    fleet.apply(&service_manifest(&fleet, 50, 0));
+    fleet.apply(&models_manifest(fleet, &models));
+    fleet.apply(&service_manifest(fleet, 50, 0));
     let counts = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference > 0;
     let before = fleet.until(NAME, "counting", counts).await;
     let container = fleet.container(&fleet.edge);
 
-    fleet.apply(&service_manifest(&fleet, 200, 0));
+    fleet.apply(&service_manifest(fleet, 200, 0));
     let more = |s: &JointInferenceServiceStatus| {
         is_running(s)
             && s.observed_generation > before.observed_generation

@@ -1,0 +1,50 @@
+//! systemd takes the unit as it is, and the unit says what the agent does.
+
+use std::{fs, process::Command};
+
+use deploy_tests::text;
+
+const UNIT: &str = "build/systemd/neptune-edge.service";
+
+/// What `systemd-analyze verify` says of a unit of this text; nothing, if nothing is wrong.
+fn complaints(unit: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("neptune-edge.service");
+    // The program is not installed here.
+    fs::write(&path, unit.replace("/usr/bin/neptune-edge run", "/bin/true run")).unwrap();
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no"])
+        .arg(&path)
+        .output()
+        .expect("systemd-analyze is installed (hack/test.sh sees to it)");
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.is_empty() && !output.status.success() { output.status.to_string() } else { said }
+}
+
+#[test]
+fn systemd_takes_the_unit_and_would_not_take_a_misspelt_one() {
+    let unit = text(UNIT);
+    assert_eq!(complaints(&unit), "");
+    for (right, wrong) in [
+        ("Type=notify", "Type=notifi"),
+        ("WatchdogSec=30", "WatchdogSec=often"),
+        ("RestartPreventExitStatus=2", "RestartPreventExitStatus=two"),
+        ("SystemCallArchitectures=native", "SystemCallArchitecture=native"),
+    ] {
+        assert!(unit.contains(right), "{right}");
+        assert_ne!(complaints(&unit.replace(right, wrong)), "", "{wrong}");
+    }
+}
+
+#[test]
+fn the_unit_waits_for_docker_and_does_not_depend_on_it() {
+    let unit = text(UNIT);
+    let has = |line: &str| unit.lines().any(|found| found == line);
+    assert!(has("Wants=docker.service network-online.target"));
+    assert!(has("ExecStart=/usr/bin/neptune-edge run"));
+    for word in ["Requires=", "BindsTo=", "PartOf="] {
+        assert!(!unit.contains(word), "{word}");
+    }
+    let deb = text("build/deb.sh");
+    assert!(deb.contains("put 0755 \"$BINARY\" usr/bin/neptune-edge"));
+}

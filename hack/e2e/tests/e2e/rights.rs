@@ -1,0 +1,294 @@
+//! The controller works with the rights that `build/deploy` gives it, and uses each of them; and a user sees
+//! with kubectl's plugin what it does. devcluster decides by the shipped roles, and says which it looked for.
+
+use std::{collections::BTreeSet, fs, os::unix::fs::symlink, process::Command, time::Duration};
+
+use deploy_tests::{object, objects};
+use neptune_e2e::{Broker, Cluster, Process, free_port, program, root, run};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
+/// Longer than any wait that ends well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is granted and not seen here.
+const NOT_SEEN: [&str; 4] = [
+    // An Event is patched when its like comes again within minutes; what is said here is new.
+    "events.k8s.io events patch",
+    // The webhook gets what the copies do not have yet; devcluster reaches no Service, so nobody asks it.
+    // cloud/tests/webhook.rs does.
+    "edgeai.io datasets get",
+    "edgeai.io models get",
+    " nodes get",
+];
+
+/// Group, resource and verb; and the name that it is held to, if it is.
+type Right = (String, String);
+
+/// What the overlay grants to the controller.
+fn granted(objects: &[Value]) -> BTreeSet<Right> {
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let texts = rule[field].as_array().into_iter().flatten();
+        texts.map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let mut rights = BTreeSet::new();
+    let roles =
+        objects.iter().filter(|o| matches!(o["kind"].as_str(), Some("Role" | "ClusterRole")));
+    for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
+        let mut names = texts(rule, "resourceNames");
+        if names.is_empty() {
+            names.push(String::new());
+        }
+        for group in texts(rule, "apiGroups") {
+            for resource in texts(rule, "resources") {
+                for verb in texts(rule, "verbs") {
+                    let right = format!("{group} {resource} {verb}");
+                    rights.extend(names.iter().map(|name| (right.clone(), name.clone())));
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// What devcluster says that the controller has asked for, and how that went: `used` or `missing`.
+fn asked(log: &str, how: &str) -> BTreeSet<Right> {
+    let begin = format!("right {how}: ");
+    let lines = log.lines().filter_map(|line| Some(line.split_once(&begin)?.1));
+    let right = |line: &str| {
+        let asked: Value = serde_json::from_str(line).unwrap();
+        let text = |field: &str| asked[field].as_str().unwrap().to_owned();
+        let resource = match text("subresource").as_str() {
+            "" => text("resource"),
+            sub => format!("{}/{sub}", text("resource")),
+        };
+        (format!("{} {resource} {}", text("group"), text("verb")), text("name"))
+    };
+    lines.map(right).collect()
+}
+
+/// Granted and not used. A right for all names is used with any.
+fn superfluous(granted: &BTreeSet<Right>, used: &BTreeSet<Right>) -> BTreeSet<Right> {
+    let is_used = |(right, name): &&Right| {
+        used.iter().any(|(other, with)| other == right && (name.is_empty() || name == with))
+    };
+    granted.iter().filter(|right| !is_used(right)).cloned().collect()
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never {what}");
+}
+
+const WORKLOAD: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: edge0, labels: {node-role.kubernetes.io/edge: ""}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: cloud0}
+---
+apiVersion: edgeai.io/v1alpha1
+kind: Model
+metadata: {name: small, namespace: default}
+spec: {modelUrl: /models/small.pb, format: pb}
+---
+apiVersion: edgeai.io/v1alpha1
+kind: Model
+metadata: {name: big, namespace: default}
+spec: {modelUrl: /models/big.pb, format: pb}
+---
+apiVersion: edgeai.io/v1alpha1
+kind: Dataset
+metadata: {name: samples, namespace: default}
+spec: {dataUrl: /data/samples.csv, format: csv, nodeName: edge0}
+---
+apiVersion: neptune.io/v1alpha1
+kind: JointInferenceService
+metadata: {name: watch, namespace: default}
+spec:
+  edgeWorker:
+    name: edge
+    model: {name: small}
+    nodeName: edge0
+    hardExampleAlgorithm: {name: IBT}
+    workerSpec: &spec
+      image: "none.invalid/none:1"
+      frameworkType: container
+      frameworkVersion: "1"
+      scriptDir: /
+      scriptBootFile: work
+  cloudWorker:
+    name: cloud
+    model: {name: big}
+    nodeName: cloud0
+    workerSpec: *spec
+---
+apiVersion: sedna.io/v1alpha1
+kind: InferenceModel
+metadata: {name: served, namespace: default}
+spec:
+  modelName: served
+  deployToLayer: cloud
+  frameworkType: tensorflow
+  image: "none.invalid/none:1"
+  servingPort: 8501
+  replicas: 1
+"#;
+
+/// A cluster with all that an overlay ships, and its controller as a process with the same arguments, settings
+/// and rights.
+struct Shipped {
+    objects: Vec<Value>,
+    cluster: Cluster,
+    dir: TempDir,
+    _broker: Broker,
+    _controller: Process,
+}
+
+impl Shipped {
+    async fn start(overlay: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::own(dir.path()).await;
+        let broker = Broker::start(dir.path()).await;
+        let objects = objects(overlay);
+        let rules = root().join("hack/eventbus/crds");
+        cluster.kubectl(&["apply", "-f", rules.to_str().unwrap()]);
+        cluster.kubectl(&["create", "namespace", "kubeedge"]);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        cluster.piped(&["apply", "--server-side", "-f", "-"], &list.to_string());
+
+        let deployment = object(&objects, "Deployment", "neptune-cloud");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let mut command = Command::new(program("neptune-cloud"));
+        command.env_remove("KUBECONFIG").env("NEPTUNE_KUBECONFIG", cluster.kubeconfig_as(USER));
+        for argument in container["args"].as_array().unwrap() {
+            command.arg(argument.as_str().unwrap());
+        }
+        for variable in container["env"].as_array().unwrap() {
+            if let Some(value) = variable["value"].as_str() {
+                command.env(variable["name"].as_str().unwrap(), value);
+            }
+        }
+        // What is different outside of a Pod.
+        for listen in ["NEPTUNE_LISTEN", "NEPTUNE_WEBHOOK_LISTEN", "NEPTUNE_UPSTREAM_LISTEN"] {
+            command.env(listen, format!("127.0.0.1:{}", free_port()));
+        }
+        let token = dir.path().join("token");
+        fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+        match overlay {
+            "kubeedge" => command.env("NEPTUNE_UPSTREAM_TOKEN_FILE", token),
+            _ => command.env("NEPTUNE_MQTT_URL", broker.url()),
+        };
+        let controller = Process::start("neptune-cloud", dir.path(), &mut command);
+        cluster.apply(WORKLOAD);
+        Self { objects, cluster, dir, _broker: broker, _controller: controller }
+    }
+
+    /// How many there are in the namespace of the workload, or of the rules.
+    fn count(&self, what: &str) -> usize {
+        let output = self.cluster.command().args(["get", what, "-o", "name"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    }
+
+    /// Waits until every right was used, and sees that none was missing.
+    async fn uses_its_rights(&self) {
+        let granted = granted(&self.objects);
+        let unused = || -> BTreeSet<Right> {
+            let unused = superfluous(&granted, &asked(&self.cluster.log(), "used"));
+            unused.into_iter().filter(|(right, _)| !NOT_SEEN.contains(&right.as_str())).collect()
+        };
+        // The Lease is renewed every few seconds.
+        let all_used = tokio::time::timeout(PATIENCE, async {
+            while !unused().is_empty() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        });
+        let all_used = all_used.await.is_ok();
+        assert!(all_used, "granted in build/deploy and not used: {:?}", unused());
+        let missing = asked(&self.cluster.log(), "missing");
+        assert!(missing.is_empty(), "missing in build/deploy: {missing:?}");
+    }
+
+    /// Has what ran in the cluster run by an agent: it is removed from the cluster.
+    async fn move_to_the_edge(&self) {
+        until("the Deployments of both", || self.count("deployments") == 2).await;
+        until("the Services of both", || self.count("services") == 2).await;
+        let moved = r#"{"spec": {"deployToLayer": "edge", "nodeName": "edge0"}}"#;
+        self.cluster.kubectl(&["patch", "im", "served", "--type", "merge", "-p", moved]);
+        until("one Deployment less", || self.count("deployments") == 1).await;
+        until("one Service less", || self.count("services") == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn the_controller_has_the_rights_that_it_uses() {
+    let shipped = Shipped::start("mqtt").await;
+    shipped.move_to_the_edge().await;
+    shipped.uses_its_rights().await;
+}
+
+#[tokio::test]
+async fn over_the_event_bus_it_has_those_of_the_rules_too() {
+    let shipped = Shipped::start("kubeedge").await;
+    shipped.move_to_the_edge().await;
+    // In the namespace of the Rules.
+    let rules = || {
+        let all = ["-n", "neptune-system", "get", "rules.rules.kubeedge.io", "-o", "name"];
+        let output = shipped.cluster.command().args(all).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    until("a Rule of the node", || rules().contains("neptune-upstream-edge0")).await;
+    // The endpoint is made anew where somebody has changed it.
+    let other = r#"{"spec": {"ruleEndpointType": "servicebus"}}"#;
+    shipped.cluster.kubectl(&[
+        "-n",
+        "neptune-system",
+        "patch",
+        "ruleendpoint",
+        "neptune-rest",
+        "--type",
+        "merge",
+        "-p",
+        other,
+    ]);
+    shipped.cluster.kubectl(&["delete", "node", "edge0"]);
+    until("no Rule of the node that is gone", || !rules().contains("neptune-upstream-edge0")).await;
+    shipped.uses_its_rights().await;
+}
+
+#[tokio::test]
+async fn kubectl_finds_its_plugin_which_shows_one_page() {
+    let shipped = Shipped::start("mqtt").await;
+    let bin = shipped.dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(program("neptune-cloud"), bin.join("kubectl-neptune")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let plugin = |args: &[&str]| {
+        let mut command = shipped.cluster.command();
+        command.env("PATH", &path).args(["neptune", "status"]).args(args);
+        command
+    };
+    until("a Deployment", || shipped.count("deployments") == 2).await;
+    let json = || run(&mut plugin(&["watch", "-o", "json"]));
+    until("a written status", || json().contains("\"state\": \"Pending\"")).await;
+    let page = run(&mut plugin(&["watch"]));
+    for line in [
+        "JointInferenceService default/watch: Pending (AwaitingAgent), for ",
+        "edge    edge     edge0    agent        -           small   no sha256sum",
+        "cloud   cloud    cloud0   Deployment   0/1 ready   big     no sha256sum",
+    ] {
+        assert!(page.contains(line), "{line} is not in:\n{page}");
+    }
+    let page = || run(&mut plugin(&["im/served", "-n", "default"]));
+    until("a page of the model", || page().contains("default/served: InProgress")).await;
+    let missing = plugin(&["nothing"]).output().unwrap();
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(!missing.status.success() && said.contains("\"nothing\" not found"), "{said}");
+}
