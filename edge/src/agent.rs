@@ -2,44 +2,38 @@
 //! and reported. Decides nothing itself: that is plan.rs, report.rs, resync.rs, track.rs.
 
 mod cloud;
+mod event;
 mod models;
 mod node;
 mod serving;
+mod state;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use neptune_link::{Event as LinkEvent, Link};
-use neptune_wire::{ModelReload, ObjectKey, Replica, WorkerName, WorkerState};
+use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerState};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+pub use self::{event::Event, state::State};
 use crate::{
     Error,
     config::Config,
     counts::Counts,
     datasets::Datasets,
-    depot::{self, Depot},
-    desired::{Desired, Source},
+    depot::Depot,
     dice::dice,
-    engine::Engine,
     execute::Executor,
-    images::{self, Images},
-    model::{Found, Models},
-    observed::Container,
+    images::Images,
+    model::Models,
     plan::{Facts, Health, plan},
-    rejected::Rejected,
-    reload::Reloading,
     report::{Reporter, is_on_its_way},
-    resync::Resync,
-    served::Server,
     server,
     store::Store,
     supervisor::Supervisor,
-    track::{Outcome, Problem, Track},
     upstream::Upstream,
 };
 
@@ -47,39 +41,6 @@ use crate::{
 const STORE_AGAIN: Duration = Duration::from_secs(30);
 /// Events that are taken before their counters are stored in one transaction.
 const BATCH: usize = 256;
-
-/// What happens to the agent.
-#[derive(Debug)]
-pub enum Event {
-    /// On the link to the cloud.
-    Cloud(LinkEvent),
-    /// On the link to the local broker.
-    Local(LinkEvent),
-    /// The engine answers, with this version; or it does not.
-    Docker(Result<String, Problem>),
-    /// One of this node's containers changed.
-    ContainersChanged,
-    /// What the look of this number at the containers showed.
-    Observed { seq: u64, result: Result<Vec<Container>, Problem> },
-    /// An operation ended. `spec`: what was started, and how often before.
-    Done { worker: WorkerName, outcome: Outcome, spec: Option<(String, u32)> },
-    /// A model's task found something.
-    Model { key: ObjectKey, content_key: String, found: Found },
-    /// There is news of a dataset.
-    Dataset,
-    /// A task of the depot found something.
-    Supply { source: Source, found: depot::Found },
-    /// An image's task found something.
-    Image { image: String, found: images::Found },
-    /// A model server was asked for its health: which edition in which run.
-    Checked { key: ObjectKey, edition: String, run: String, answer: Result<(), String> },
-    /// The address at which this node can be reached.
-    Address(Option<String>),
-    /// The broker took these back.
-    FarewellsSaid(BTreeSet<ObjectKey>),
-    /// The embedded broker ended.
-    BrokerFailed(Error),
-}
 
 /// The state of the loop.
 pub struct Agent {
@@ -98,57 +59,6 @@ pub struct Agent {
     pub reporter: Reporter,
     pub farewells: BTreeSet<ObjectKey>,
     pub state: State,
-}
-
-/// What is known beside what is stored.
-pub struct State {
-    desired: Desired,
-    tracks: BTreeMap<WorkerName, Track>,
-    health: BTreeMap<WorkerName, Health>,
-    servers: BTreeMap<ObjectKey, Server>,
-    /// The directories of versions that stayed when the others were last removed.
-    tidied: Option<BTreeSet<PathBuf>>,
-    /// Workers that load other versions of their models while they run.
-    reloads: BTreeMap<WorkerName, Reloading>,
-    /// What each was told last.
-    told: BTreeMap<WorkerName, ModelReload>,
-    tidied_workers: Option<BTreeSet<PathBuf>>,
-    resync: Resync,
-    rejected: Rejected,
-    engine: Engine,
-    is_up: bool,
-    address: Option<String>,
-    heartbeat_at: Option<Instant>,
-    /// Something that the plan depends on changed.
-    is_stale: bool,
-    plan_at: Option<Instant>,
-    ask_at: Option<Instant>,
-    report_at: Option<Instant>,
-}
-
-impl State {
-    pub fn new(now: Instant) -> Self {
-        Self {
-            desired: Desired::default(),
-            tracks: BTreeMap::new(),
-            health: BTreeMap::new(),
-            servers: BTreeMap::new(),
-            tidied: None,
-            reloads: BTreeMap::new(),
-            told: BTreeMap::new(),
-            tidied_workers: None,
-            resync: Resync::default(),
-            rejected: Rejected::default(),
-            engine: Engine::new(now),
-            is_up: false,
-            address: None,
-            heartbeat_at: None,
-            is_stale: true,
-            plan_at: None,
-            ask_at: None,
-            report_at: None,
-        }
-    }
 }
 
 impl Agent {

@@ -42,6 +42,7 @@ mod spoken;
 mod start;
 mod store;
 mod supervisor;
+mod supplies;
 mod track;
 mod upstream;
 mod watch;

@@ -15,9 +15,9 @@ use crate::{
     desired::{ModelSource, Source, WantedModel},
     edition::Supplied,
     local::Watch,
-    plan::ModelView,
     serving::Supply,
     store::Store,
+    supplies::Availability,
     track::Problem,
 };
 
@@ -27,7 +27,7 @@ pub struct Models {
     /// What was last here of each, as stored.
     had: BTreeMap<ObjectKey, Source>,
     entries: BTreeMap<ObjectKey, Entry>,
-    views: BTreeMap<ObjectKey, ModelView>,
+    views: BTreeMap<ObjectKey, Availability>,
 }
 
 struct Entry {
@@ -53,7 +53,7 @@ impl Models {
     }
 
     /// How each wanted model fares.
-    pub fn views(&self) -> &BTreeMap<ObjectKey, ModelView> {
+    pub fn views(&self) -> &BTreeMap<ObjectKey, Availability> {
         &self.views
     }
 
@@ -149,7 +149,7 @@ impl Models {
                 if view.usable.as_ref() != Some(&usable) {
                     info!(model = %key, path = %usable.path.display(), "model is used");
                 }
-                *view = ModelView { usable: Some(usable), problem: None, is_stuck: false };
+                *view = Availability { usable: Some(usable), problem: None, is_stuck: false };
                 if let Ok(ModelSource::Remote(source)) = &entry.wanted.source
                     && self.had.get(key) != Some(source)
                 {

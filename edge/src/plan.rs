@@ -26,11 +26,12 @@ use std::{
 use neptune_wire::{Instance, ObjectKey, WorkerName, WorkerReason, WorkerState};
 
 use crate::{
-    container::{ContainerSpec, Site, Uses, container},
+    container::{ContainerSpec, Site, container},
     desired::{Desired, Wanted},
     edition::Supplied,
     observed::{Container, ContainerState, Identity},
     reload,
+    supplies::{Availability, Lack, Supplies},
     track::{Problem, Track},
 };
 
@@ -50,22 +51,11 @@ pub struct Facts<'a> {
     pub site: &'a Site,
     /// What Docker shows and which observation this is; or why it does not.
     pub observed: Result<(&'a [Container], u64), &'a str>,
-    pub models: &'a BTreeMap<ObjectKey, ModelView>,
-    pub datasets: &'a BTreeMap<ObjectKey, ModelView>,
+    pub models: &'a BTreeMap<ObjectKey, Availability>,
+    pub datasets: &'a BTreeMap<ObjectKey, Availability>,
     pub tracks: &'a BTreeMap<WorkerName, Track>,
     /// Of the workers that load other versions of their models while they run.
     pub reloads: &'a BTreeMap<WorkerName, reload::Decision>,
-}
-
-/// How a model, or a dataset, fares on the node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ModelView {
-    /// The newest version that is there, verified.
-    pub usable: Option<Supplied>,
-    /// Why that is not the version that is wanted.
-    pub problem: Option<Problem>,
-    /// Whether the problem needs somebody's help.
-    pub is_stuck: bool,
 }
 
 /// What to do now, how each worker fares, and when to look again. No steps: converged.
@@ -113,63 +103,6 @@ pub fn plan(facts: &Facts<'_>, now: Instant) -> Plan {
         plan.wanted(facts, name, wanted, now);
     }
     plan
-}
-
-/// What is on the node for workers to use.
-#[derive(Debug, Clone, Copy)]
-pub struct Supplies<'a> {
-    pub models: &'a BTreeMap<ObjectKey, ModelView>,
-    pub datasets: &'a BTreeMap<ObjectKey, ModelView>,
-}
-
-/// Why a worker cannot have what it needs.
-#[derive(Debug, PartialEq)]
-pub struct Lack {
-    problem: Problem,
-    /// Whether the problem needs somebody's help.
-    is_stuck: bool,
-}
-
-impl<'a> Supplies<'a> {
-    /// What a worker uses, if all of it is here.
-    pub fn of(&self, wanted: &Wanted, desired: &'a Desired) -> Result<Uses<'a>, Lack> {
-        use WorkerReason::{DatasetDownloading, DatasetNotReceived};
-        use WorkerReason::{ModelDownloading, ModelNotReceived};
-        let model =
-            find(self.models, &wanted.model, "Model", [ModelNotReceived, ModelDownloading])?;
-        let Some(key) = &wanted.dataset else { return Ok(Uses { model, dataset: None }) };
-        let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
-        let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
-        Ok(Uses { model, dataset: Some((data, format)) })
-    }
-
-    /// What a person should know of what a running worker uses.
-    fn note(&self, wanted: &Wanted, reload: Option<&reload::Decision>) -> String {
-        match self.models.get(&wanted.model).and_then(|view| view.problem.as_ref()) {
-            Some(problem) => format!("runs on the model's previous version: {}", problem.message),
-            None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
-        }
-    }
-}
-
-fn find<'a>(
-    views: &'a BTreeMap<ObjectKey, ModelView>,
-    key: &ObjectKey,
-    kind: &str,
-    [not_received, on_its_way]: [WorkerReason; 2],
-) -> Result<&'a Supplied, Lack> {
-    let Some(view) = views.get(key) else {
-        let message =
-            format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
-        return Err(Lack { problem: Problem { reason: not_received, message }, is_stuck: false });
-    };
-    view.usable.as_ref().ok_or_else(|| {
-        let problem = view.problem.clone().unwrap_or_else(|| Problem {
-            reason: on_its_way,
-            message: format!("{key} is on its way"),
-        });
-        Lack { problem, is_stuck: view.is_stuck }
-    })
 }
 
 impl Facts<'_> {
@@ -390,7 +323,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::{
-        container::tests::{file, site, wanted},
+        container::{
+            Uses,
+            tests::{file, site, wanted},
+        },
         observed::Ending,
         track::Outcome,
     };
@@ -402,8 +338,8 @@ mod tests {
         desired: Desired,
         containers: Vec<Container>,
         docker: Result<u64, &'static str>,
-        models: BTreeMap<ObjectKey, ModelView>,
-        datasets: BTreeMap<ObjectKey, ModelView>,
+        models: BTreeMap<ObjectKey, Availability>,
+        datasets: BTreeMap<ObjectKey, Availability>,
         tracks: BTreeMap<WorkerName, Track>,
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
@@ -412,7 +348,7 @@ mod tests {
 
     fn node() -> Node {
         let wanted = wanted();
-        let view = ModelView { usable: Some(file(MODEL)), ..ModelView::default() };
+        let view = Availability { usable: Some(file(MODEL)), ..Availability::default() };
         Node {
             models: [(wanted.model.clone(), view)].into(),
             desired: Desired {
@@ -724,7 +660,7 @@ mod tests {
         use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
         let (mut node, now) = (node(), Instant::now());
         let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
-        let view = |usable: Option<&str>, problem, is_stuck| ModelView {
+        let view = |usable: Option<&str>, problem, is_stuck| Availability {
             usable: usable.map(file),
             problem,
             is_stuck,
@@ -777,11 +713,12 @@ mod tests {
         assert!(plan.health[&name()].message.contains("apply that Dataset"));
 
         let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
-        let missing = ModelView { problem: Some(problem), is_stuck: true, ..ModelView::default() };
+        let missing =
+            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
         node.datasets.insert(key.clone(), missing.clone());
         assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
 
-        let here = |path| ModelView { usable: Some(file(path)), ..ModelView::default() };
+        let here = |path| Availability { usable: Some(file(path)), ..Availability::default() };
         node.datasets.insert(key.clone(), here("/code/data/a.csv"));
         let plan = node.plan(now);
         let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };

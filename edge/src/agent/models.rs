@@ -19,10 +19,9 @@ use super::Agent;
 use crate::{
     container::{container, model_url},
     desired::Wanted,
-    place,
-    plan::Supplies,
-    reload,
+    place, reload,
     spoken::{Subject, heard},
+    supplies::Supplies,
 };
 
 impl Agent {

@@ -14,7 +14,7 @@ use crate::{
     execute::Executor,
     model::Found,
     observed::Container,
-    plan::Supplies,
+    supplies::Supplies,
     track::{Outcome, Problem},
     watch, worker,
 };
