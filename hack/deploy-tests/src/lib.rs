@@ -38,9 +38,52 @@ pub fn objects(overlay: &str) -> Vec<Value> {
     if !output.status.success() {
         fail(overlay, &String::from_utf8_lossy(&output.stderr));
     }
-    let yaml = String::from_utf8(output.stdout).expect("kubectl prints UTF-8");
+    parse(overlay, output.stdout)
+}
+
+/// helm, which `hack/test.sh` puts beside what is built where the machine has none.
+pub fn helm() -> Command {
+    let built = std::env::current_exe().expect("a test is a program");
+    let beside = built.ancestors().map(|folder| folder.join("helm/bin/helm"));
+    Command::new(beside.into_iter().find(|path| path.exists()).unwrap_or("helm".into()))
+}
+
+/// What helm complains of, without its remarks that the chart has links to the files it shares with the overlays.
+pub fn without_remarks(complaints: &str) -> String {
+    let remark = |line: &&str| !line.contains(": found symbolic link in path: ");
+    complaints.lines().filter(remark).collect::<Vec<_>>().join("\n")
+}
+
+/// The objects that `helm install` makes in `neptune-system`, with these values set.
+///
+/// # Panics
+/// If helm is missing or refuses the chart or the values.
+pub fn chart(values: &[&str]) -> Vec<Value> {
+    chart_in("neptune-system", values)
+}
+
+/// The same in another namespace.
+///
+/// # Panics
+/// If helm is missing or refuses the chart or the values.
+pub fn chart_in(namespace: &str, values: &[&str]) -> Vec<Value> {
+    let output = helm()
+        .args(["template", "neptune", "--include-crds", "--namespace", namespace])
+        .args(values.iter().flat_map(|value| ["--set", value]))
+        .arg(repository("build/helm/neptune"))
+        .output()
+        .expect("helm is installed (hack/test.sh sees to it)");
+    if !output.status.success() {
+        fail("build/helm/neptune", &String::from_utf8_lossy(&output.stderr));
+    }
+    parse("build/helm/neptune", output.stdout)
+}
+
+fn parse(what: &str, yaml: Vec<u8>) -> Vec<Value> {
+    let yaml = String::from_utf8(yaml).unwrap_or_else(|error| fail(what, &error.to_string()));
+    let yaml = yaml.strip_prefix("---\n").unwrap_or(&yaml);
     let parse = |document| {
-        serde_saphyr::from_str(document).unwrap_or_else(|error| fail(overlay, &error.to_string()))
+        serde_saphyr::from_str(document).unwrap_or_else(|error| fail(what, &error.to_string()))
     };
     yaml.split("\n---\n").map(parse).collect()
 }

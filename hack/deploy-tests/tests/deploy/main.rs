@@ -3,7 +3,9 @@
 
 mod acl;
 mod broker;
+mod cluster;
 mod frameworks;
+mod helm;
 mod manifests;
 mod rbac;
 mod settings;

@@ -1,6 +1,6 @@
 //! A Kubernetes API takes every manifest, as strictly as it can look.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use deploy_tests::{OVERLAYS, object, objects, repository, text};
 use k8s_openapi::{
@@ -9,14 +9,16 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
-        policy::v1::PodDisruptionBudget,
+        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::util::intstr::IntOrString,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, process::Command, sync::oneshot};
+
+use crate::cluster::Cluster;
 
 fn read_as<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
     let typed: T = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{value}: {e}"));
@@ -24,7 +26,7 @@ fn read_as<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
 }
 
 /// A definition's bounds are floating-point numbers to its type.
-fn whole_numbers(value: Value) -> Value {
+pub fn whole_numbers(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, reason = "it is a whole number")]
@@ -76,20 +78,7 @@ fn every_manifest_has_only_fields_that_its_kind_has() {
 #[tokio::test]
 async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
     for overlay in OVERLAYS {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (_stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(devcluster::serve(listener, async move {
-            let _ = stopped.await;
-        }));
-        let dir = tempfile::tempdir().unwrap();
-        let kubeconfig = dir.path().join("kubeconfig");
-        devcluster::kubeconfig::write(&kubeconfig, address, "deploy").unwrap();
-        // These are there before: a dry run makes nothing, and KubeEdge has its own.
-        for namespace in ["neptune-system", "kubeedge"] {
-            let (_, complaints) = kubectl(&kubeconfig, &["create", "namespace", namespace]).await;
-            assert_eq!(complaints, "");
-        }
+        let cluster = Cluster::start().await;
         let folder = repository("build/deploy").join(overlay);
         let folder = folder.to_str().unwrap();
         let count = objects(overlay).len();
@@ -97,15 +86,15 @@ async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
         let remark =
             |line: &&str| !line.contains("is missing the kubectl.kubernetes.io/last-applied");
         let dry_run = ["apply", "-k", folder, "--validate=strict", "--dry-run=server"];
-        let (printed, complaints) = kubectl(&kubeconfig, &dry_run).await;
+        let (printed, complaints) = cluster.kubectl(&dry_run).await;
         let taken = printed.lines().filter(|line| line.ends_with(" (server dry run)"));
         let complaints: Vec<_> = complaints.lines().filter(remark).collect();
         assert_eq!((taken.count(), complaints), (count, vec![]), "{overlay}:\n{printed}");
-        let (made, _) = kubectl(&kubeconfig, &["get", "deployments,daemonsets", "-A"]).await;
+        let (made, _) = cluster.kubectl(&["get", "deployments,daemonsets", "-A"]).await;
         assert_eq!(made, "", "a dry run makes nothing");
         for time in ["first", "second"] {
             let apply = ["apply", "-k", folder, "--validate=strict", "--server-side"];
-            let (printed, complaints) = kubectl(&kubeconfig, &apply).await;
+            let (printed, complaints) = cluster.kubectl(&apply).await;
             let applied = printed.lines().filter(|line| line.ends_with(" serverside-applied"));
             assert_eq!(
                 (applied.count(), complaints.as_str()),
@@ -113,23 +102,27 @@ async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
                 "{overlay}, the {time} time:\n{printed}"
             );
         }
-        serving.abort();
     }
 }
 
-/// What kubectl prints, and what it complains of.
-async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> (String, String) {
-    let output = Command::new("kubectl")
-        .args(arguments)
-        .env("KUBECONFIG", kubeconfig)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let complaints = text(output.stderr);
-    (text(output.stdout), complaints.replace("No resources found\n", ""))
+#[test]
+fn a_drain_is_never_held_up_and_takes_no_more_than_one_controller_at_a_time() {
+    for overlay in OVERLAYS {
+        let objects = objects(overlay);
+        let deployment = &object(&objects, "Deployment", "neptune-cloud")["spec"];
+        let budget = &object(&objects, "PodDisruptionBudget", "neptune-cloud")["spec"];
+        assert_eq!(budget["selector"], deployment["selector"], "{overlay}");
+        let budget: PodDisruptionBudgetSpec = serde_json::from_value(budget.clone()).unwrap();
+        assert_eq!(budget.unhealthy_pod_eviction_policy.as_deref(), Some("AlwaysAllow"));
+        // As Kubernetes reckons: with all Pods healthy so many may go.
+        let replicas = i32::try_from(deployment["replicas"].as_i64().unwrap()).unwrap();
+        let may_go = match (budget.max_unavailable, budget.min_available) {
+            (Some(IntOrString::Int(count)), None) => count.min(replicas),
+            (None, Some(IntOrString::Int(count))) => replicas - count,
+            other => panic!("{overlay}: {other:?}"),
+        };
+        assert_eq!(may_go, 1, "{overlay}: of {replicas}");
+    }
 }
 
 /// What a kubelet puts into a Pod's container from elsewhere has to be there, and is made by the user.
@@ -191,7 +184,10 @@ fn pods_that_serve_models_fetch_them_with_the_agents_image() {
         let env = controller["env"].as_array().unwrap();
         let fetch = env.iter().find(|v| v["name"] == "NEPTUNE_FETCH_IMAGE").unwrap();
         assert_eq!(fetch["value"], agent["image"], "{overlay}");
-        assert!(agent["image"].as_str().unwrap().contains(':'), "{overlay}: a version is named");
+        for image in [&agent["image"], &controller["image"]] {
+            let version = concat!(":", env!("CARGO_PKG_VERSION"));
+            assert!(image.as_str().unwrap().ends_with(version), "{overlay}: {image}");
+        }
     }
 }
 

@@ -1,0 +1,317 @@
+//! The chart makes what the overlays are, and its values do what they say.
+
+use std::collections::BTreeMap;
+
+use deploy_tests::{chart, helm, object, objects, repository, without_remarks};
+use serde_json::{Value, json};
+
+use crate::{cluster::Cluster, manifests::whole_numbers};
+
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
+/// The objects without what either way of making them has of its own: labels that name it, and how a changed
+/// configuration of the broker becomes a new Pod. The namespace has to be there before a chart is installed.
+fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
+    // kustomize ends this name with a hash of the content.
+    let is_hashed = |name: &&str| name.starts_with("neptune-mosquitto-");
+    let maps = objects.iter().filter(|object| object["kind"] == "ConfigMap");
+    let hashed = maps.filter_map(|map| map["metadata"]["name"].as_str()).find(is_hashed);
+    let hashed = hashed.map(|name| format!("\"{name}\""));
+    let mut found = BTreeMap::new();
+    for object in objects {
+        let mut text = object.to_string();
+        if let Some(hashed) = &hashed {
+            text = text.replace(hashed, "\"neptune-mosquitto\"");
+        }
+        let mut object = whole_numbers(serde_json::from_str(&text).unwrap());
+        sort_by_name(&mut object);
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        if kind == "Namespace" {
+            continue;
+        }
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        let labels = metadata.entry("labels").or_insert(json!({})).as_object_mut().unwrap();
+        for label in ["managed-by", "instance"] {
+            labels.remove(&format!("app.kubernetes.io/{label}"));
+        }
+        labels.remove("helm.sh/chart");
+        if kind == "CustomResourceDefinition" {
+            // Helm takes them as they are.
+            labels.remove("app.kubernetes.io/part-of");
+        }
+        if let Some(template) = object.pointer_mut("/spec/template/metadata")
+            && let Some(annotations) = template.as_object_mut().unwrap().remove("annotations")
+        {
+            let names: Vec<_> = annotations.as_object().unwrap().keys().collect();
+            assert_eq!(names, ["checksum/config"]);
+        }
+        let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = (kind, part("namespace"), part("name"));
+        assert!(found.insert(key.clone(), object).is_none(), "{key:?} is made twice");
+    }
+    found
+}
+
+/// A patch of kustomize puts what it adds to a list elsewhere than the chart does.
+fn sort_by_name(value: &mut Value) {
+    match value {
+        Value::Array(items) => {
+            items.iter_mut().for_each(sort_by_name);
+            if items.iter().all(|item| item["name"].is_string()) {
+                items.sort_by_key(|item| item["name"].to_string());
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(sort_by_name),
+        _ => {}
+    }
+}
+
+/// The first place where two values differ, and what stands there.
+fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
+    let pairs: Vec<(String, &Value, &Value)> = match (left, right) {
+        (Value::Object(l), Value::Object(r)) if l.keys().eq(r.keys()) => {
+            l.iter().map(|(name, value)| (name.clone(), value, &r[name])).collect()
+        }
+        (Value::Array(l), Value::Array(r)) if l.len() == r.len() => {
+            let places = l.iter().zip(r).enumerate();
+            places.map(|(index, (l, r))| (index.to_string(), l, r)).collect()
+        }
+        _ if left == right => return None,
+        _ => return Some(format!("{path}: {left} is not {right}")),
+    };
+    pairs.into_iter().find_map(|(part, l, r)| difference(&format!("{path}/{part}"), l, r))
+}
+
+#[test]
+fn with_its_own_values_the_chart_makes_what_each_overlay_is() {
+    for (overlay, values) in [
+        ("mqtt", &[][..]),
+        ("kubeedge", &["transport=eventbus"]),
+        ("base", &["broker.enabled=false"]),
+    ] {
+        let (shipped, made) = (comparable(&objects(overlay)), comparable(&chart(values)));
+        let names = |objects: &BTreeMap<Key, Value>| objects.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&made), names(&shipped), "{overlay}");
+        for (key, object) in &shipped {
+            assert_eq!(difference("", &made[key], object), None, "{overlay}: {key:?}");
+        }
+    }
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_of() {
+    for values in ["transport=mqtt", "transport=eventbus"] {
+        let folder = repository("build/helm/neptune");
+        let lint =
+            helm().args(["lint", "--strict", "--quiet", "--set", values]).arg(folder).output();
+        let lint = lint.unwrap();
+        let printed = String::from_utf8_lossy(&lint.stdout).into_owned();
+        let complaints = without_remarks(&String::from_utf8_lossy(&lint.stderr));
+        assert_eq!(
+            (lint.status.success(), printed.trim(), &*complaints),
+            (true, "", ""),
+            "{values}"
+        );
+    }
+}
+
+#[test]
+fn a_value_is_found_where_it_belongs() {
+    let pod = "/spec/template/spec";
+    for (value, kind, name, path, expected) in [
+        (
+            "controller.image.tag=v1",
+            "Deployment",
+            "neptune-cloud",
+            "/containers/0/image",
+            json!("neptune-cloud:v1"),
+        ),
+        (
+            "controller.env.NEPTUNE_LOG_FILTER=debug",
+            "Deployment",
+            "neptune-cloud",
+            "/containers/0/env/4/value",
+            json!("debug"),
+        ),
+        (
+            "controller.resources.limits.memory=1Gi",
+            "Deployment",
+            "neptune-cloud",
+            "/containers/0/resources/limits/memory",
+            json!("1Gi"),
+        ),
+        (
+            "controller.nodeSelector.zone=a",
+            "Deployment",
+            "neptune-cloud",
+            "/nodeSelector/zone",
+            json!("a"),
+        ),
+        (
+            "agent.image.tag=sha256:0f",
+            "DaemonSet",
+            "neptune-edge",
+            "/containers/0/image",
+            json!("neptune-edge@sha256:0f"),
+        ),
+        (
+            "agent.image.repository=r:5000/e",
+            "Deployment",
+            "neptune-cloud",
+            "/containers/0/env/1/value",
+            json!("r:5000/e:0.1.0"),
+        ),
+        (
+            "agent.env.NEPTUNE_DNS=10.0.0.1",
+            "DaemonSet",
+            "neptune-edge",
+            "/containers/0/env/2/value",
+            json!("10.0.0.1"),
+        ),
+        (
+            "agent.directories={/opt/a}",
+            "DaemonSet",
+            "neptune-edge",
+            "/containers/0/volumeMounts/2/mountPath",
+            json!("/opt/a"),
+        ),
+        (
+            "agent.directories={/opt/a}",
+            "DaemonSet",
+            "neptune-edge",
+            "/volumes/2/hostPath/path",
+            json!("/opt/a"),
+        ),
+        (
+            "agent.tolerations[0].operator=Exists",
+            "DaemonSet",
+            "neptune-edge",
+            "/tolerations",
+            json!([{"operator": "Exists"}]),
+        ),
+        (
+            "imagePullSecrets[0].name=r",
+            "DaemonSet",
+            "neptune-edge",
+            "/imagePullSecrets/0/name",
+            json!("r"),
+        ),
+        (
+            "broker.image.repository=m",
+            "Deployment",
+            "neptune-mosquitto",
+            "/containers/0/image",
+            json!("m:2.0.22"),
+        ),
+    ] {
+        let objects = chart(&[value]);
+        let found = object(&objects, kind, name).pointer(&format!("{pod}{path}"));
+        assert_eq!(found, Some(&expected), "{value}");
+    }
+}
+
+#[test]
+fn parts_can_be_changed_or_left_out() {
+    let one = chart(&["controller.replicas=1"]);
+    assert_eq!(object(&one, "Deployment", "neptune-cloud")["spec"]["replicas"], 1);
+    let port = chart(&["broker.nodePort=31883"]);
+    let service = object(&port, "Service", "neptune-mosquitto-nodes");
+    assert_eq!(service["spec"]["ports"][0]["nodePort"], 31883);
+    let table = chart(&["frameworks.mine.image=r/mine"]);
+    let table = &object(&table, "ConfigMap", "neptune-frameworks")["data"]["frameworks.yaml"];
+    assert_eq!(table, "mine:\n  image: r/mine\n");
+    let without = chart(&["agent.enabled=false"]);
+    assert!(without.iter().all(|object| object["kind"] != "DaemonSet"));
+    // An empty list, as a file of values has it.
+    let own_network = chart(&["transport=eventbus", "eventbus.cloudcoreAddresses=null"]);
+    let policy = object(&own_network, "NetworkPolicy", "neptune-cloud");
+    assert_eq!(policy["spec"]["ingress"][0]["from"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn without_the_webhook_nothing_speaks_of_it() {
+    for transport in ["transport=mqtt", "transport=eventbus"] {
+        let with = Value::from(chart(&[transport])).to_string();
+        assert!(with.to_lowercase().contains("webhook"));
+        let without = Value::from(chart(&[transport, "webhook.enabled=false"])).to_string();
+        assert!(!without.to_lowercase().contains("webhook"), "{without}");
+    }
+}
+
+#[test]
+fn in_another_namespace_nothing_speaks_of_the_usual_one() {
+    for (transport, cloudcore) in [("mqtt", 0), ("eventbus", 1)] {
+        let values =
+            [&*format!("transport={transport}"), "eventbus.cloudcoreNamespace=their-kubeedge"];
+        let made = deploy_tests::chart_in("elsewhere", &values);
+        let text = Value::from(made.clone()).to_string();
+        assert!(!text.contains("neptune-system"), "{text}");
+        for theirs in ["\"namespace\":\"kubeedge\"", "metadata.name\":\"kubeedge\"", ".kubeedge:"] {
+            assert!(!text.contains(theirs), "{theirs} in {text}");
+        }
+        let theirs = made.iter().filter(|o| o["metadata"]["namespace"] == "their-kubeedge");
+        assert_eq!(theirs.count(), cloudcore);
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_is_refused_by_name() {
+    let folder = repository("build/helm/neptune");
+    for (value, complaint) in [
+        ("transport=amqp", "transport: transport must be one of the following"),
+        ("controler.replicas=1", "Additional property controler is not allowed"),
+        ("controller.replicas=two", "controller.replicas: Invalid type"),
+        ("controller.env.NEPTUNE_LEASE=5", "controller.env.NEPTUNE_LEASE: Invalid type"),
+        ("agent.directories={code}", "agent.directories.0: Does not match pattern"),
+        (
+            "transport=eventbus,controller.replicas=2",
+            "controller.replicas: with transport=eventbus it has to be 1",
+        ),
+    ] {
+        let refused = helm().args(["template", "--set", value]).arg(&folder).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(complaint), "{value}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_to_the_other_transport_keeps_what_the_controller_wrote() {
+    let cluster = Cluster::start().await;
+    let chart = repository("build/helm/neptune");
+    let chart = chart.to_str().unwrap();
+    let every_list =
+        "agent.directories={/opt/a},imagePullSecrets[0].name=r,agent.env.NEPTUNE_DNS=10.0.0.1";
+    let done = |(printed, complaints): (String, String)| {
+        assert_eq!(complaints, "");
+        printed
+    };
+    done(
+        cluster.helm(&["install", "neptune", chart, "--dry-run=server", "--set", every_list]).await,
+    );
+    assert_eq!(cluster.kubectl(&["get", "deployments,daemonsets", "-A"]).await.0, "");
+    done(cluster.helm(&["install", "neptune", chart, "--set", every_list]).await);
+
+    let webhook = "validatingwebhookconfiguration/neptune";
+    let secret = "secret/neptune-webhook";
+    let bundle = r#"[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Zm9v"}]"#;
+    done(cluster.kubectl(&["patch", webhook, "--type=json", "-p", bundle]).await);
+    let key = r#"{"data": {"tls.key": "Zm9v"}}"#;
+    done(cluster.kubectl(&["-n", "neptune-system", "patch", secret, "-p", key]).await);
+    done(cluster.helm(&["upgrade", "neptune", chart, "--set", "transport=eventbus"]).await);
+
+    for (object, path, expected) in [
+        (webhook, "{.webhooks[0].clientConfig.caBundle}", "Zm9v"),
+        (secret, r"{.data.tls\.key}", "Zm9v"),
+        ("deployment/neptune-cloud", "{.spec.replicas}{.spec.strategy}", r#"1{"type":"Recreate"}"#),
+    ] {
+        let path = format!("jsonpath={path}");
+        let got = cluster.kubectl(&["-n", "neptune-system", "get", object, "-o", &path]).await;
+        assert_eq!(done(got), expected, "{object}");
+    }
+    let brokers = ["get", "all", "-A", "-l", "app.kubernetes.io/name=neptune-mosquitto"];
+    assert_eq!(cluster.kubectl(&brokers).await.0, "", "the broker went");
+    done(cluster.helm(&["uninstall", "neptune"]).await);
+    let left = cluster.kubectl(&["get", "crds", "-o", "name"]).await;
+    assert_eq!(done(left).lines().count(), 4, "with the definitions, every object would go");
+}
