@@ -24,7 +24,7 @@ use crate::{
     record::remove,
     shelf::Meta,
     space::Space,
-    store::Inner,
+    store::{Inner, lock},
     tree::Tree,
     want::{Form, Source},
 };
@@ -196,6 +196,8 @@ fn place(inner: &Inner, want: &Want, space: &Space, whole: Whole) -> Result<Arti
     let digest = whole.digest;
     // Held before it is there, so that a collection at the same time leaves it.
     let held = inner.hold(digest);
+    // Two URLs can turn out to be one model at the same time: what one has placed, the other does not replace.
+    let placing = lock(&held);
     if inner.shelf.find(digest, want.form).is_none() {
         let (model, size) = match (want.form, whole.tree) {
             (_, Some((tree, grown))) => (tree, grown.bytes),
@@ -216,6 +218,7 @@ fn place(inner: &Inner, want: &Want, space: &Space, whole: Whole) -> Result<Arti
     if want.sha256.is_none() {
         inner.shelf.remember(want, digest, whole.validator).map_err(on_disk)?;
     }
+    drop(placing);
     remove(&dir).map_err(on_disk)?;
     inner.find(digest, want.form, held).ok_or_else(|| on_disk(std::io::ErrorKind::NotFound.into()))
 }

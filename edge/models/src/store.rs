@@ -70,7 +70,7 @@ pub struct Artifact {
     pub path: PathBuf,
     /// Of the download.
     pub bytes: u64,
-    _held: Arc<()>,
+    _held: Held,
 }
 
 /// The models of a node.
@@ -92,7 +92,7 @@ pub struct Inner {
     pub shelf: Shelf,
     flights: Mutex<HashMap<String, Flight>>,
     parts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    held: Mutex<HashMap<Digest, Weak<()>>>,
+    held: Mutex<HashMap<Digest, Weak<Mutex<()>>>>,
     /// Locked as long as the store is open.
     _lock: File,
 }
@@ -102,6 +102,9 @@ impl std::fmt::Debug for Inner {
         f.debug_struct("Inner").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
+
+/// What names a digest keeps its model from being collected; who puts it in its place locks this.
+pub type Held = Arc<Mutex<()>>;
 
 type Fetching = BoxFuture<'static, Result<Artifact, Arc<ModelError>>>;
 
@@ -229,18 +232,18 @@ impl Inner {
         self.find(digest, want.form, self.hold(digest))
     }
 
-    pub fn find(&self, digest: Digest, form: Form, held: Arc<()>) -> Option<Artifact> {
+    pub fn find(&self, digest: Digest, form: Form, held: Held) -> Option<Artifact> {
         let (path, meta) = self.shelf.find(digest, form)?;
         Some(Artifact { digest, path, bytes: meta.bytes, _held: held })
     }
 
     /// It is not collected while this lives.
-    pub fn hold(&self, digest: Digest) -> Arc<()> {
+    pub fn hold(&self, digest: Digest) -> Held {
         let mut all = lock(&self.held);
         if let Some(held) = all.get(&digest).and_then(Weak::upgrade) {
             return held;
         }
-        let held = Arc::new(());
+        let held = Held::default();
         all.insert(digest, Arc::downgrade(&held));
         held
     }
@@ -307,7 +310,7 @@ impl Inner {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change under these is one step: a panic elsewhere leaves nothing half.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

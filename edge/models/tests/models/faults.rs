@@ -35,7 +35,7 @@ async fn a_download_cut_at_any_twentieth_goes_on_from_there() {
             let model = if end == "bin" { found.path } else { found.path.join("m") };
             assert_eq!(fs::read(model).unwrap(), plain);
         }
-        assert_eq!(server.requests(), 2 * urls.len());
+        assert_eq!(server.requests(), 2 * urls.len(), "{end}: {:?}", server.spans());
         assert_eq!(server.sent(), (length * urls.len()) as u64, "no byte came twice");
     }
 }

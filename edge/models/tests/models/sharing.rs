@@ -1,12 +1,14 @@
 //! Who shares a model, and when it goes.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, time::Duration};
 
+use bytes::Bytes;
 use futures::future::join_all;
 use neptune_models::{Digest, Phase, Progress, Store, Want};
 use tokio::sync::watch;
 
 use crate::{
+    archives::{file, tar},
     server::{Reply, Server, ranged},
     stage::{Stage, noise, policy},
 };
@@ -17,7 +19,7 @@ async fn many_who_want_one_digest_download_once_and_all_hear_of_it() {
     let digest = Digest::of_bytes(&body);
     let pace = Some((30_000, Duration::from_millis(50)));
     let server = {
-        let body = bytes::Bytes::from(body);
+        let body = Bytes::from(body);
         Server::start(move |request| Reply { pace, ..ranged(request, &body, "\"1\"") }).await
     };
     let stage = Stage::new();
@@ -37,8 +39,31 @@ async fn many_who_want_one_digest_download_once_and_all_hear_of_it() {
 }
 
 #[tokio::test]
+async fn a_model_that_several_urls_turn_out_to_be_is_placed_once() {
+    for form in ["bin", "tar"] {
+        let body = Bytes::from(tar(&[file("m", &noise(300_000, 12))]));
+        let server = Server::of(body).await;
+        let stage = Stage::new();
+        let fetches = (0..24).map(|at| {
+            let (stage, url) = (&stage, format!("{}/{at}.{form}", server.url));
+            async move {
+                let found = stage.fetch(&url, None).await.unwrap();
+                let inode = fs::metadata(&found.path).unwrap().ino();
+                (found, inode)
+            }
+        });
+        let found = join_all(fetches).await;
+        assert_eq!(server.requests(), found.len(), "{form}: fetched once for each URL");
+        for (artifact, inode) in &found {
+            assert_eq!(fs::metadata(&artifact.path).unwrap().ino(), *inode, "replaced in use");
+        }
+        assert!(found.iter().all(|(artifact, _)| artifact.path == found[0].0.path));
+    }
+}
+
+#[tokio::test]
 async fn who_stops_waiting_stops_nobody_and_what_came_is_kept() {
-    let body = bytes::Bytes::from(noise(1_000_000, 11));
+    let body = Bytes::from(noise(1_000_000, 11));
     let digest = Digest::of_bytes(&body);
     let pace = Some((20_000, Duration::from_millis(20)));
     let server =
