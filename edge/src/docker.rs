@@ -4,7 +4,7 @@
 use std::{collections::HashMap, path::Path, sync::OnceLock, time::Duration};
 
 use bollard::{
-    API_DEFAULT_VERSION, container::LogOutput, errors::Error as DockerError, models,
+    API_DEFAULT_VERSION, container::LogOutput, errors::Error as DockerError,
     query_parameters as query,
 };
 use futures::{Stream, StreamExt as _};
@@ -13,12 +13,13 @@ use neptune_wire::{NodeName, WorkerReason};
 use crate::{
     container::{ContainerSpec, container_name},
     create::request,
+    inspect::{Details, Socket, Standing},
     observed::{Container, ContainerState, Ending, Identity, MANAGED, NODE, VERSION},
     track::{Outcome, Problem},
 };
 
-/// For any single answer of the engine, in seconds. Creating a container on a slow disk takes long.
-const ANSWER_WITHIN: u64 = 120;
+/// For any single answer of the engine. Creating a container on a slow disk takes long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 /// A pull that shows no progress for so long is given up, to be tried again.
 const PULL_STALLED: Duration = Duration::from_secs(10 * 60);
 /// The last lines of a container that ended, and their longest form.
@@ -41,9 +42,14 @@ impl Docker {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
+        let seconds = ANSWER_WITHIN.as_secs();
         let client =
-            bollard::Docker::connect_with_unix(&self.socket, ANSWER_WITHIN, API_DEFAULT_VERSION)?;
+            bollard::Docker::connect_with_unix(&self.socket, seconds, API_DEFAULT_VERSION)?;
         Ok(self.client.get_or_init(|| client))
+    }
+
+    fn socket(&self) -> Socket<'_> {
+        Socket { path: &self.socket, within: ANSWER_WITHIN }
     }
 
     /// The engine's name and version, if it answers.
@@ -65,11 +71,15 @@ impl Docker {
         since: i64,
     ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
         let client = self.client().map_err(|error| self.problem(&error))?;
-        let mut filters = labels_of(node);
-        filters.insert("type".to_owned(), vec!["container".to_owned()]);
-        // Not `health_status` and `exec_*`, which come every few seconds.
-        let events = ["create", "start", "die", "destroy", "oom", "pause", "unpause"];
-        filters.insert("event".to_owned(), events.map(str::to_owned).to_vec());
+        // Not `health_status` and `exec_*`, which come every few seconds. Podman filters by names of
+        // its own, `died` for what it then calls `die`, and `remove` for `destroy`.
+        let events =
+            ["create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause"];
+        let filters = HashMap::from([
+            ("label".to_owned(), labels_of(node)),
+            ("type".to_owned(), vec!["container".to_owned()]),
+            ("event".to_owned(), events.map(str::to_owned).to_vec()),
+        ]);
         let options =
             query::EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
         let problem = |error: DockerError| self.problem(&error);
@@ -82,56 +92,49 @@ impl Docker {
     }
 
     async fn list(&self, node: &NodeName) -> Result<Vec<Container>, DockerError> {
-        let client = self.client()?;
-        let options =
-            query::ListContainersOptionsBuilder::new().all(true).filters(&labels_of(node)).build();
         let mut containers = Vec::new();
-        for summary in client.list_containers(Some(options)).await? {
+        for summary in self.socket().list(&labels_of(node)).await? {
             let mut labels = summary.labels.unwrap_or_default();
             let Some(identity) = Identity::of(&labels, node) else { continue };
             let version = labels.remove(VERSION);
-            let id = summary.id.unwrap_or_default();
-            match client.inspect_container(&id, None::<query::InspectContainerOptions>).await {
-                Ok(details) => {
-                    let container = self.container(id, identity, details).await?;
-                    containers.push(Container { version, ..container });
-                }
-                Err(error) if status(&error) == Some(404) => {}
-                Err(error) => return Err(error),
+            if let Some(details) = self.details(&summary.id).await? {
+                let container = self.container(summary.id, identity, details).await?;
+                containers.push(Container { version, ..container });
             }
         }
         Ok(containers)
+    }
+
+    /// `None` if there is no such container any more.
+    async fn details(&self, id: &str) -> Result<Option<Details>, DockerError> {
+        match self.socket().inspect(id).await {
+            // Podman fails in the middle of an answer on a container that goes just then.
+            Err(error) if status(&error).is_some() => self.socket().inspect(id).await,
+            answer => answer,
+        }
     }
 
     async fn container(
         &self,
         id: String,
         identity: Identity,
-        details: models::ContainerInspectResponse,
+        details: Details,
     ) -> Result<Container, DockerError> {
-        use models::ContainerStateStatusEnum as Status;
-        let shown = details.state.unwrap_or_default();
-        let state = match shown.status {
-            Some(Status::RUNNING | Status::STOPPING) => ContainerState::Running,
-            Some(Status::PAUSED) => ContainerState::Paused,
-            Some(Status::REMOVING) => ContainerState::Removing,
-            Some(Status::EXITED) => ContainerState::Ended(Ending {
-                exit_code: shown.exit_code.unwrap_or_default(),
-                out_of_memory: shown.oom_killed.unwrap_or_default(),
+        let shown = details.state;
+        let state = match shown.standing() {
+            Standing::Runs => ContainerState::Running,
+            Standing::Paused => ContainerState::Paused,
+            Standing::Goes => ContainerState::Removing,
+            Standing::Ended => ContainerState::Ended(Ending {
+                exit_code: shown.exit_code,
+                out_of_memory: shown.oom_killed,
                 log_tail: self.last_words(&id).await?,
             }),
-            _ => ContainerState::Unusable,
+            Standing::Unusable => ContainerState::Unusable,
         };
         let mounts = details.mounts.unwrap_or_default();
         let sources = mounts.into_iter().filter_map(|mount| mount.source).collect();
-        Ok(Container {
-            id,
-            identity,
-            state,
-            started_at: shown.started_at.unwrap_or_default(),
-            sources,
-            version: None,
-        })
+        Ok(Container { id, identity, state, started_at: shown.started_at, sources, version: None })
     }
 
     async fn last_words(&self, id: &str) -> Result<String, DockerError> {
@@ -197,7 +200,8 @@ impl Docker {
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
         let created = match client.create_container(Some(options), request(identity, spec)).await {
             Ok(created) => created,
-            Err(error) if status(&error) == Some(409) => {
+            // Docker says 409, Podman 500 to whatever goes wrong.
+            Err(error) if status(&error).is_some() && self.details(&name).await?.is_some() => {
                 return Ok(Outcome::Failed(name_taken(&name)));
             }
             Err(error) => return Err(error),
@@ -216,16 +220,23 @@ impl Docker {
 
     async fn clear(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
-        // 304: it did not run. 404, 409: somebody else removed it, or is about to.
-        let gone = |result: Result<(), DockerError>| match result {
-            Err(error) if !matches!(status(&error), Some(304 | 404 | 409)) => Err(error),
-            _ => Ok(()),
-        };
         for id in ids {
-            // As long as the container was made to be given, or 10 s.
-            gone(client.stop_container(id, None::<query::StopContainerOptions>).await)?;
+            // As long as the container was made to be given, or 10 s. What the engine refuses here, it
+            // says again below, unless force helps.
+            let stopped = client.stop_container(id, None::<query::StopContainerOptions>).await;
+            if let Err(error) = stopped
+                && status(&error).is_none()
+            {
+                return Err(error);
+            }
             let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-            gone(client.remove_container(id, Some(force)).await)?;
+            let removed = client.remove_container(id, Some(force)).await;
+            match removed {
+                // 404, 409: somebody else removed it, or is about to. Podman says 500 to that.
+                Err(error) if matches!(status(&error), Some(404 | 409)) => {}
+                Err(error) if status(&error).is_some() && self.details(id).await?.is_none() => {}
+                removed => removed?,
+            }
         }
         Ok(())
     }
@@ -287,9 +298,9 @@ impl Docker {
     }
 }
 
-fn labels_of(node: &NodeName) -> HashMap<String, Vec<String>> {
+fn labels_of(node: &NodeName) -> Vec<String> {
     let (managed, yes) = MANAGED;
-    [("label".to_owned(), vec![format!("{managed}={yes}"), format!("{NODE}={node}")])].into()
+    vec![format!("{managed}={yes}"), format!("{NODE}={node}")]
 }
 
 fn status(error: &DockerError) -> Option<u16> {

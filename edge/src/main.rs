@@ -26,6 +26,7 @@ mod execute;
 mod fetch;
 mod follow;
 mod images;
+mod inspect;
 mod local;
 mod model;
 mod observed;

@@ -7,7 +7,8 @@ mod bed;
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
 use bed::{
-    Agent, Broker, Cloud, Files, Foreign, IDLE, Image, Voice, docker, service, unique, until,
+    Agent, Broker, Cloud, Files, Foreign, IDLE, Image, Voice, docker, docker_host, service, unique,
+    until,
 };
 use neptune_wire::{
     Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
@@ -71,8 +72,10 @@ async fn a_worker_gets_its_environment_its_model_and_no_rights() {
     assert_eq!(labels["io.neptune.instance"], birth.instance.0);
     let host = &shown["HostConfig"];
     assert_eq!(host["NetworkMode"], "host");
-    assert_eq!(host["CapDrop"], json!(["ALL"]));
-    assert_eq!(host["SecurityOpt"], json!(["no-new-privileges"]));
+    let status = docker(&["exec", &id, "cat", "/proc/1/status"]);
+    for (field, value) in [("CapBnd", "0000000000000000"), ("NoNewPrivs", "1")] {
+        assert!(status.contains(&format!("{field}:\t{value}\n")), "{field} in {status}");
+    }
     assert_eq!((&host["Memory"], &host["NanoCpus"]), (&json!(67_108_864), &json!(500_000_000)));
     assert_eq!(docker(&["exec", &id, "cat", "/models/small/small.bin"]), "a model");
     assert!(shown["Mounts"].as_array().unwrap().iter().all(|mount| mount["RW"] == false));
@@ -455,7 +458,8 @@ async fn without_docker_the_node_says_so_and_goes_on_when_it_comes() {
         "{}",
         report.workers[0].message
     );
-    std::os::unix::fs::symlink("/var/run/docker.sock", &socket).unwrap();
+    let engine = docker_host();
+    std::os::unix::fs::symlink(engine.strip_prefix("unix://").unwrap(), &socket).unwrap();
     cloud.status(SERVICE, "running", runs).await;
     cloud
         .node("with its runtime", |node| {

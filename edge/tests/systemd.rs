@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bed::{Agent, Broker, Cloud};
+use bed::{Agent, Broker, Cloud, engine};
 use serde_json::json;
 
 /// The watchdog's limit. The agent's loop has to be heard twice in this time.
@@ -71,7 +71,7 @@ async fn the_manager_hears_that_the_agent_is_ready_turns_and_stops() {
     let first = manager.next(PATIENCE).expect("the agent says something");
     assert!(first.starts_with("READY=1\nWATCHDOG=1\nSTATUS="), "{first}");
     assert!(agent.data_dir().join("neptune.db").exists(), "what is stored was read before");
-    let said = manager.until("STATUS=connected; docker ");
+    let said = manager.until(&format!("STATUS=connected; {} ", engine()));
     assert!(said.contains("; 0 of 0 workers run"), "{said}");
     for _ in 0..6 {
         let said = manager.next(LIMIT).expect("the watchdog is fed in time");

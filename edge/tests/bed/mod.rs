@@ -1,4 +1,4 @@
-//! A test bed: a real broker, the built agent, a real Docker engine, and the test as the cloud.
+//! A test bed: a real broker, the built agent, a real engine (Docker, or what `DOCKER_HOST` names), and the test as the cloud.
 //! Everything has names of its own and goes away with the bed, also after a panic.
 
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
@@ -40,6 +40,17 @@ pub fn unique(kind: &str) -> String {
 }
 
 pub use free_port::free_port;
+
+/// The engine's socket: Docker's, or that of `DOCKER_HOST`, which the docker command takes as well.
+pub fn docker_host() -> String {
+    std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned())
+}
+
+/// As the agent calls it.
+pub fn engine() -> &'static str {
+    let parts = docker(&["version", "--format", "{{json .Server.Components}}"]);
+    if parts.contains("Podman") { "podman" } else { "docker" }
+}
 
 pub fn docker(args: &[&str]) -> String {
     let output =
@@ -129,6 +140,8 @@ impl Image {
         for name in ["sh", "sleep", "cat", "env"] {
             std::os::unix::fs::symlink("busybox", dir.path().join("bin").join(name)).unwrap();
         }
+        // For what a worker writes: on Podman nobody without root's rights writes into / itself.
+        fs::create_dir(dir.path().join("cgi-bin")).unwrap();
         let name = format!("{}:1", unique("neptune-edge-test"));
         let tar = dir.path().with_extension("tar");
         let packed = Command::new("tar")
@@ -136,7 +149,7 @@ impl Image {
             .arg(&tar)
             .arg("-C")
             .arg(dir.path())
-            .arg("bin")
+            .args(["--owner=0", "--group=0", "bin", "cgi-bin"])
             .status()
             .unwrap();
         assert!(packed.success());
@@ -157,7 +170,8 @@ pub struct Foreign(pub String);
 
 impl Foreign {
     pub fn run(name: &str, image: &Image) -> Self {
-        docker(&["run", "-d", "--name", name, &image.0, "/bin/sh", "-c", IDLE]);
+        let run = ["run", "-d", "--network", "none", "--name", name];
+        docker(&[&run[..], &[&image.0, "/bin/sh", "-c", IDLE]].concat());
         Self(name.to_owned())
     }
 }
@@ -217,6 +231,9 @@ impl Agent {
         } else {
             let listen = format!("127.0.0.1:{}", self.local_port);
             command.args(["--mqtt-url", &self.mqtt_url, "--local-listen", &listen]);
+        }
+        if !self.extra.iter().any(|flag| flag == "--docker-host") {
+            command.args(["--docker-host", &docker_host()]);
         }
         command.args(&self.extra);
         command
