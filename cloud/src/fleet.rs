@@ -39,6 +39,8 @@ struct Node {
     newest: BTreeMap<Instance, (u64, u64)>,
     present: Instance,
     online: bool,
+    /// It is not online because it was not heard.
+    expired: bool,
     heard: Timestamp,
     /// How often, in seconds, it says that it speaks at least.
     heartbeat: u32,
@@ -121,13 +123,25 @@ impl Fleet {
         }
     }
 
-    /// Takes a birth, a heartbeat or a last will.
-    pub fn node_report(&mut self, node: &NodeName, report: NodeReport, now: Timestamp) -> Nudge {
+    /// Takes a birth, a heartbeat or a last will. One that is not `live` the broker had kept.
+    pub fn node_report(
+        &mut self,
+        node: &NodeName,
+        report: NodeReport,
+        live: bool,
+        now: Timestamp,
+    ) -> Nudge {
         let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
         if self.is_past(node, &instance, epoch) {
             return Nudge::None;
         }
         let known = self.nodes.get(node);
+        // What the broker still has of an agent that fell silent since is no sign of life.
+        let is_silent = known.is_some_and(|known| known.expired && known.present == instance);
+        if !live && is_silent && self.newest(node, &instance).is_some_and(|(held, _)| held == epoch)
+        {
+            return Nudge::None;
+        }
         // A will is the will of one data directory: after a later one it is history.
         if !online && known.is_some_and(|known| known.present != instance) {
             return Nudge::None;
@@ -142,6 +156,11 @@ impl Fleet {
         entry.address = address.or(entry.address.take());
         let after = (entry.online, entry.address.clone());
         if before == Some(after) { Nudge::None } else { Nudge::Node }
+    }
+
+    /// Nothing could be heard until now: no node's silence meant anything.
+    pub fn listens_anew(&mut self) {
+        self.nodes.values_mut().for_each(|node| node.expired = false);
     }
 
     /// Takes any other word of a node as the sign of life that it is.
@@ -233,6 +252,7 @@ impl Fleet {
         for (name, node) in &mut self.nodes {
             if node.online && node.silent_at() <= now {
                 node.online = false;
+                node.expired = true;
                 expired.push(name.clone());
             }
         }
@@ -358,6 +378,7 @@ impl Fleet {
             newest: BTreeMap::new(),
             present: instance.clone(),
             online: true,
+            expired: false,
             heard: now,
             heartbeat,
             address: None,
@@ -369,6 +390,7 @@ impl Fleet {
         *newest = order.max(*newest);
         entry.present = instance.clone();
         entry.heard = now;
+        entry.expired = false;
         entry
     }
 }
@@ -445,32 +467,40 @@ mod tests {
     fn a_node_is_online_from_its_birth_to_its_will() {
         let mut fleet = Fleet::new(at(0), 30);
         assert_eq!(fleet.presence(&node()), Presence::Unheard);
-        assert_eq!(fleet.node_report(&node(), birth("a", 1), at(1)), Nudge::Node);
-        assert_eq!(fleet.node_report(&node(), birth("a", 1), at(31)), Nudge::None, "a heartbeat");
+        assert_eq!(fleet.node_report(&node(), birth("a", 1), true, at(1)), Nudge::Node);
+        assert_eq!(
+            fleet.node_report(&node(), birth("a", 1), true, at(31)),
+            Nudge::None,
+            "a heartbeat"
+        );
         assert_eq!(fleet.presence(&node()), Presence::Online);
-        assert_eq!(fleet.node_report(&node(), will("a", 1), at(40)), Nudge::Node);
+        assert_eq!(fleet.node_report(&node(), will("a", 1), true, at(40)), Nudge::Node);
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(40) });
         assert_eq!(fleet.address(&node()), Some("10.0.0.1"), "it stays known");
-        assert_eq!(fleet.node_report(&node(), birth("a", 1), at(41)), Nudge::Node, "it is back");
+        assert_eq!(
+            fleet.node_report(&node(), birth("a", 1), true, at(41)),
+            Nudge::Node,
+            "it is back"
+        );
         assert_eq!(fleet.census(), Census { online: 1, offline: 0 });
     }
 
     #[test]
     fn a_will_of_an_earlier_start_or_instance_is_stale() {
         let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), birth("a", 1), at(1));
-        fleet.node_report(&node(), birth("a", 2), at(2));
-        assert_eq!(fleet.node_report(&node(), will("a", 1), at(3)), Nudge::None);
+        fleet.node_report(&node(), birth("a", 1), true, at(1));
+        fleet.node_report(&node(), birth("a", 2), true, at(2));
+        assert_eq!(fleet.node_report(&node(), will("a", 1), true, at(3)), Nudge::None);
         assert_eq!(fleet.presence(&node()), Presence::Online);
-        fleet.node_report(&node(), birth("b", 1), at(4));
-        assert_eq!(fleet.node_report(&node(), will("a", 2), at(5)), Nudge::None);
+        fleet.node_report(&node(), birth("b", 1), true, at(4));
+        assert_eq!(fleet.node_report(&node(), will("a", 2), true, at(5)), Nudge::None);
         assert_eq!(fleet.presence(&node()), Presence::Online);
     }
 
     #[test]
     fn three_missed_heartbeats_are_offline_and_any_live_word_is_online_again() {
         let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), birth("a", 1), at(0));
+        fleet.node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(fleet.next_expiry(), Some(at(90)));
         assert!(fleet.expire(at(89)).is_empty());
         assert_eq!(fleet.expire(at(90)), [node()]);
@@ -483,15 +513,39 @@ mod tests {
     }
 
     #[test]
+    fn what_the_broker_kept_of_an_agent_that_fell_silent_is_no_sign_of_life() {
+        let mut fleet = Fleet::new(at(0), 30);
+        fleet.node_report(&node(), birth("a", 1), false, at(0));
+        assert_eq!(
+            fleet.presence(&node()),
+            Presence::Online,
+            "a controller that starts knows no better"
+        );
+        fleet.expire(at(90));
+        let offline = Presence::Offline { since: at(0) };
+        assert_eq!(fleet.node_report(&node(), birth("a", 1), false, at(91)), Nudge::None);
+        assert_eq!(fleet.presence(&node()), offline);
+        let mut reconnected = fleet.clone();
+        reconnected.listens_anew();
+        reconnected.node_report(&node(), birth("a", 1), false, at(92));
+        assert_eq!(reconnected.presence(&node()), Presence::Online, "nobody could hear it");
+        for (instance, epoch, live) in [("a", 1, true), ("a", 2, false), ("b", 1, false)] {
+            let mut fleet = fleet.clone();
+            fleet.node_report(&node(), birth(instance, epoch), live, at(92));
+            assert_eq!(fleet.presence(&node()), Presence::Online, "{instance} {epoch} {live}");
+        }
+    }
+
+    #[test]
     fn a_node_that_says_how_often_it_speaks_is_waited_for_so_long() {
         let mut fleet = Fleet::new(at(0), 30);
         assert_eq!(fleet.settled_at(), at(90));
         for (stated, silent_at) in [(15, 45), (300, 900), (0, 3), (u32::MAX, 3 * 3600)] {
             let report = NodeReport { heartbeat_seconds: Some(stated), ..birth("a", 1) };
-            fleet.node_report(&node(), report, at(0));
+            fleet.node_report(&node(), report, true, at(0));
             assert_eq!(fleet.next_expiry(), Some(at(silent_at)), "{stated}");
         }
-        let nudge = fleet.node_report(&node(), birth("a", 1), at(0));
+        let nudge = fleet.node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(nudge, Nudge::None);
         assert_eq!(fleet.next_expiry(), Some(at(3 * 3600)), "what it does not repeat holds on");
     }
@@ -500,7 +554,7 @@ mod tests {
     fn a_node_that_makes_up_data_directories_fills_no_memory() {
         let mut fleet = Fleet::new(at(0), 30);
         for n in 0..1000 {
-            fleet.node_report(&node(), birth(&n.to_string(), 1), at(0));
+            fleet.node_report(&node(), birth(&n.to_string(), 1), true, at(0));
         }
         assert!(fleet.nodes[&node()].newest.len() <= INSTANCES);
     }
@@ -508,7 +562,7 @@ mod tests {
     #[test]
     fn what_the_broker_kept_is_no_sign_of_life() {
         let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), will("a", 1), at(1));
+        fleet.node_report(&node(), will("a", 1), true, at(1));
         let nudge = fleet.status(&node(), &key(), report("a", 1, 9, 5), false, at(2));
         assert_eq!(nudge, Nudge::Object);
         assert!(matches!(fleet.presence(&node()), Presence::Offline { .. }));

@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 /// Why a message was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelValue)]
 pub enum Rejection {
     /// Not on a topic of ours, or with a name that cannot be.
     Topic,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use futures::future::{Either, select};
 use k8s_openapi::jiff::Timestamp;
+use neptune_link::Message;
 use neptune_wire::{
     Batch, DecodeError, ModelOutput, NodeName, NodeReport, ObjectKey, OutputError, Prefix,
     Resource, StatusReport, Sync, Topic, decode,
@@ -33,6 +34,8 @@ enum Rejected {
     Direction,
     #[error("node {from} speaks for another")]
     OtherNode { from: NodeName },
+    #[error("there is no Node {node}; what it says counts when there is")]
+    UnknownNode { node: NodeName },
     #[error(transparent)]
     Payload(#[from] DecodeError),
     #[error(transparent)]
@@ -48,6 +51,7 @@ impl Rejected {
         match self {
             Self::Topic(_) | Self::Direction => Rejection::Topic,
             Self::OtherNode { .. } => Rejection::OtherNode,
+            Self::UnknownNode { .. } => Rejection::UnknownNode,
             Self::Payload(_) | Self::Output(_) => Rejection::Payload,
             Self::Impossible { .. } => Rejection::Impossible,
             Self::UnknownObject { .. } => Rejection::UnknownObject,
@@ -69,7 +73,7 @@ struct Ears {
     context: Context,
     prefix: Prefix,
     orders: Orders,
-    blamed: BTreeSet<String>,
+    blamed: BTreeSet<(String, Rejection)>,
 }
 
 /// Listens until the transport is closed.
@@ -103,19 +107,32 @@ fn until_expiry(context: &Context) -> std::time::Duration {
 impl Ears {
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Up => self.context.downstream().repeat(),
+            Event::Up => {
+                self.context.fleet().listens_anew();
+                self.context.downstream().repeat();
+            }
             Event::Down => {}
             Event::Message(message) => {
-                let worth = Worth { is_live: !message.retain, is_late: false };
-                let result = Topic::parse(&self.prefix, &message.topic)
-                    .map_err(Rejected::from)
-                    .and_then(|topic| on_message(&topic, &message.payload, worth, &self.context));
-                if let Err(rejected) = result {
+                if let Err(rejected) = self.on_published(&message) {
                     self.reject(sender(&message.topic), &message.topic, &rejected);
                 }
             }
             Event::Batch(node, batch) => self.on_batch(&node, &batch),
         }
+    }
+
+    /// A broker knows who may speak as which node, and not which nodes there are.
+    fn on_published(&self, message: &Message) -> Result<(), Rejected> {
+        let topic = Topic::parse(&self.prefix, &message.topic)?;
+        if let Some(node) = speaker(&topic).filter(|node| !self.context.is_registered(node)) {
+            self.context.downstream().transport().refused(node);
+            // If it was registered since that look, nobody tells the transport any more.
+            if !self.context.is_registered(node) {
+                return Err(Rejected::UnknownNode { node: node.clone() });
+            }
+        }
+        let worth = Worth { is_live: !message.retain, is_late: false };
+        on_message(&topic, &message.payload, worth, &self.context)
     }
 
     /// The batch itself says that the node is there; each message in it stands for itself.
@@ -166,9 +183,10 @@ impl Ears {
     }
 
     fn reject(&mut self, sender: &str, topic: &str, rejected: &Rejected) {
-        self.context.metrics().rejected(rejected.reason());
-        if self.blamed.len() < SENDERS_KEPT && self.blamed.insert(sender.to_owned()) {
-            tracing::warn!(sender, topic, %rejected, "dropped a message; more of this sender are only counted");
+        let reason = rejected.reason();
+        self.context.metrics().rejected(reason);
+        if self.blamed.len() < SENDERS_KEPT && self.blamed.insert((sender.to_owned(), reason)) {
+            tracing::warn!(sender, topic, %rejected, "dropped a message; more of this kind from there are only counted");
         }
     }
 }
@@ -200,7 +218,7 @@ fn on_message(
             }
             let report = decode(payload)?;
             if !worth.is_late {
-                on_node(node, report, context);
+                on_node(node, report, worth.is_live, context);
             }
         }
         Topic::Sync(node) => {
@@ -240,10 +258,10 @@ fn on_sync(node: &NodeName, sync: Sync, is_live: bool, context: &Context) {
     context.downstream().answer(node, sync);
 }
 
-fn on_node(node: &NodeName, report: NodeReport, context: &Context) {
+fn on_node(node: &NodeName, report: NodeReport, is_live: bool, context: &Context) {
     context.metrics().received(Kind::Node);
     let online = report.online;
-    let nudge = context.fleet().node_report(node, report, Timestamp::now());
+    let nudge = context.fleet().node_report(node, report, is_live, Timestamp::now());
     if nudge != Nudge::None {
         tracing::info!(%node, online, "node");
     }

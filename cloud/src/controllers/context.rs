@@ -204,6 +204,11 @@ impl Context {
         self.0.fleet.lock().expect("nothing panics while it holds this lock")
     }
 
+    /// Whether there is a Node of that name.
+    pub fn is_registered(&self, node: &NodeName) -> bool {
+        self.stores().nodes.get(&ObjectRef::new(node.as_str())).is_some()
+    }
+
     /// Whether there is an object of that key and uid that has a controller.
     pub fn exists(&self, key: &ObjectKey, uid: &str) -> bool {
         match key.resource {

@@ -30,7 +30,7 @@ pub enum Transport {
 #[derive(Debug)]
 pub enum Events {
     /// Through a broker.
-    Mqtt(MqttEvents),
+    Mqtt(Box<MqttEvents>),
     /// Through `KubeEdge`.
     EventBus(mpsc::Receiver<Event>),
 }
@@ -127,8 +127,17 @@ impl Transport {
 
     /// How Kubernetes sees a node now.
     pub fn stands(&self, node: &NodeName, standing: Standing) {
-        if let Self::EventBus(bus) = self {
-            bus.stands(node, standing);
+        match self {
+            Self::Mqtt(mqtt) => mqtt.stands(node, standing),
+            Self::EventBus(bus) => bus.stands(node, standing),
+        }
+    }
+
+    /// What a node said was not taken, because there is no such Node. What a broker retains of it comes again when
+    /// there is; over `KubeEdge` such a node has no Rule, and its agent says everything again and again.
+    pub fn refused(&self, node: &NodeName) {
+        if let Self::Mqtt(mqtt) = self {
+            mqtt.refused(node);
         }
     }
 

@@ -22,9 +22,9 @@ use crate::{Event, LinkOptions, Message, secrets};
 const LIVED: Duration = Duration::from_secs(5);
 
 /// Packet ids go round through so many. Twice the window, so that with the subscription's id too an id is never given
-/// out while it is in flight: the client library handles that badly.
+/// out while it is in flight: the client library handles that badly. Of subscriptions there are two at most.
 const PACKET_IDS: u16 = 200;
-const _: () = assert!(PACKET_IDS as usize > WINDOW + 1);
+const _: () = assert!(PACKET_IDS as usize > WINDOW + 2);
 
 pub struct Connection {
     mqtt: MqttOptions,
@@ -155,7 +155,10 @@ impl Connection {
             rumqttc::Event::Incoming(Packet::ConnAck(_)) => return self.accepted(attempt).await,
             rumqttc::Event::Incoming(Packet::SubAck(answer)) => {
                 self.check_subscribed(&answer)?;
-                self.up(attempt).await;
+                self.shared.subscribed();
+                if attempt.up_since.is_none() {
+                    self.up(attempt).await;
+                }
             }
             rumqttc::Event::Incoming(Packet::Publish(publish)) => {
                 let message = Message {

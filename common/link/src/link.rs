@@ -74,7 +74,7 @@ impl Link {
     pub fn start(options: LinkOptions) -> Result<(Self, Events), LinkError> {
         options.check()?;
         let runtime = Handle::try_current().map_err(|_| LinkError::NoRuntime)?;
-        let shared = Arc::new(Shared::new(options.max_packet_size));
+        let shared = Arc::new(Shared::new(&options));
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
         let connection = Connection::new(options, Arc::clone(&shared), sender);
         let abort = runtime.spawn(connection.run()).abort_handle();
@@ -100,6 +100,13 @@ impl Link {
     /// Whether the last of [`Event::Up`] and [`Event::Down`] was `Up`.
     pub fn is_up(&self) -> bool {
         self.0.shared.is_up()
+    }
+
+    /// Subscribes once more to all that is subscribed to, without a pause in what arrives: the broker sends again what
+    /// it retains there (MQTT 3.1.1, section 3.8.4; rumqttd does not). Without a connection there is nothing to do: the
+    /// next one does the same. [`Event::Up`] is not said again.
+    pub fn ask_again(&self) {
+        self.0.shared.ask_again();
     }
 
     /// Sends what is queued if it is connected, for at most `within`, then disconnects cleanly: the broker does not

@@ -3,14 +3,14 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use rumqttc::{AsyncClient, QoS};
+use rumqttc::{AsyncClient, QoS, SubscribeFilter};
 use tokio::sync::{Notify, watch};
 
 use crate::outbox::{Outbox, Seq, WINDOW};
-use crate::{LinkError, Message};
+use crate::{LinkError, LinkOptions, Message};
 
-/// Room in the client's channel: the whole window, the subscription and the goodbye. So handing over never finds it full.
-pub const CHANNEL: usize = WINDOW + 2;
+/// Room in the client's channel: the whole window, two subscriptions and the goodbye. So handing over never finds it full.
+pub const CHANNEL: usize = WINDOW + 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -27,6 +27,7 @@ pub struct Shared {
     changed: Notify,
     phase: watch::Sender<Phase>,
     max_packet_size: usize,
+    subscriptions: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -35,15 +36,28 @@ struct State {
     /// There from the broker's `ConnAck` to the loss.
     client: Option<AsyncClient>,
     up: bool,
+    asking: Asking,
+}
+
+/// Subscriptions beside the one with which a connection begins. One is on its way at most, or they would need more room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Asking {
+    #[default]
+    Not,
+    /// One is on its way.
+    Once,
+    /// And another is to follow.
+    Twice,
 }
 
 impl Shared {
-    pub fn new(max_packet_size: usize) -> Self {
+    pub fn new(options: &LinkOptions) -> Self {
         Self {
             state: Mutex::default(),
             changed: Notify::new(),
             phase: watch::Sender::new(Phase::Running),
-            max_packet_size,
+            max_packet_size: options.max_packet_size,
+            subscriptions: options.subscriptions.clone(),
         }
     }
 
@@ -80,6 +94,7 @@ impl Shared {
         let mut state = self.lock();
         state.client = None;
         state.up = false;
+        state.asking = Asking::Not;
         state.outbox.connection_lost();
         drop(state);
         self.changed.notify_waiters();
@@ -103,6 +118,24 @@ impl Shared {
 
     pub fn is_connected(&self) -> bool {
         self.lock().client.is_some()
+    }
+
+    /// Subscribes once more on the present connection, if there is one.
+    pub fn ask_again(&self) {
+        let mut state = self.lock();
+        match state.asking {
+            Asking::Not => state.subscribe(&self.subscriptions),
+            // What is on its way may have been answered already.
+            Asking::Once | Asking::Twice => state.asking = Asking::Twice,
+        }
+    }
+
+    /// The broker answered a subscription.
+    pub fn subscribed(&self) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.asking) == Asking::Twice {
+            state.subscribe(&self.subscriptions);
+        }
     }
 
     /// Asks the present connection, if there is one, to say goodbye after what was handed to it.
@@ -161,6 +194,18 @@ impl Shared {
 }
 
 impl State {
+    fn subscribe(&mut self, subscriptions: &[String]) {
+        let Some(client) = self.client.as_ref().filter(|_| !subscriptions.is_empty()) else {
+            return;
+        };
+        let filters = subscriptions.iter();
+        let filters = filters.map(|filter| SubscribeFilter::new(filter.clone(), QoS::AtLeastOnce));
+        // Refused only by an event loop that has ended: the next connection subscribes anyway.
+        if client.try_subscribe_many(filters).is_ok() {
+            self.asking = Asking::Once;
+        }
+    }
+
     fn hand_over(&mut self) {
         while let Some(client) = &self.client {
             let Some(message) = self.outbox.hand_over() else {

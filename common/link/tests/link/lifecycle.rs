@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neptune_link::{Event, Link, LinkError};
+use neptune_link::{Event, Link, LinkError, Message};
 
 use crate::mosquitto::{Mosquitto, free_port};
 use crate::proxy::Proxy;
@@ -24,6 +24,27 @@ async fn subscriptions_are_made_again_after_a_reconnect() {
             assert_eq!(next_message(&mut read).await, message(topic, &round.to_string()));
         }
     }
+}
+
+#[tokio::test]
+async fn what_the_broker_retains_comes_again_to_who_asks_and_nothing_else_does() {
+    let broker = Mosquitto::start().await;
+    let (sender, _events) = link(broker.port, "sender", &[]).await;
+    let (reader, mut read) = link(broker.port, "reader", &["state/#", "more"]).await;
+    let kept = Message { retain: true, ..message("state/a", "kept") };
+    sender.publish(kept.clone()).unwrap();
+    assert_eq!(next_message(&mut read).await, message("state/a", "kept"));
+    // The second and the third question are one: what is on its way may have been answered already.
+    for _ in 0..3 {
+        reader.ask_again();
+    }
+    for _ in 0..2 {
+        assert_eq!(next_message(&mut read).await, kept);
+    }
+    sender.publish(message("more", "end")).unwrap();
+    assert_eq!(next_message(&mut read).await, message("more", "end"));
+    reader.ask_again();
+    assert_eq!(next_message(&mut read).await, kept);
 }
 
 #[tokio::test]

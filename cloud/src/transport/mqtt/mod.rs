@@ -1,12 +1,20 @@
 //! The nodes through an MQTT broker that both sides reach: inserts and indexes are retained there, so that
 //! a node that comes later finds them.
 
-use std::time::Duration;
+mod strangers;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
 
 use neptune_link::{Event as LinkEvent, Link, LinkError, LinkOptions, Message};
 use neptune_wire::{NodeName, Prefix, Topic, source::Say};
 
-use super::{Event, Events, Refused, Transport, letter};
+use tokio::sync::Notify;
+
+use self::strangers::Strangers;
+use super::{Event, Events, Refused, Standing, Transport, letter};
 use crate::metrics::{Metrics, Outcome};
 
 /// How often agents say that they are there, beside the last will that tells the same sooner.
@@ -18,13 +26,24 @@ pub struct Mqtt {
     link: Link,
     prefix: Prefix,
     metrics: Metrics,
+    door: Arc<Door>,
 }
 
 /// What the broker passes on.
 #[derive(Debug)]
 pub struct MqttEvents {
     events: neptune_link::Events,
+    link: Link,
     metrics: Metrics,
+    door: Arc<Door>,
+}
+
+/// Who waits to be heard.
+#[derive(Debug, Default)]
+struct Door {
+    strangers: Mutex<Strangers>,
+    /// The broker is to be asked earlier than it was.
+    changed: Notify,
 }
 
 impl Mqtt {
@@ -39,8 +58,17 @@ impl Mqtt {
     ) -> Result<(Transport, Events), LinkError> {
         let options = LinkOptions { subscriptions: vec![prefix.upstream()], ..options };
         let (link, events) = Link::start(options)?;
-        let events = Events::Mqtt(MqttEvents { events, metrics: metrics.clone() });
-        Ok((Transport::Mqtt(Box::new(Self { link, prefix, metrics })), events))
+        let door = Arc::<Door>::default();
+        let heard = MqttEvents {
+            events,
+            link: link.clone(),
+            metrics: metrics.clone(),
+            door: Arc::clone(&door),
+        };
+        Ok((
+            Transport::Mqtt(Box::new(Self { link, prefix, metrics, door })),
+            Events::Mqtt(Box::new(heard)),
+        ))
     }
 
     pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
@@ -63,6 +91,16 @@ impl Mqtt {
         (is_connected, format!("broker: {word}\n"))
     }
 
+    pub(super) fn refused(&self, node: &NodeName) {
+        self.door.strangers().refused(node);
+    }
+
+    pub(super) fn stands(&self, node: &NodeName, standing: Standing) {
+        if standing != Standing::Gone && self.door.strangers().registered(node, Instant::now()) {
+            self.door.changed.notify_one();
+        }
+    }
+
     pub(super) async fn close(self, within: Duration) {
         self.link.close(within).await;
     }
@@ -81,7 +119,29 @@ impl Mqtt {
 
 impl MqttEvents {
     pub(super) async fn next(&mut self) -> Option<Event> {
-        Some(match self.events.next().await? {
+        loop {
+            let due = self.door.strangers().due();
+            let time_to_ask = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = self.events.next() => return event.map(|event| self.named(event)),
+                () = time_to_ask => {
+                    tracing::info!("nodes that spoke are registered now: the broker is asked what they said");
+                    self.door.strangers().asked(Instant::now());
+                    self.link.ask_again();
+                }
+                // Its permit is kept while nobody waits for it.
+                () = self.door.changed.notified() => {}
+            }
+        }
+    }
+
+    fn named(&self, event: LinkEvent) -> Event {
+        match event {
             LinkEvent::Up => {
                 tracing::info!("connected to the broker");
                 self.metrics.set_connected(true);
@@ -93,6 +153,12 @@ impl MqttEvents {
                 Event::Down
             }
             LinkEvent::Message(message) => Event::Message(message),
-        })
+        }
+    }
+}
+
+impl Door {
+    fn strangers(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers.lock().expect("nothing panics while it holds this lock")
     }
 }
