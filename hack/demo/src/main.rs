@@ -1,9 +1,11 @@
 //! Runs `examples/digits` on this machine and tells whether it did what Neptune promises.
+#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
 
 mod cluster;
 mod stage;
 mod verdict;
 mod watch;
+mod way;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -18,8 +20,12 @@ struct Options {
     #[arg(long)]
     keep: bool,
     /// Use the cluster that KUBECONFIG names in place of the built-in API.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "transport")]
     cluster: bool,
+    /// How the controller and the nodes reach each other: `mqtt`, by one broker, or `eventbus`, by an
+    /// emulator of KubeEdge's router and EventBus and a mosquitto on each node.
+    #[arg(long, default_value = "mqtt")]
+    transport: way::Transport,
 }
 
 #[tokio::main]
@@ -44,7 +50,7 @@ async fn main() -> ExitCode {
 
 async fn demo(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut stage = stage::Stage::set(options.cluster).await?;
+    let mut stage = stage::Stage::set(options.cluster, options.transport).await?;
     let ended = follow(&mut stage, began).await;
     if ended.is_err() {
         stage.print_logs();

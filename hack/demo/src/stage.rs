@@ -15,11 +15,14 @@ use kube::{
     api::{Api, DeleteParams},
 };
 use neptune_api::{JointInferenceService, Model, ModelStatus};
-use neptune_e2e::ModelServer;
+use neptune_e2e::{KubeEdge, ModelServer};
 use tempfile::TempDir;
 use tokio::process::Child;
 
-use crate::cluster;
+use crate::{
+    cluster,
+    way::{Transport, Way},
+};
 
 /// The example's node names; the demo's own carry its process id, because an agent of that name
 /// may already be at work on this machine.
@@ -30,7 +33,7 @@ const CLOUD: &str = "cloud0";
 pub struct Stage {
     kubeconfig: PathBuf,
     client: Client,
-    broker_port: u16,
+    way: Way,
     models: ModelServer,
     children: Vec<(String, Child)>,
     borrowed_cluster: bool,
@@ -42,7 +45,7 @@ pub struct Stage {
 
 impl Stage {
     /// Starts everything and waits until the API answers.
-    pub async fn set(borrowed_cluster: bool) -> anyhow::Result<Self> {
+    pub async fn set(borrowed_cluster: bool, transport: Transport) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("neptune-demo-").tempdir()?;
         let mut children = Vec::new();
         let kubeconfig = if borrowed_cluster {
@@ -58,19 +61,11 @@ impl Stage {
         };
         let client = cluster::connect(&kubeconfig).await?;
         let models = ModelServer::start(&neptune_e2e::root().join("examples/digits/models")).await;
-        let broker_port = neptune_e2e::free_port();
-        let mut stage = Self {
-            dir,
-            kubeconfig,
-            client,
-            broker_port,
-            models,
-            children,
-            borrowed_cluster,
-            edge: format!("{EDGE}-{}", std::process::id()),
-            cloud: format!("{CLOUD}-{}", std::process::id()),
-        };
-        stage.prepare_cluster().await?;
+        let [edge, cloud] = [EDGE, CLOUD].map(|node| format!("{node}-{}", std::process::id()));
+        prepare_cluster(&client, [&edge, &cloud], transport).await?;
+        let way = Way::start(transport, dir.path(), &kubeconfig, [&edge, &cloud]).await;
+        let mut stage =
+            Self { kubeconfig, client, way, models, children, borrowed_cluster, edge, cloud, dir };
         stage.start_programs()?;
         Ok(stage)
     }
@@ -82,14 +77,14 @@ impl Stage {
 
     /// What to type in another terminal.
     pub fn hints(&self) -> String {
+        let (port, topic) = self.way.upstream();
         format!(
             "In another terminal:\n  \
              KUBECONFIG={} kubectl get jis -w\n  \
              KUBECONFIG={0} kubectl get models\n  \
-             mosquitto_sub -p {} -v -t 'neptune/+/upstream/#'\n  \
+             mosquitto_sub -p {port} -v -t '{topic}'\n  \
              logs: {}",
             self.kubeconfig.display(),
-            self.broker_port,
             self.dir.path().display()
         )
     }
@@ -144,64 +139,26 @@ impl Stage {
         }
     }
 
-    async fn prepare_cluster(&self) -> anyhow::Result<()> {
-        for entry in fs::read_dir(neptune_e2e::root().join("crds"))? {
-            cluster::apply(&self.client, &fs::read_to_string(entry?.path())?).await?;
-        }
-        for node in [&self.edge, &self.cloud] {
-            let node = format!(
-                "apiVersion: v1\nkind: Node\nmetadata:\n  name: {node}\n  labels:\n    neptune.io/runtime: agent\n"
-            );
-            cluster::apply(&self.client, &node).await?;
-        }
-        Ok(())
-    }
-
     fn start_programs(&mut self) -> anyhow::Result<()> {
-        let broker = format!("mqtt://127.0.0.1:{}", self.broker_port);
-        let listen = format!("127.0.0.1:{}", self.broker_port);
         let health = format!("127.0.0.1:{}", neptune_e2e::free_port());
         let dir = self.dir.path().to_owned();
         let kubeconfig = text(&self.kubeconfig)?.to_owned();
-        let (edge, cloud) = (self.edge.clone(), self.cloud.clone());
-        let (edge_dir, cloud_dir) = (dir.join(&edge), dir.join(&cloud));
-        // The edge node's embedded broker serves the whole demo.
-        let edge_arguments = [
-            "run",
-            "--node-name",
-            &edge,
-            "--mqtt-url",
-            &broker,
-            "--data-dir",
-            text(&edge_dir)?,
-            "--local-broker",
-            "embedded",
-            "--local-listen",
-            &listen,
-            "--allow-address",
-            "127.0.0.0/8",
-        ];
-        let cloud_arguments = [
-            "run",
-            "--node-name",
-            &cloud,
-            "--mqtt-url",
-            &broker,
-            "--data-dir",
-            text(&cloud_dir)?,
-            "--local-broker",
-            &broker,
-            "--allow-address",
-            "127.0.0.0/8",
-        ];
-        let mut controller =
-            vec!["run", "--mqtt-url", &broker, "--kubeconfig", &kubeconfig, "--listen", &health];
+        for (node, way) in
+            [self.edge.clone(), self.cloud.clone()].into_iter().zip(self.way.agents())
+        {
+            let data = dir.join(&node);
+            let mut arguments = vec!["run", "--node-name", &node, "--data-dir", text(&data)?];
+            arguments.extend(["--allow-address", "127.0.0.0/8"]);
+            arguments.extend(way.iter().map(String::as_str));
+            self.children.push(start(&dir, &node, "neptune-edge", &arguments)?);
+        }
+        let way = self.way.controller();
+        let mut controller = vec!["run", "--kubeconfig", &kubeconfig, "--listen", &health];
+        controller.extend(way.iter().map(String::as_str));
         if self.borrowed_cluster {
             // The rest of it is other people's.
             controller.extend(["--watch-namespace", "default"]);
         }
-        self.children.push(start(&dir, &edge, "neptune-edge", &edge_arguments)?);
-        self.children.push(start(&dir, &cloud, "neptune-edge", &cloud_arguments)?);
         self.children.push(start(&dir, "controller", "neptune-cloud", &controller)?);
         Ok(())
     }
@@ -226,6 +183,26 @@ impl Drop for Stage {
         }
         self.remove_containers();
     }
+}
+
+async fn prepare_cluster(
+    client: &Client,
+    nodes: [&str; 2],
+    transport: Transport,
+) -> anyhow::Result<()> {
+    for entry in fs::read_dir(neptune_e2e::root().join("crds"))? {
+        cluster::apply(client, &fs::read_to_string(entry?.path())?).await?;
+    }
+    if matches!(transport, Transport::Eventbus) {
+        cluster::apply(client, &KubeEdge::crds()).await?;
+    }
+    for node in nodes {
+        let node = format!(
+            "apiVersion: v1\nkind: Node\nmetadata:\n  name: {node}\n  labels:\n    neptune.io/runtime: agent\n"
+        );
+        cluster::apply(client, &node).await?;
+    }
+    Ok(())
 }
 
 /// The containers of one of the demo's nodes.

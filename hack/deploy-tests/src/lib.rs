@@ -1,5 +1,7 @@
 //! Reads what `build/` ships, as users get it. What it has to be is the tests'.
 
+pub mod broker;
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -21,8 +21,8 @@ use neptune_wire::Counters;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    Broker, Cluster, KubeEdge, Process,
-    launch::{self, Launch},
+    Broker, Cluster, KubeEdge, Process, Proxy,
+    launch::{self, Launch, Way},
     root, run, unique,
 };
 
@@ -49,9 +49,20 @@ pub struct Fleet {
     launch: Launch,
 }
 
+/// How the controller and the nodes reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// By a broker that both reach.
+    Mqtt,
+    /// By `KubeEdge`'s router and `EventBus`, with no broker between them.
+    EventBus,
+}
+
 /// What a test may take the power from.
 #[derive(Debug, Clone, Copy)]
 pub enum KillTarget {
+    /// All of `KubeEdge`, if there is one.
+    KubeEdge,
     /// The edge node's agent.
     Agent,
     /// The controller.
@@ -64,16 +75,7 @@ pub enum KillTarget {
 
 impl Fleet {
     /// Starts everything: CRDs and nodes are applied, controller and agents run.
-    pub async fn start() -> Self {
-        Self::start_on(false).await
-    }
-
-    /// As [`Fleet::start`], on nodes of `KubeEdge`'s and without a broker between them.
-    pub async fn start_on_kubeedge() -> Self {
-        Self::start_on(true).await
-    }
-
-    async fn start_on(is_kubeedge: bool) -> Self {
+    pub async fn start(transport: Transport) -> Self {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
         std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
@@ -83,14 +85,19 @@ impl Fleet {
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
         cluster.apply(&nodes(&namespace, &edge, &cloud));
-        let (mut kubeedge, mut cloud_broker) = (None, None);
-        if is_kubeedge {
-            let own = cloud_broker.insert(Broker::start(dir.path()).await);
-            let nodes = [(&*edge, &broker), (&*cloud, &*own)];
-            kubeedge = Some(KubeEdge::start(dir.path(), &cluster, nodes).await);
-        }
+        let mut cloud_broker = None;
+        let way = match transport {
+            Transport::Mqtt => Way::Mqtt(Proxy::before(broker.port()).await),
+            Transport::EventBus => {
+                let own = cloud_broker.insert(Broker::start(dir.path()).await);
+                let nodes = [(&*edge, &broker), (&*cloud, &*own)];
+                cluster.apply(&KubeEdge::crds());
+                Way::EventBus(KubeEdge::start(dir.path(), cluster.kubeconfig(), nodes).await)
+            }
+        };
         let kubeconfig = cluster.kubeconfig().to_owned();
-        let launch = Launch { dir, namespace: namespace.clone(), kubeconfig, kubeedge };
+        let launch =
+            Launch { dir, namespace: namespace.clone(), edge: edge.clone(), kubeconfig, way };
         Self {
             controller: launch.controller(&broker),
             edge_agent: launch.agent(&edge, &broker),
@@ -111,11 +118,27 @@ impl Fleet {
     }
 
     /// What it has of `KubeEdge`.
-    ///
-    /// # Panics
-    /// If it has nothing of it.
-    pub fn kubeedge(&self) -> &KubeEdge {
-        self.launch.kubeedge.as_ref().expect("the fleet was started on KubeEdge")
+    pub fn kubeedge(&self) -> Option<&KubeEdge> {
+        match &self.launch.way {
+            Way::EventBus(kubeedge) => Some(kubeedge),
+            Way::Mqtt(_) => None,
+        }
+    }
+
+    /// Keeps all messages between the edge node and the cloud from arriving, and those of `KubeEdge` without a word.
+    pub async fn isolate_edge(&self) {
+        match &self.launch.way {
+            Way::EventBus(kubeedge) => kubeedge.make(&format!("partition/{}", self.edge)).await,
+            Way::Mqtt(proxy) => proxy.cut(),
+        }
+    }
+
+    /// Ends [`Fleet::isolate_edge`].
+    pub async fn rejoin_edge(&self) {
+        match &self.launch.way {
+            Way::EventBus(kubeedge) => kubeedge.make(&format!("heal/{}", self.edge)).await,
+            Way::Mqtt(proxy) => proxy.heal(),
+        }
     }
 
     /// The folder in which the nodes' datasets may be.
@@ -237,6 +260,11 @@ impl Fleet {
                 self.controller = self.launch.controller(&self.broker);
             }
             KillTarget::Broker => self.broker.kill_and_restart().await,
+            KillTarget::KubeEdge => {
+                if let Way::EventBus(kubeedge) = &mut self.launch.way {
+                    kubeedge.kill_and_restart().await;
+                }
+            }
             KillTarget::Worker => {
                 run(Command::new("docker").args(["kill", &self.container(&self.edge)]));
             }

@@ -1,12 +1,16 @@
 //! What a fleet has of `KubeEdge`: a router in the cloud, and an `EventBus` at the broker of each node, with the defects
 //! of the real ones ten times as fast.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::{Broker, Cluster, Process, free_port, program, run};
+use crate::{Broker, Process, free_port, program, run};
 
 /// 30 s of `KubeEdge`'s are 3 s.
 const SCALE: &str = "0.1";
@@ -15,12 +19,14 @@ const HEARTBEAT: &str = "2";
 
 /// The emulator, as a program.
 pub struct KubeEdge {
-    router: String,
-    control: String,
+    arguments: Vec<String>,
+    dir: PathBuf,
+    router: u16,
+    control: u16,
     /// Where the controller hears the nodes.
     upstream: u16,
     http: reqwest::Client,
-    _emulator: Process,
+    emulator: Process,
 }
 
 /// Cuts a node off again and again, until it is dropped.
@@ -33,26 +39,35 @@ impl Drop for Flicker {
 }
 
 impl KubeEdge {
+    /// What `KubeEdge`'s installer applies before it is started.
+    pub fn crds() -> String {
+        run(Command::new(program("eventbus-emulator")).arg("crds"))
+    }
+
     /// Starts it, with these nodes at their brokers. The cluster has its Rules from the controller.
-    pub async fn start(dir: &Path, cluster: &Cluster, nodes: [(&str, &Broker); 2]) -> Self {
-        let emulator = program("eventbus-emulator");
-        cluster.apply(&run(Command::new(&emulator).arg("crds")));
-        let mut command = Command::new(emulator);
-        command.args(["run", "--scale", SCALE, "--kubeconfig"]).arg(cluster.kubeconfig());
+    pub async fn start(dir: &Path, kubeconfig: &Path, nodes: [(&str, &Broker); 2]) -> Self {
+        let (router, control) = (free_port(), free_port());
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let mut arguments = ["run", "--scale", SCALE, "--kubeconfig"].map(str::to_owned).to_vec();
+        arguments.push(kubeconfig.display().to_string());
+        arguments.extend(["--router-listen".to_owned(), at(router)]);
+        arguments.extend(["--control-listen".to_owned(), at(control)]);
         for (node, broker) in nodes {
-            command.args(["--node", &format!("{node}={}", broker.url())]);
+            arguments.extend(["--node".to_owned(), format!("{node}={}", broker.url())]);
         }
-        let emulator = Process::start("eventbus-emulator", dir, &mut command);
-        let [router, control] = addresses(&emulator).await;
-        let http = reqwest::Client::new();
-        Self { router, control, upstream: free_port(), http, _emulator: emulator }
+        let emulator = spawn(dir, &arguments);
+        let (dir, upstream, http) = (dir.to_owned(), free_port(), reqwest::Client::new());
+        let kubeedge = Self { arguments, dir, router, control, upstream, http, emulator };
+        kubeedge.answers(nodes[0].0).await;
+        kubeedge
     }
 
     /// How the controller is told of it.
     pub fn controller(&self, rules: &str) -> Vec<String> {
         let listen = format!("127.0.0.1:{}", self.upstream);
-        let url = format!("http://{listen}");
-        ["--transport", "eventbus", "--router-url", &self.router, "--upstream-url", &url]
+        let (router, url) =
+            (format!("http://127.0.0.1:{}", self.router), format!("http://{listen}"));
+        ["--transport", "eventbus", "--router-url", &router, "--upstream-url", &url]
             .into_iter()
             .chain(["--upstream-listen", &listen, "--rule-namespace", rules])
             .map(str::to_owned)
@@ -75,46 +90,62 @@ impl KubeEdge {
     /// # Panics
     /// If the emulator does not know it.
     pub async fn make(&self, deed: &str) {
-        make(&self.http, &self.control, deed).await;
+        let url = format!("http://127.0.0.1:{}/control/{deed}", self.control);
+        let answer = self.http.post(url).send().await.unwrap();
+        assert!(answer.status().is_success(), "{deed}: {}", answer.status());
     }
 
-    /// Cuts a node off for a moment every now and then.
+    /// Kills cloudcore and every edgecore at once, with all that was on its way, and starts them anew.
+    pub async fn kill_and_restart(&mut self) {
+        self.emulator.kill();
+        self.emulator = spawn(&self.dir, &self.arguments);
+        self.answers("any").await;
+    }
+
+    /// Cuts a node off for a moment every now and then, whenever the emulator is there.
     pub fn flicker(&self, node: &str) -> Flicker {
-        let (http, control, node) = (self.http.clone(), self.control.clone(), node.to_owned());
+        let (http, control) = (self.http.clone(), self.control);
+        let url = move |deed: &str, node: &str| {
+            format!("http://127.0.0.1:{control}/control/{deed}/{node}")
+        };
+        let (cut, heal) = (url("cut", node), url("heal", node));
         Flicker(tokio::spawn(async move {
             loop {
-                make(&http, &control, &format!("cut/{node}")).await;
+                // One that was killed has forgotten the cut.
+                let _ = http.post(&cut).send().await;
                 tokio::time::sleep(Duration::from_millis(300)).await;
-                make(&http, &control, &format!("heal/{node}")).await;
+                let _ = http.post(&heal).send().await;
                 tokio::time::sleep(Duration::from_millis(1200)).await;
             }
         }))
     }
 
-    /// How many messages from the cloud to a node and back were lost.
+    /// How many messages from the cloud to a node and back were lost since the last start.
     ///
     /// # Panics
     /// If the emulator does not know the node.
     pub async fn lost(&self, node: &str) -> [u64; 2] {
-        let url = format!("{}/control/traffic/{node}", self.control);
-        let traffic: Value = self.http.get(url).send().await.unwrap().json().await.unwrap();
+        let traffic: Value = self.traffic(node).await.unwrap().json().await.unwrap();
         ["down", "up"].map(|way| traffic[way]["lost"].as_u64().unwrap())
     }
-}
 
-async fn make(http: &reqwest::Client, control: &str, deed: &str) {
-    let answer = http.post(format!("{control}/control/{deed}")).send().await.unwrap();
-    assert!(answer.status().is_success(), "{deed}: {}", answer.status());
-}
-
-async fn addresses(emulator: &Process) -> [String; 2] {
-    for _ in 0..400 {
-        let output = emulator.output();
-        let said = |name: &str| output.lines().find_map(|line| line.strip_prefix(name));
-        if let (Some(router), Some(control)) = (said("router="), said("control=")) {
-            return [router, control].map(str::to_owned);
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
+    async fn traffic(&self, node: &str) -> reqwest::Result<reqwest::Response> {
+        let url = format!("http://127.0.0.1:{}/control/traffic/{node}", self.control);
+        self.http.get(url).send().await
     }
-    panic!("the emulator gave no addresses within 10 s:\n{}", emulator.output());
+
+    async fn answers(&self, node: &str) {
+        for _ in 0..400 {
+            if self.traffic(node).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("the emulator did not answer within 10 s:\n{}", self.emulator.output());
+    }
+}
+
+fn spawn(dir: &Path, arguments: &[String]) -> Process {
+    let mut command = Command::new(program("eventbus-emulator"));
+    Process::start("eventbus-emulator", dir, command.args(arguments))
 }

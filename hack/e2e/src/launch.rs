@@ -7,23 +7,31 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Broker, KubeEdge, Process, free_port, program};
+use crate::{Broker, KubeEdge, Process, Proxy, free_port, program};
 
 /// What every program of a fleet is told.
 pub struct Launch {
     pub dir: TempDir,
     pub namespace: String,
+    pub edge: String,
     pub kubeconfig: PathBuf,
-    /// Without it, all connect to one broker.
-    pub kubeedge: Option<KubeEdge>,
+    pub way: Way,
+}
+
+/// What is between the controller and the nodes.
+pub enum Way {
+    /// One broker, that of the edge node, which reaches it through this.
+    Mqtt(Proxy),
+    /// `KubeEdge`.
+    EventBus(KubeEdge),
 }
 
 impl Launch {
     /// The controller. Without `KubeEdge` it is at this broker.
     pub fn controller(&self, broker: &Broker) -> Process {
-        let way = match &self.kubeedge {
-            Some(kubeedge) => kubeedge.controller(&self.namespace),
-            None => mqtt(broker),
+        let way = match &self.way {
+            Way::EventBus(kubeedge) => kubeedge.controller(&self.namespace),
+            Way::Mqtt(_) => mqtt(broker.url()),
         };
         let mut command = Command::new(program("neptune-cloud"));
         command
@@ -40,9 +48,10 @@ impl Launch {
 
     /// The agent of a node whose local broker this is.
     pub fn agent(&self, node: &str, broker: &Broker) -> Process {
-        let way = match &self.kubeedge {
-            Some(_) => KubeEdge::agent(&self.namespace),
-            None => mqtt(broker),
+        let way = match &self.way {
+            Way::EventBus(_) => KubeEdge::agent(&self.namespace),
+            Way::Mqtt(proxy) if node == self.edge => mqtt(proxy.url()),
+            Way::Mqtt(_) => mqtt(broker.url()),
         };
         let data = self.dir.path().join(node);
         let mut command = Command::new(program("neptune-edge"));
@@ -62,6 +71,6 @@ pub fn data_dir(dir: &Path) -> PathBuf {
     dir.join("datasets")
 }
 
-fn mqtt(broker: &Broker) -> Vec<String> {
-    vec!["--mqtt-url".to_owned(), broker.url()]
+fn mqtt(url: String) -> Vec<String> {
+    vec!["--mqtt-url".to_owned(), url]
 }

@@ -13,15 +13,17 @@ mod kubeedge;
 mod launch;
 mod model_server;
 mod process;
+mod proxy;
 mod truth;
 
 pub use broker::Broker;
 pub use cluster::Cluster;
-pub use fleet::{Fleet, KillTarget, is_running, totals};
+pub use fleet::{Fleet, KillTarget, Transport, is_running, totals};
 pub use free_port::free_port;
 pub use kubeedge::KubeEdge;
 pub use model_server::ModelServer;
 pub use process::Process;
+pub use proxy::Proxy;
 pub use truth::Truth;
 
 use std::{
@@ -39,13 +41,18 @@ pub fn root() -> PathBuf {
     here.ancestors().nth(2).expect("hack/e2e is two levels below the root").to_owned()
 }
 
-/// A program of the workspace, as the test's own build made it.
+/// A program of the workspace, as the build of the running one made it.
 ///
 /// # Panics
 /// If it was not built.
 pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a process has a program");
-    let path = test.ancestors().nth(2).expect("tests are in target/<profile>/deps").join(name);
+    let mut path = std::env::current_exe().expect("a process has a program");
+    path.pop();
+    // Tests are in a folder below.
+    if path.ends_with("deps") {
+        path.pop();
+    }
+    path.push(name);
     assert!(path.exists(), "{} is missing: run cargo build --workspace first", path.display());
     path
 }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use deploy_tests::broker::{Broker, LocalBroker, connect, next, next_message, say};
 use neptune_link::{Event, Link, LinkOptions, Message};
 use tokio::task::JoinSet;
-
-use crate::broker::{Broker, LocalBroker, connect, next, next_message, say};
 
 const NODES: [&str; 10] = [
     "edge0",

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;
-mod broker;
 mod cluster;
 mod frameworks;
 mod helm;

@@ -10,10 +10,17 @@ use std::{
 };
 
 use neptune_api::{ConditionType, DatasetStatus, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, KillTarget, is_running, root, run};
+use neptune_e2e::{Fleet, KillTarget, Transport, is_running, root, run};
 use serde_json::Value;
 
 use crate::digits;
+
+over_each_transport!(
+    the_documents_sample_applies_unchanged_and_says_what_it_lacks,
+    a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_reading_it_again,
+    data_that_is_not_there_is_said_and_counted_when_it_comes,
+    a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_is_deleted,
+);
 
 /// So many lines: with a line of headings one is no sample.
 const LINES: usize = 1797;
@@ -46,9 +53,8 @@ fn append(path: &Path, text: &str) {
     fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-#[tokio::test]
-async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks() {
-    let fleet = Fleet::start().await;
+async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks(transport: Transport) {
+    let fleet = Fleet::start(transport).await;
     let sample = fs::read_to_string(root().join("common/api/tests/samples/003_dataset.yaml"));
     let sample = sample.unwrap();
     fleet.apply(&sample);
@@ -71,10 +77,10 @@ async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks() {
     assert!(status.conditions[0].message.contains("csv, txt, xml, json, jsonl, images, tfrecord"));
 }
 
-#[tokio::test]
-async fn a_csv_is_counted_and_what_is_appended_is_seen_within_two_seconds_without_reading_it_again()
-{
-    let mut fleet = Fleet::start().await;
+async fn a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_reading_it_again(
+    transport: Transport,
+) {
+    let mut fleet = Fleet::start(transport).await;
     let file = fleet.data_dir().join("a.csv");
     fs::write(&file, lines(LINES)).unwrap();
     fleet.apply(&csv(&fleet, "headed", &file, ""));
@@ -89,10 +95,15 @@ async fn a_csv_is_counted_and_what_is_appended_is_seen_within_two_seconds_withou
         table.lines().find(|line| line.starts_with("headed")).unwrap().split_whitespace().collect();
     assert_eq!((row[1], row[2]), ("1796", fleet.edge.as_str()), "{table}");
 
+    // EventBus carries a batch a second, and the status is written once a second.
+    let within = match transport {
+        Transport::Mqtt => Duration::from_secs(2),
+        Transport::EventBus => Duration::from_secs(4),
+    };
     let appended = Instant::now();
     append(&file, &lines(10));
     let more = fleet.until_dataset("headed", "1806 samples", has(1806)).await;
-    assert!(appended.elapsed() < Duration::from_secs(2), "{:?}", appended.elapsed());
+    assert!(appended.elapsed() < within, "{:?}", appended.elapsed());
     let read = more.bytes_read.unwrap() - headed.bytes_read.unwrap();
     assert!((1..4096).contains(&read), "{read} of {:?} bytes were read", more.bytes);
 
@@ -107,9 +118,8 @@ async fn a_csv_is_counted_and_what_is_appended_is_seen_within_two_seconds_withou
     fleet.nothing_retained("headed").await;
 }
 
-#[tokio::test]
-async fn data_that_is_not_there_is_said_and_counted_when_it_comes() {
-    let fleet = Fleet::start().await;
+async fn data_that_is_not_there_is_said_and_counted_when_it_comes(transport: Transport) {
+    let fleet = Fleet::start(transport).await;
     let file = fleet.data_dir().join("later/b.csv");
     fleet.apply(&csv(&fleet, "later", &file, ""));
     let missing = |status: &DatasetStatus| reason(status) == "PathMissing";
@@ -131,9 +141,10 @@ async fn data_that_is_not_there_is_said_and_counted_when_it_comes() {
     assert_eq!(gone.number_of_samples, Some(4), "the last count stays");
 }
 
-#[tokio::test]
-async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_is_deleted() {
-    let fleet = Fleet::start().await;
+async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_is_deleted(
+    transport: Transport,
+) {
+    let fleet = Fleet::start(transport).await;
     let models = digits::models().await;
     fleet.apply(&digits::models_manifest(&fleet, &models));
     let service = digits::service_manifest(&fleet, 20, 0);

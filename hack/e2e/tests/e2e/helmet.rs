@@ -3,31 +3,17 @@
 use std::process::Command;
 
 use neptune_api::JointInferenceServiceStatus;
-use neptune_e2e::{Fleet, is_running, need_image, root, run, totals};
+use neptune_e2e::{Fleet, Transport, is_running, need_image, root, run, totals};
 
 const NAME: &str = "helmet-detection-demo";
 
-#[tokio::test]
-async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub() {
-    let fleet = Fleet::start().await;
-    runs_and_counts(&fleet).await;
-    let topic = format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge);
-    let heard = overheard(&fleet, &topic, 2);
-    assert!(heard.iter().all(|line| line.contains("\"inferenceNumber\":")), "{heard:?}");
-}
+over_each_transport!(the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub);
 
-/// What the next so many messages are on a topic of the edge node's broker.
-pub fn overheard(fleet: &Fleet, topic: &str, messages: usize) -> Vec<String> {
-    let (port, count) = (fleet.broker.port().to_string(), messages.to_string());
-    let heard = run(Command::new("mosquitto_sub")
-        .args(["-p", &port, "-t", topic, "-v", "-C", &count, "-W", "20"]));
-    assert_eq!(heard.lines().count(), messages, "{heard}");
-    heard.lines().map(str::to_owned).collect()
-}
-
-/// Applies the sample and waits until the cluster shows what it does.
-pub async fn runs_and_counts(fleet: &Fleet) {
+async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub(
+    transport: Transport,
+) {
     need_image("neptune/python:dev", "hack/build-python-image.sh");
+    let fleet = Fleet::start(transport).await;
     let code = root().join("examples/helmet-detection");
     for (file, more) in [("models.yaml", None), ("service.yaml", Some("solar-corona-cloud"))] {
         let namespace = format!("namespace: {}", fleet.namespace);
@@ -53,4 +39,23 @@ pub async fn runs_and_counts(fleet: &Fleet) {
     assert_eq!(headings[..4], ["NAME", "STATUS", "ACTIVE", "FAILED"], "{table}");
     let row: Vec<_> = lines.next().unwrap().split_whitespace().collect();
     assert_eq!(row[..4], [NAME, "Running", "2", "0"], "{table}");
+
+    let topic = match transport {
+        Transport::Mqtt => format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge),
+        // In batches, of which some say only that the node is there.
+        Transport::EventBus => format!("{}/user/neptune/upstream", fleet.namespace),
+    };
+    let heard = overheard(&fleet, &topic, 5);
+    let upstream = format!("neptune/{}/upstream/", fleet.edge);
+    let counts = |line: &str| line.contains(&upstream) && line.contains("\"inferenceNumber\":");
+    assert!(heard.lines().any(counts), "{heard}");
+}
+
+/// What the next so many messages are on a topic of the edge node's broker.
+fn overheard(fleet: &Fleet, topic: &str, messages: usize) -> String {
+    let (port, count) = (fleet.broker.port().to_string(), messages.to_string());
+    let heard = run(Command::new("mosquitto_sub")
+        .args(["-p", &port, "-t", topic, "-v", "-C", &count, "-W", "20"]));
+    assert_eq!(heard.lines().count(), messages, "{heard}");
+    heard
 }

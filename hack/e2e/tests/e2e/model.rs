@@ -5,9 +5,13 @@ use std::{fs, process::Command};
 
 use kube::{Api, runtime::wait::await_condition};
 use neptune_api::{Model, ModelNodeState, ModelStatus};
-use neptune_e2e::{Fleet, ModelServer, is_running, need_image, root, run, totals};
+use neptune_e2e::{Fleet, ModelServer, Transport, is_running, need_image, root, run, totals};
 
 use crate::digits::{self, NAME};
+
+over_each_transport!(
+    a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a_restart,
+);
 
 const SMALL: &str = "digits-small";
 
@@ -60,9 +64,10 @@ fn change(fleet: &Fleet, models: &ModelServer, file: &str) {
     fleet.kubectl(&["patch", "model", SMALL, "--type=merge", "-p", &patch]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a_restart() {
-    let fleet = Fleet::start().await;
+async fn a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a_restart(
+    transport: Transport,
+) {
+    let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     fleet.apply(&digits::models_manifest(&fleet, &models));
     // It infers for as long as the test takes.

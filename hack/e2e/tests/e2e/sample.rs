@@ -4,9 +4,13 @@
 use std::{cell::RefCell, fs, path::Path, process::Command};
 
 use neptune_api::{InferenceModelStatus, TransitionStatus};
-use neptune_e2e::{Fleet, ModelServer, free_port, need_image, root, run};
+use neptune_e2e::{Fleet, ModelServer, Transport, free_port, need_image, root, run};
 
 use crate::serving::{IMAGE, Load, client, conditions_say, is_back_at_3, serves, switch};
+
+over_each_transport!(
+    the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched,
+);
 
 const SAMPLE: &str = "common/api/tests/samples/000_inferencemodel.yaml";
 const NAME: &str = "facialexpression";
@@ -48,12 +52,12 @@ fn example(name: &str) -> String {
     fs::read_to_string(root().join("examples/digits/models").join(name)).unwrap()
 }
 
-#[tokio::test]
-async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched()
- {
+async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched(
+    transport: Transport,
+) {
     use TransitionStatus::{InProgress, Pending, UpToDate};
     need_image(IMAGE, "hack/build-model-server-image.sh");
-    let fleet = Fleet::start().await;
+    let fleet = Fleet::start(transport).await;
     fleet.apply(TABLE);
     let dir = fleet.dir().join("sample");
     let three = pack(&dir, "3", &example("small.json"));

@@ -10,10 +10,16 @@ use std::{
 
 use digits::samples::held_out;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
-use neptune_e2e::{Fleet, ModelServer, free_port, need_image, root, run};
+use neptune_e2e::{Fleet, ModelServer, Transport, free_port, need_image, root, run};
 use serde_json::Value;
 use three_resources::client::Client;
 use tokio::{sync::watch, task::JoinHandle};
+
+over_each_transport!(
+    a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken,
+    a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version,
+    two_models_and_an_app_that_decides_infer_jointly,
+);
 
 pub const IMAGE: &str = "neptune/model-server:dev";
 const EDGE: &str = "digits-edge";
@@ -152,9 +158,10 @@ impl Load {
     }
 }
 
-#[tokio::test]
-async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken() {
-    let fleet = Fleet::start().await;
+async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken(
+    transport: Transport,
+) {
+    let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     apply(&fleet, &models, "4", "watch");
     let seen = RefCell::new(Vec::new());
@@ -197,10 +204,10 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
     fleet.nothing_retained(EDGE).await;
 }
 
-#[tokio::test]
-async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version()
- {
-    let fleet = Fleet::start().await;
+async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version(
+    transport: Transport,
+) {
+    let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     apply(&fleet, &models, "4", "replace");
     let status = fleet.until_model(EDGE, "serving 4", serves("4")).await;
@@ -219,15 +226,10 @@ async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns
     assert_eq!(answer.version.as_deref(), Some("3"));
 }
 
-#[tokio::test]
-async fn two_models_and_an_app_that_decides_infer_jointly() {
-    infer_jointly(&Fleet::start().await).await;
-}
-
-/// Serves the two models and lets the app decide between them.
-pub async fn infer_jointly(fleet: &Fleet) {
-    let models = models(fleet).await;
-    apply(fleet, &models, "3", "watch");
+async fn two_models_and_an_app_that_decides_infer_jointly(transport: Transport) {
+    let fleet = Fleet::start(transport).await;
+    let models = models(&fleet).await;
+    apply(&fleet, &models, "3", "watch");
     let edge = fleet.until_model(EDGE, "serving 3", serves("3")).await;
     let cloud = fleet.until_model(CLOUD, "serving 1", serves("1")).await;
     assert_eq!(cloud.node.as_deref(), Some(&*fleet.cloud));

@@ -1,9 +1,15 @@
 //! What is missing, wrong, changed or deleted: said where the user looks, and healed.
 
 use neptune_api::{ConditionType, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, is_running, totals};
+use neptune_e2e::{Fleet, Transport, is_running, totals};
 
 use crate::digits::{NAME, models, models_manifest, service_manifest};
+
+over_each_transport!(
+    a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_they_come,
+    a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides,
+    an_image_that_nobody_has_is_named_and_the_other_service_goes_on,
+);
 
 pub fn says(status: &JointInferenceServiceStatus, state: ConditionType, reason: &str) -> bool {
     status
@@ -16,10 +22,11 @@ fn message(status: &JointInferenceServiceStatus) -> &str {
     status.conditions.last().and_then(|last| last.message.as_deref()).unwrap_or_default()
 }
 
-#[tokio::test]
-async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_they_come() {
+async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_they_come(
+    transport: Transport,
+) {
     let models = models().await;
-    let fleet = Fleet::start().await;
+    let fleet = Fleet::start(transport).await;
     fleet.apply(&service_manifest(&fleet, 50, 0));
     let missing =
         |s: &JointInferenceServiceStatus| says(s, ConditionType::Pending, "ModelNotFound");
@@ -30,21 +37,16 @@ async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_t
     assert_eq!((status.active, status.failed), (Some(2), Some(0)));
 }
 
-#[tokio::test]
-async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides() {
-    change_and_delete(&Fleet::start().await).await;
-}
-
-/// Starts a service, changes it, deletes it.
-pub async fn change_and_delete(fleet: &Fleet) {
+async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides(transport: Transport) {
     let models = models().await;
-    fleet.apply(&models_manifest(fleet, &models));
-    fleet.apply(&service_manifest(fleet, 50, 0));
+    let fleet = Fleet::start(transport).await;
+    fleet.apply(&models_manifest(&fleet, &models));
+    fleet.apply(&service_manifest(&fleet, 50, 0));
     let counts = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference > 0;
     let before = fleet.until(NAME, "counting", counts).await;
     let container = fleet.container(&fleet.edge);
 
-    fleet.apply(&service_manifest(fleet, 200, 0));
+    fleet.apply(&service_manifest(&fleet, 200, 0));
     let more = |s: &JointInferenceServiceStatus| {
         is_running(s)
             && s.observed_generation > before.observed_generation
@@ -58,10 +60,9 @@ pub async fn change_and_delete(fleet: &Fleet) {
     fleet.nothing_retained(NAME).await;
 }
 
-#[tokio::test]
-async fn an_image_that_nobody_has_is_named_and_the_other_service_goes_on() {
+async fn an_image_that_nobody_has_is_named_and_the_other_service_goes_on(transport: Transport) {
     let models = models().await;
-    let fleet = Fleet::start().await;
+    let fleet = Fleet::start(transport).await;
     fleet.apply(&models_manifest(&fleet, &models));
     fleet.apply(&service_manifest(&fleet, 50, 0));
     let broken = service_manifest(&fleet, 50, 0)

@@ -1,4 +1,5 @@
 //! A mosquitto with the shipped configuration and rules: only paths and ports are the test's.
+#![allow(clippy::unwrap_used, clippy::panic)] // a fixture fails by panicking
 
 use std::{
     fs,
@@ -7,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use deploy_tests::text;
 use free_port::free_port;
 use neptune_link::{Event, Events, Link, LinkOptions, Message};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -18,6 +18,8 @@ use tokio::{
     sync::watch,
     time::timeout,
 };
+
+use crate::text;
 
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
