@@ -256,12 +256,10 @@ impl Docker {
 
     /// Has the image brought to the node. Dropping this ends it.
     pub async fn pull_image(&self, image: &str) -> Result<(), Problem> {
-        let Err(why) = self.pull(image).await else { return Ok(()) };
-        // Podman's own commands name so what is built or loaded without a registry.
-        let own = format!("localhost/{image}");
-        let has_own = self.holds(&own).await.unwrap_or(false);
-        let message = image_missing(image, &why, has_own.then_some(&own));
-        Err(Problem { reason: WorkerReason::ImageMissing, message })
+        self.pull(image).await.map_err(|why| Problem {
+            reason: WorkerReason::ImageMissing,
+            message: image_missing(image, &why),
+        })
     }
 
     async fn pull(&self, image: &str) -> Result<(), String> {
@@ -329,12 +327,10 @@ fn plain(error: &DockerError) -> String {
     }
 }
 
-fn image_missing(image: &str, why: &str, own: Option<&String>) -> String {
-    let remedy = own.map_or_else(
-        || "load it on the node (docker load, docker import), or set workerSpec.image to one that the node can pull".to_owned(),
-        |own| format!("the node has {own}: set workerSpec.image to that, or name it (podman tag {own} docker.io/{image})"),
-    );
-    format!("image {image} is not on the node and cannot be pulled: {why}; {remedy}")
+fn image_missing(image: &str, why: &str) -> String {
+    format!(
+        "image {image} is not on the node and cannot be pulled: {why}; load it on the node (docker load, docker import), or set workerSpec.image to one that the node can pull"
+    )
 }
 
 fn name_taken(name: &str) -> Problem {

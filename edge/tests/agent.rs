@@ -289,24 +289,6 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
     assert_eq!(agent.containers().len(), 4);
 }
 
-/// Podman's own commands call an image without a registry so, and its socket does not find it.
-#[tokio::test]
-async fn an_image_that_is_there_as_localhosts_is_told_of_and_runs_by_that_name() {
-    let (broker, image) = (Broker::start(), Image::import());
-    let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
-    let (worker, name) = (unique("w"), format!("{}:1", unique("own")));
-    let own = Image(format!("localhost/{name}"));
-    docker(&["tag", &image.0, &own.0]);
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &service(&worker, &name, IDLE));
-    let report = cloud.status(SERVICE, "missing", says(WorkerReason::ImageMissing)).await;
-    let message = &report.workers[0].message;
-    assert!(message.contains(&format!("podman tag {} docker.io/{name}", own.0)), "{message}");
-    cloud.insert(SERVICE, &service(&worker, &own.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
-}
-
 #[tokio::test]
 async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_changes() {
     let (broker, image) = (Broker::start(), Image::import());

@@ -179,12 +179,6 @@ fn engine(Engine { socket, version }: &Engine) -> Finding {
     const CHECK: &str = "engine";
     let socket = socket.display();
     match version {
-        Ok(version) if version.starts_with("podman") => Finding::ok(
-            CHECK,
-            format!(
-                "{version} on {socket}; images without a registry in their name are docker.io's to it, and localhost's are not found by it"
-            ),
-        ),
         Ok(version) => Finding::ok(CHECK, format!("{version} on {socket}")),
         Err(why) => Finding::error(
             CHECK,

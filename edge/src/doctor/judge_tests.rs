@@ -161,7 +161,7 @@ fn each_illness_is_told_apart() {
     let ahead = Database::Whole { objects: 1, written: Some(time("2026-08-02T12:00:00Z")) };
     told(data(Ok(there(ahead))), Level::Warning, "was written at 2026-08-02");
     let podman = |facts: &mut Facts| facts.engine.version = Ok("podman 4.3.1".into());
-    told(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock; images without a registry");
+    told(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
     told(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is edgecore's");
     told(|facts| facts.is_synchronized = None, Level::Ok, "nothing here tells");
     told(|facts| facts.disk = Err("no answer within 10 s".into()), Level::Error, "no answer");
