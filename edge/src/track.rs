@@ -240,14 +240,19 @@ fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
             "the container used more memory than workerSpec.resources allows, or than the node has"
                 .to_owned(),
         ),
-        Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) if log_tail.is_empty() => (
-            WorkerReason::CrashLoopBackOff,
-            format!("the container ended with exit code {exit_code} and wrote nothing"),
-        ),
-        Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) => (
-            WorkerReason::CrashLoopBackOff,
-            format!("the container ended with exit code {exit_code}, its last words: {log_tail}"),
-        ),
+        Some(ContainerState::Ended(Ending { exit_code, log_tail, .. })) => {
+            // Podman does not always say of what the kernel ended that it was for its memory.
+            let killed = match exit_code {
+                137 => " (killed: by somebody, or by the kernel for its memory)",
+                _ => "",
+            };
+            let words = match log_tail.as_str() {
+                "" => " and wrote nothing".to_owned(),
+                words => format!(", its last words: {words}"),
+            };
+            let message = format!("the container ended with exit code {exit_code}{killed}{words}");
+            (WorkerReason::CrashLoopBackOff, message)
+        }
         _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
     }
 }
@@ -262,6 +267,22 @@ mod tests {
 
     fn failed(reason: WorkerReason) -> Outcome {
         Outcome::Failed(Problem { reason, message: "why".into() })
+    }
+
+    #[test]
+    fn an_ending_says_what_may_have_caused_it() {
+        let said = |exit_code, out_of_memory, words: &str| {
+            let log_tail = words.to_owned();
+            ending(Some(&ContainerState::Ended(Ending { exit_code, out_of_memory, log_tail })))
+        };
+        assert_eq!(said(137, true, "").0, WorkerReason::OutOfMemory);
+        let (reason, message) = said(137, false, "");
+        assert_eq!(reason, WorkerReason::CrashLoopBackOff);
+        assert!(message.contains("for its memory) and wrote nothing"), "{message}");
+        assert_eq!(
+            said(3, false, "no").1,
+            "the container ended with exit code 3, its last words: no"
+        );
     }
 
     #[test]
