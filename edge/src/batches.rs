@@ -25,8 +25,8 @@ use crate::{backoff::Backoff, store::Identity};
 
 /// Between two batches.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of a batch, unless a single message is larger: then that goes alone. The controller takes twice as much,
-/// which is a sync of about 1,000 objects.
+/// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of more than some 400 objects.
+/// The controller takes as much as `KubeEdge`'s router does, and lets it count as several batches.
 const LARGEST: usize = 64 * 1024;
 /// Between the times that something is said.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));

@@ -12,6 +12,7 @@ use neptune_link::{LinkError, Message};
 use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::Say};
 use tokio::sync::mpsc;
 
+use eventbus::Arrival;
 pub use eventbus::{
     BaseUrl, EventBus, OrderKind, Orders, PostOutcome, Settings as EventBusSettings, Standing,
 };
@@ -32,7 +33,7 @@ pub enum Events {
     /// Through a broker.
     Mqtt(Box<MqttEvents>),
     /// Through `KubeEdge`.
-    EventBus(mpsc::Receiver<Event>),
+    EventBus(mpsc::Receiver<Arrival>),
 }
 
 /// Something came from the nodes, or the way to them changed.
@@ -163,7 +164,7 @@ impl Events {
     pub async fn next(&mut self) -> Option<Event> {
         match self {
             Self::Mqtt(events) => events.next().await,
-            Self::EventBus(events) => events.recv().await,
+            Self::EventBus(events) => events.recv().await.map(|(event, _room)| event),
         }
     }
 }

@@ -27,7 +27,7 @@ use kube::runtime::reflector::Store;
 use neptune_wire::{Namespace, NodeName, Prefix, Sync, source::Say};
 use tokio::{
     net::TcpListener,
-    sync::{Notify, mpsc},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
 };
 
 pub use self::{
@@ -47,11 +47,15 @@ use crate::{
 /// How often agents say on this transport that they are there.
 pub const HEARTBEAT_SECONDS: u32 = 15;
 
-/// The router takes no more; it would answer 400.
+/// Bytes of a message. The router takes no more; it would answer 400. A node may say as much: of what it was told it
+/// has to be able to say that it has it.
 const LARGEST: usize = 12 << 20;
 
 /// Batches that may wait to be looked at.
 const WAITING: usize = 64;
+
+/// KiB of batches that are being read or wait, all together: the largest, and many of the usual ones beside it.
+const ROOM: u32 = 16 * 1024;
 
 /// Senders whose bad batches were logged; more than these are only counted.
 const BLAMED: usize = 1024;
@@ -71,6 +75,9 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
 }
 
+/// What came, with the room that it takes until it is looked at.
+pub type Arrival = (Event, OwnedSemaphorePermit);
+
 /// The way through `KubeEdge`. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct EventBus(Arc<Inner>);
@@ -81,7 +88,8 @@ struct Inner {
     listener: TcpListener,
     client: reqwest::Client,
     metrics: Metrics,
-    arrivals: mpsc::Sender<Event>,
+    arrivals: mpsc::Sender<Arrival>,
+    room: Arc<Semaphore>,
     schedule: Mutex<Schedule>,
     /// Something is in the schedule that was not there.
     said: Notify,
@@ -121,6 +129,7 @@ impl EventBus {
             client,
             metrics,
             arrivals,
+            room: Arc::new(Semaphore::new(ROOM as usize)),
             schedule: Mutex::default(),
             said: Notify::new(),
             rates: Mutex::default(),
@@ -246,6 +255,13 @@ impl EventBus {
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.0.schedule.lock().expect(NO_PANIC)
+    }
+
+    /// Waits until there is room for a batch of so many bytes.
+    async fn room_for(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(ROOM).min(ROOM);
+        let room = Arc::clone(&self.0.room).acquire_many_owned(needed).await;
+        room.expect("nobody closes the semaphore")
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {

@@ -1,4 +1,4 @@
-//! How many batches a node may send: as many as `EventBus` itself lets through. Pure.
+//! How much a node may send: as many batches as `EventBus` itself lets through, and a large one counts as several. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -12,6 +12,10 @@ const RATE: f64 = 30.0;
 
 /// Batches at once, after a rest.
 const BURST: f64 = 60.0;
+
+/// Bytes of a batch that counts as one: an agent fills them no further. What is larger, a single message, counts as
+/// so many more, and as all at most that may come at once.
+const UNIT: usize = 64 * 1024;
 
 /// What each node may send still. Ask only for nodes that there are: each is remembered until it has rested.
 #[derive(Debug, Default)]
@@ -27,17 +31,19 @@ struct Bucket {
 }
 
 impl Rates {
-    /// Whether the node may send one more.
-    pub fn take(&mut self, node: &NodeName, now: Instant) -> bool {
+    /// Whether the node may send one more, of so many bytes.
+    pub fn take(&mut self, node: &NodeName, bytes: usize, now: Instant) -> bool {
+        let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
+        let price = f64::from(units).min(BURST);
         self.sweep(now);
         let bucket = self.nodes.entry(node.clone()).or_insert(Bucket { tokens: BURST, at: now });
         let rested = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.tokens = (bucket.tokens + rested * RATE).min(BURST);
         bucket.at = now;
-        if bucket.tokens < 1.0 {
+        if bucket.tokens < price {
             return false;
         }
-        bucket.tokens -= 1.0;
+        bucket.tokens -= price;
         true
     }
 
@@ -62,7 +68,7 @@ mod tests {
     fn sixty_at_once_and_thirty_a_second_each_node_for_itself() {
         let (mut rates, start) = (Rates::default(), Instant::now());
         let (one, two): (NodeName, NodeName) = ("edge0".parse().unwrap(), "edge1".parse().unwrap());
-        let mut taken = |node, ms| rates.take(node, start + Duration::from_millis(ms));
+        let mut taken = |node, ms| rates.take(node, UNIT, start + Duration::from_millis(ms));
         assert_eq!((0..100).filter(|_| taken(&one, 0)).count(), 60);
         assert!(taken(&two, 0));
         assert_eq!((0..100).filter(|_| taken(&one, 1000)).count(), 30);
@@ -70,12 +76,24 @@ mod tests {
     }
 
     #[test]
+    fn a_larger_one_counts_as_several_and_the_largest_as_all_that_a_rested_node_may_send() {
+        let (start, node) = (Instant::now(), "edge0".parse().unwrap());
+        for (bytes, at_once) in [(UNIT + 1, 30), (1 << 20, 3), (12 << 20, 1), (usize::MAX, 1)] {
+            let mut rates = Rates::default();
+            let taken = (0..100).filter(|_| rates.take(&node, bytes, start)).count();
+            assert_eq!(taken, at_once, "{bytes}");
+            let rested = start + Duration::from_secs(2);
+            assert!(rates.take(&node, bytes, rested), "{bytes}");
+        }
+    }
+
+    #[test]
     fn a_node_that_rested_is_forgotten() {
         let (mut rates, start) = (Rates::default(), Instant::now());
         for n in 0..100 {
-            assert!(rates.take(&format!("n{n}").parse().unwrap(), start));
+            assert!(rates.take(&format!("n{n}").parse().unwrap(), 0, start));
         }
-        assert!(rates.take(&"edge0".parse().unwrap(), start + Duration::from_secs(61)));
+        assert!(rates.take(&"edge0".parse().unwrap(), 0, start + Duration::from_secs(61)));
         assert_eq!(rates.nodes.len(), 1);
     }
 }

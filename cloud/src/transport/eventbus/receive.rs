@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
-    Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+    Method, Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Node;
@@ -24,7 +27,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{super::Event, EventBus};
+use super::{super::Event, EventBus, LARGEST};
 use crate::metrics::Rejection;
 
 /// Connections at once. `KubeEdge` makes one a message.
@@ -32,9 +35,6 @@ const CONNECTIONS: usize = 256;
 
 /// How long a connection may take, from its first byte to the last.
 const CONNECTION: Duration = Duration::from_secs(10);
-
-/// Bytes of a batch. An agent fills one up to 64 KiB; a single message may be larger.
-const LARGEST: usize = 128 * 1024;
 
 /// Before the next attempt to accept, when there are no more file descriptors, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ enum Refusal {
     Token,
     #[error("there is no such Node")]
     UnknownNode,
-    #[error("this node sends more than 30 batches a second")]
+    #[error("this node sends more than 30 batches or 2 MiB a second")]
     TooFast,
     #[error("the batch is larger than {LARGEST} bytes")]
     TooLarge,
@@ -163,10 +163,17 @@ async fn take(
     if nodes.get(&ObjectRef::new(node)).is_none() {
         return Err(bare(Refusal::UnknownNode));
     }
-    if !bus.rates().take(&name, now) {
+    // One that does not say how long it will be may be as long as any.
+    let length =
+        body.size_hint().upper().map_or(LARGEST, |length| length.try_into().unwrap_or(usize::MAX));
+    if length > LARGEST {
+        return Err((Refusal::TooLarge, format!("it has {length}")));
+    }
+    if !bus.rates().take(&name, length, now) {
         return Err(bare(Refusal::TooFast));
     }
-    let body = Limited::new(body, LARGEST).collect().await.map_err(|error| {
+    let room = bus.room_for(length).await;
+    let body = Limited::new(body, length).collect().await.map_err(|error| {
         let is_long = error.downcast_ref::<LengthLimitError>().is_some();
         (if is_long { Refusal::TooLarge } else { Refusal::Broken }, error.to_string())
     })?;
@@ -174,7 +181,7 @@ async fn take(
     // Elsewhere than in texts, JSON's parser would not see it.
     std::str::from_utf8(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
     let batch: Batch = decode(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
-    let arrived = bus.0.arrivals.send(Event::Batch(name, batch)).await;
+    let arrived = bus.0.arrivals.send((Event::Batch(name, batch), room)).await;
     arrived.map_err(|_| bare(Refusal::Ending))
 }
 
