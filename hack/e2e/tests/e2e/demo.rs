@@ -1,6 +1,6 @@
 //! The demo does what the README says, to its last line.
 
-use std::process::Command;
+use std::{fs::File, process::Command};
 
 use neptune_e2e::{need_image, program};
 
@@ -23,6 +23,9 @@ fn over_eventbus_the_demo_ends_just_as_well() {
 
 fn ends_well(mut demo: Command) {
     need_image("neptune/digits:dev", "hack/build-digits-image.sh");
+    // The cloud workers of two demos would want the same port of this machine.
+    let alone = File::create(std::env::temp_dir().join("neptune-demo.lock")).unwrap();
+    alone.lock().unwrap();
     let printed = neptune_e2e::run(&mut demo);
     for line in [
         "accuracy, edge only",
@@ -31,7 +34,7 @@ fn ends_well(mut demo: Command) {
         "uploadCloudRatio",
         "joint beats edge only, uploading a minority: yes",
         "the Model's .status.metrics equals what the worker found: yes",
-        ".status.metrics equals the workers' totals: yes (inferenceNumber 600 = 600, hardExampleNumber 139 = 139)",
+        ".status.metrics equals the workers' totals: yes (inferenceNumber 600 = 600, hardExampleNumber ",
     ] {
         assert!(printed.contains(line), "no line with {line:?} in:\n{printed}");
     }
