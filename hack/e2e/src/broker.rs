@@ -1,10 +1,10 @@
-//! A mosquitto of the test's own.
+//! A broker of the test's own: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names (see `hack/test-brokers.sh`).
 
 use std::{fs, net::TcpStream, path::Path, process::Command, time::Duration};
 
-use crate::{Process, free_port};
+use crate::{Process, free_port, root};
 
-/// A mosquitto on a free port of loopback, without persistence: a restart forgets everything.
+/// On a free port of loopback. A mosquitto is without persistence: a restart forgets everything.
 pub struct Broker {
     port: u16,
     dir: std::path::PathBuf,
@@ -38,17 +38,22 @@ impl Broker {
     }
 
     async fn answers(&self) {
-        for _ in 0..200 {
+        for _ in 0..2400 {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
-        panic!("mosquitto did not answer on port {}:\n{}", self.port, self.process.output());
+        panic!("no broker answers on port {}:\n{}", self.port, self.process.output());
     }
 }
 
 fn spawn(dir: &Path, port: u16) -> Process {
+    if let Some(kind) = std::env::var_os("NEPTUNE_TEST_BROKER") {
+        let mut command = Command::new(root().join("hack/broker.sh"));
+        let own = dir.join(format!("broker-{port}"));
+        return Process::start("broker", dir, command.arg(kind).arg(port.to_string()).arg(own));
+    }
     let config = dir.join(format!("mosquitto-{port}.conf"));
     let text = format!(
         "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"

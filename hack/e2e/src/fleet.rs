@@ -252,8 +252,8 @@ impl Fleet {
     pub async fn kill(&mut self, target: KillTarget) {
         match target {
             KillTarget::Agent => {
-                self.edge_agent.kill();
-                self.edge_agent = self.launch.agent(&self.edge, &self.broker);
+                self.stop_agent();
+                self.start_agent();
             }
             KillTarget::Controller => {
                 self.controller.kill();
@@ -269,6 +269,16 @@ impl Fleet {
                 run(Command::new("docker").args(["kill", &self.container(&self.edge)]));
             }
         }
+    }
+
+    /// Takes the edge node's power, until [`Fleet::start_agent`]. Its containers go on.
+    pub fn stop_agent(&mut self) {
+        self.edge_agent.kill();
+    }
+
+    /// Gives it back.
+    pub fn start_agent(&mut self) {
+        self.edge_agent = self.launch.agent(&self.edge, &self.broker);
     }
 
     /// The id of the one running container of a node.

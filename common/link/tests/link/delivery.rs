@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use neptune_link::{Event, Link, LinkError};
 
-use crate::mosquitto::{Mosquitto, free_port};
+use crate::mosquitto::{Mosquitto, OPEN, free_port};
 use crate::proxy::Proxy;
 use crate::{await_topics, flush, link, message, next, next_down, next_message, options, retained};
 
@@ -21,7 +21,7 @@ async fn a_message_published_while_the_broker_is_down_arrives_once_it_is_up() {
     sender.publish(retained("early", "bird")).unwrap();
     assert!(!sender.is_up());
 
-    let _broker = Mosquitto::on_port(port, "allow_anonymous true").await.unwrap();
+    let _broker = Mosquitto::on_port(port, OPEN).await.unwrap();
     assert_eq!(next(&mut events).await, Event::Up);
     flush(&sender).await;
     let (_reader, mut read) = link(port, "reader", &["early"]).await;
@@ -73,7 +73,8 @@ async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
         await_topics(&mut read, topics).await;
         flush(&sender).await;
         reader.publish(retained("from/reader", "still there")).unwrap();
-        assert_eq!(next(&mut events).await, Event::Up);
+        // A broker that starts slowly is down once more, for another reason.
+        while next(&mut events).await != Event::Up {}
         assert_eq!(next_message(&mut events).await.topic, "from/reader");
     }
 }
@@ -83,7 +84,7 @@ async fn a_newer_message_replaces_a_waiting_one() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::to(broker.port).await;
     proxy.close();
-    let (_reader, mut read) = link(broker.port, "reader", &["#"]).await;
+    let (_reader, mut read) = link(broker.port, "reader", &["+"]).await;
     let (sender, _events) = Link::start(options(proxy.port, "sender", &[])).unwrap();
     for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("a", "3")] {
         sender.publish(message(topic, payload)).unwrap();

@@ -68,8 +68,8 @@ async fn the_will_is_published_when_the_connection_is_cut() {
 #[tokio::test]
 async fn a_closed_link_has_sent_what_was_queued_and_leaves_no_will() {
     let broker = Mosquitto::start().await;
-    let (watcher, mut watch) = link(broker.port, "watcher", &["#"]).await;
-    let mut mortal = options(broker.port, "mortal", &["#"]);
+    let (watcher, mut watch) = link(broker.port, "watcher", &["state/#", "end"]).await;
+    let mut mortal = options(broker.port, "mortal", &["state/#"]);
     mortal.will = Some(message("state", "offline"));
     let (mortal, mut events) = Link::start(mortal).unwrap();
     assert_eq!(next(&mut events).await, Event::Up);
@@ -107,9 +107,9 @@ async fn a_link_without_a_broker_says_so_once_and_closes_at_once() {
 #[tokio::test]
 async fn a_program_may_only_listen_or_only_speak() {
     let broker = Mosquitto::start().await;
-    let (reader, mut read) = link(broker.port, "reader", &["#"]).await;
+    let (reader, mut read) = link(broker.port, "reader", &["t/#"]).await;
     drop(reader);
-    let (sender, events) = link(broker.port, "sender", &["#"]).await;
+    let (sender, events) = link(broker.port, "sender", &["t/#"]).await;
     drop(events);
     for n in 0..200 {
         sender.publish(message(format!("t/{n}"), "")).unwrap();

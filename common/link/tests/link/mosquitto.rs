@@ -1,11 +1,18 @@
-//! A mosquitto process on a free port of the loopback.
+//! A mosquitto process on a free port of the loopback; with `NEPTUNE_TEST_BROKER`, the broker of that name in its place
+//! where nothing special is configured (see `hack/test-brokers.sh`).
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+
+/// Without a password.
+pub const OPEN: &str = "allow_anonymous true";
 
 pub struct Mosquitto {
     pub port: u16,
@@ -16,7 +23,7 @@ pub struct Mosquitto {
 impl Mosquitto {
     /// Anonymous clients, queues without limit.
     pub async fn start() -> Self {
-        Self::with("allow_anonymous true").await
+        Self::with(OPEN).await
     }
 
     pub async fn with(config: &str) -> Self {
@@ -31,6 +38,10 @@ impl Mosquitto {
 
     pub async fn on_port(port: u16, config: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
+        if let (OPEN, Some(kind)) = (config, std::env::var_os("NEPTUNE_TEST_BROKER")) {
+            let child = spawn_other(&kind, port, dir.path()).await;
+            return Some(Self { port, dir, child });
+        }
         // As root it would become another user, who may not read the test's files.
         let config = format!(
             "user root\nlistener {port} 127.0.0.1\nmax_queued_messages 0\nlog_dest stderr\n{config}\n"
@@ -45,9 +56,12 @@ impl Mosquitto {
         self.child.kill().await.unwrap();
     }
 
-    /// On the same port, with nothing remembered.
+    /// On the same port. A mosquitto has nothing remembered.
     pub async fn restart(&mut self) {
-        self.child = spawn(self.dir.path()).await.expect("mosquitto does not start again");
+        self.child = match std::env::var_os("NEPTUNE_TEST_BROKER") {
+            Some(kind) => spawn_other(&kind, self.port, self.dir.path()).await,
+            None => spawn(self.dir.path()).await.expect("mosquitto does not start again"),
+        };
     }
 }
 
@@ -69,6 +83,22 @@ async fn spawn(dir: &Path) -> Option<Child> {
         }
     }
     None
+}
+
+/// Waits until it takes connections.
+async fn spawn_other(kind: &OsStr, port: u16, dir: &Path) -> Child {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/broker.sh");
+    let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
+    let mut command = Command::new(script);
+    command.arg(kind).arg(port.to_string()).arg(dir).stdout(log.try_clone().unwrap()).stderr(log);
+    let child = command.kill_on_drop(true).spawn().unwrap();
+    for _ in 0..600 {
+        if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            return child;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("no broker:\n{}", std::fs::read_to_string(dir.join("log")).unwrap());
 }
 
 fn program() -> PathBuf {

@@ -5,6 +5,7 @@ mod acl;
 mod cluster;
 mod frameworks;
 mod helm;
+mod images;
 mod manifests;
 mod rbac;
 mod settings;

@@ -55,3 +55,60 @@ async fn a_node_that_is_away_counts_on_and_catches_up_when_it_is_back(transport:
     }
     fleet.no_containers().await;
 }
+
+/// A service that ran to its end, and says nothing more.
+async fn completed(fleet: &Fleet) {
+    let done = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference == 600;
+    fleet.until(NAME, "Running, with all samples counted", done).await;
+}
+
+#[tokio::test]
+async fn a_node_that_died_is_offline_to_the_controller_and_to_the_next_one() {
+    let models = models().await;
+    let mut fleet = Fleet::start(Transport::Mqtt).await;
+    fleet.apply(&models_manifest(&fleet, &models));
+    fleet.apply(&service_manifest(&fleet, 300, 1));
+    completed(&fleet).await;
+
+    fleet.stop_agent();
+    let offline = |s: &JointInferenceServiceStatus| says(s, ConditionType::Pending, "NodeOffline");
+    let seen = fleet.until(NAME, "Pending for its node", offline).await;
+    fleet.kill(KillTarget::Controller).await;
+    // By which the next controller's own word is known.
+    fleet.apply(&service_manifest(&fleet, 200, 1));
+    let still = |s: &JointInferenceServiceStatus| {
+        s.observed_generation > seen.observed_generation && offline(s)
+    };
+    let status = fleet.until(NAME, "Pending for its node, says the next controller", still).await;
+    assert_eq!(totals(&status).inference, 600);
+
+    fleet.start_agent();
+    let again = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference == 1200;
+    fleet.until(NAME, "Running, with the samples of both runs", again).await;
+}
+
+#[tokio::test]
+async fn a_controller_that_starts_beside_a_service_at_rest_says_that_it_runs() {
+    let models = models().await;
+    let mut fleet = Fleet::start(Transport::Mqtt).await;
+    fleet.apply(&models_manifest(&fleet, &models));
+    fleet.apply(&service_manifest(&fleet, 300, 1));
+    completed(&fleet).await;
+
+    fleet.kill(KillTarget::Controller).await;
+    // The nodes are told nothing of this.
+    let patch = r#"{"metadata": {"annotations": {"seen": "by the next controller"}}}"#;
+    fleet.kubectl(&["patch", "jis", NAME, "--type=merge", "-p", patch]);
+    fleet.kubectl(&[
+        "patch",
+        "jis",
+        NAME,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        r#"{"status": {"active": null}}"#,
+    ]);
+    let says_so = |s: &JointInferenceServiceStatus| is_running(s) && s.active == Some(2);
+    let status = fleet.until(NAME, "Running, says the next controller", says_so).await;
+    assert_eq!(totals(&status).inference, 600);
+}
