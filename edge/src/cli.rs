@@ -185,6 +185,10 @@ pub struct RunArgs {
         default_value = "/code/data"
     )]
     pub allow_data_dir: Vec<PathBuf>,
+    /// Downloads that nothing on the node uses any more and that are kept, the newest ones, so that going back to
+    /// one needs no link. What runs, and what it went back to, is always kept.
+    #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
+    pub keep_unused: usize,
     #[command(flatten)]
     pub models: ModelArgs,
 }

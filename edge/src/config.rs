@@ -45,6 +45,8 @@ pub struct Config {
     pub dns: Vec<IpAddr>,
     /// What models may be fetched, from where.
     pub policy: Policy,
+    /// Downloads that nobody uses and that are kept.
+    pub keep_unused: usize,
     /// The directories of the node in which datasets may be.
     pub data_dirs: Vec<PathBuf>,
 }
@@ -159,6 +161,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         advertise: args.advertise_address,
         dns: args.dns,
         policy: policy(args.models)?,
+        keep_unused: args.keep_unused,
         data_dirs: data_dirs(args.allow_data_dir)?,
     })
 }

@@ -1,4 +1,4 @@
-//! Has the models that this node needs fetched, one task each, by the store of `neptune-models`, and
+//! Has the models and datasets that this node needs fetched, one task each, by the store of `neptune-models`, and
 //! holds what is there so that it is not collected. What a model is for is its users'.
 
 use std::{
@@ -26,15 +26,15 @@ use crate::{
 const STUCK: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_secs(10 * 60));
 /// How far a download is, is told so often at most.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Models that nobody uses, and that are kept for who goes back to what there was.
-const KEPT_UNUSED: usize = 1;
 
-/// The models of this node.
+/// What this node has downloaded, and is downloading.
 pub struct Depot {
     store: Store,
     events: mpsc::Sender<Event>,
     entries: BTreeMap<Source, Entry>,
-    /// What was in use when unused models were last removed.
+    /// Downloads that nobody uses, and that are kept for who goes back to what there was.
+    keep_unused: usize,
+    /// What was in use when what nobody uses was last removed.
     collected: Option<BTreeSet<String>>,
 }
 
@@ -50,7 +50,7 @@ enum State {
     Stuck { problem: Problem, time: String },
 }
 
-/// What a model's task found.
+/// What a download's task found.
 #[derive(Debug)]
 pub enum Found {
     Here(Artifact),
@@ -61,11 +61,11 @@ pub enum Found {
 }
 
 impl Depot {
-    pub fn new(store: Store, events: mpsc::Sender<Event>) -> Self {
-        Self { store, events, entries: BTreeMap::new(), collected: None }
+    pub fn new(store: Store, events: mpsc::Sender<Event>, keep_unused: usize) -> Self {
+        Self { store, events, entries: BTreeMap::new(), keep_unused, collected: None }
     }
 
-    /// Makes these the models that are fetched and held. Those that cannot be wanted are left out.
+    /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
     pub fn set(&mut self, sources: &BTreeSet<Source>) {
         self.entries.retain(|source, entry| {
             let stays = sources.contains(source);
@@ -105,13 +105,13 @@ impl Depot {
         match found {
             Found::Moved => {}
             Found::Here(artifact) => {
-                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "model is there");
+                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
                 let supplied = supplied(&artifact, &want);
                 entry.state = State::Here(artifact, supplied);
             }
             Found::Stuck(error) => {
                 let problem = problem(&error);
-                warn!(reason = ?problem.reason, problem = problem.message, "model is not there");
+                warn!(reason = ?problem.reason, problem = problem.message, "download is not there");
                 let time = match &entry.state {
                     State::Stuck { problem: before, time } if *before == problem => time.clone(),
                     _ => format!("{:.3}", Timestamp::now()),
@@ -178,11 +178,11 @@ impl Depot {
             return;
         }
         self.collected = Some(used);
-        let store = self.store.clone();
-        spawn_blocking(move || match store.collect(&keep, KEPT_UNUSED) {
+        let (store, newest) = (self.store.clone(), self.keep_unused);
+        spawn_blocking(move || match store.collect(&keep, newest) {
             Ok(0) => {}
-            Ok(bytes) => info!(bytes, "unused models removed"),
-            Err(error) => warn!(%error, "unused models stay"),
+            Ok(bytes) => info!(bytes, "unused downloads removed"),
+            Err(error) => warn!(%error, "unused downloads stay"),
         });
     }
 }

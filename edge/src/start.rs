@@ -91,7 +91,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         counts: Counts::restore(store.counts()?),
         farewells: store.farewells()?,
         models: Models::new(&store, sender.clone())?,
-        depot: Depot::new(models, sender.clone()),
+        depot: Depot::new(models, sender.clone(), config.keep_unused),
         images: Images::new(Arc::clone(&docker), sender.clone()),
         datasets: Datasets::new(data_policy.clone(), sender.clone()),
         executor: Executor { docker, site: Arc::new(site), data_policy, events: sender },

@@ -141,6 +141,11 @@ impl Fleet {
         }
     }
 
+    /// The process id of the edge node's agent.
+    pub fn edge_agent(&self) -> u32 {
+        self.edge_agent.id()
+    }
+
     /// The folder in which the nodes' datasets may be.
     pub fn data_dir(&self) -> PathBuf {
         launch::data_dir(self.launch.dir.path())

@@ -29,6 +29,11 @@ impl Process {
         Self { name: name.to_owned(), log, child }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it as a power cut would: nothing of it runs afterwards.
     ///
     /// # Panics

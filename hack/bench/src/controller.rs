@@ -1,0 +1,264 @@
+//! The controller, with a fleet that exists only as objects and messages.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::PostParams,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use neptune_api::{JointInferenceService, Model};
+use neptune_e2e::{Broker, Cluster, Process, free_port, program, root, totals};
+use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_wire::{Insert, Instance, NodeName, NodeReport, Prefix, Topic, decode, encode};
+use serde_json::{Value, json};
+use tokio::{sync::Notify, time::timeout};
+
+use crate::figures::{Spread, cpu, mib, pss};
+
+const NAMESPACE: &str = "default";
+/// So many objects a second are made, and so many nodes a second report.
+const PACE: u64 = 50;
+
+/// What was heard or seen of an object, by its name.
+type Seen<T> = Arc<(Mutex<HashMap<String, T>>, Notify)>;
+
+/// Measures and prints.
+pub async fn measure(count: u32) {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::own(dir.path()).await;
+    let broker = Broker::start(dir.path()).await;
+    cluster.kubectl(&["apply", "--server-side", "-f", root().join("crds").to_str().unwrap()]);
+    let client = cluster.client();
+    for name in ["small", "big"] {
+        let model = json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+            "metadata": {"name": name}, "spec": {"modelUrl": "/models/m.bin"}});
+        create::<Model>(&client, model).await;
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    let params = PostParams::default();
+    let made = stream::iter(0..count).map(|at| {
+        let node =
+            json!({"metadata": {"name": node(at), "labels": {"neptune.io/runtime": "agent"}}});
+        let (nodes, params) = (&nodes, &params);
+        async move { nodes.create(params, &serde_json::from_value(node).unwrap()).await }
+    });
+    made.buffer_unordered(16).try_collect::<Vec<_>>().await.unwrap();
+
+    let (link, events) = connect(&broker).await;
+    for at in 0..count {
+        say(&link, &Topic::Node(name(at)), &born());
+    }
+    let heard = hear(events);
+    let seen = watch(&client);
+    let mut controller = start(dir.path(), &cluster, &broker);
+    let idle = settled(controller.id()).await;
+    println!("controller, {count} nodes, nothing on them   PSS {}", mib(idle.pss));
+
+    let mut pace = tokio::time::interval(Duration::from_millis(1000 / PACE));
+    let mut began = HashMap::new();
+    for at in 0..count {
+        pace.tick().await;
+        began.insert(service(at), Instant::now());
+        let client = client.clone();
+        tokio::spawn(async move { create::<JointInferenceService>(&client, content(at)).await });
+    }
+    let tasks = all(&heard, count, |_| true).await;
+    let spread: Spread = tasks.iter().map(|(name, (at, _))| *at - began[name]).collect();
+    println!("create -> task heard at the node's topic    {spread}");
+
+    let mut began = HashMap::new();
+    for at in 0..count {
+        pace.tick().await;
+        let uid = &tasks[&service(at)].1.content.metadata.uid;
+        let key = format!("{NAMESPACE}/jointinferenceservices/{}", service(at));
+        began.insert(service(at), Instant::now());
+        say(&link, &Topic::Status(name(at), key.parse().unwrap()), &report(uid));
+    }
+    let counted = all(&seen, count, |(_, inference)| *inference == 1000).await;
+    let spread: Spread = counted.iter().map(|(name, (at, _))| *at - began[name]).collect();
+    println!("report -> numbers seen in the status        {spread}");
+    let full = settled(controller.id()).await;
+    let each = full.pss.saturating_sub(idle.pss) / u64::from(count);
+    println!(
+        "controller, one service on each             PSS {}, {each} bytes each",
+        mib(full.pss)
+    );
+
+    controller.kill();
+    let controller = start(dir.path(), &cluster, &broker);
+    let again = settled(controller.id()).await;
+    let (spent, took) = (again.cpu.as_secs_f64(), again.took.as_secs_f64());
+    println!(
+        "controller started anew beside all that      {spent:.2} s of CPU, quiet after {took:.1} s"
+    );
+}
+
+fn start(dir: &Path, cluster: &Cluster, broker: &Broker) -> Process {
+    let mut command = Command::new(program("neptune-cloud"));
+    command
+        .args(["run", "--mqtt-url", &broker.url(), "--listen"])
+        .arg(format!("127.0.0.1:{}", free_port()))
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .env_remove("KUBECONFIG");
+    Process::start("neptune-cloud", dir, &mut command)
+}
+
+/// A process that has had nothing to do for a while.
+struct Settled {
+    pss: u64,
+    cpu: Duration,
+    took: Duration,
+}
+
+/// Waits until a process has had less than a twentieth of a core for two seconds.
+async fn settled(pid: u32) -> Settled {
+    let began = Instant::now();
+    loop {
+        let (before, took) = (cpu(pid), began.elapsed());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = cpu(pid);
+        if now > Duration::ZERO && now.saturating_sub(before) < Duration::from_millis(100) {
+            return Settled { pss: pss(pid), cpu: now, took };
+        }
+    }
+}
+
+async fn connect(broker: &Broker) -> (Link, Events) {
+    let mut options = LinkOptions::new(broker.url().parse().unwrap(), "bench".to_owned());
+    options.subscriptions = vec!["neptune/+/downstream/#".to_owned()];
+    let (link, mut events) = Link::start(options).unwrap();
+    while events.next().await.unwrap() != Event::Up {}
+    (link, events)
+}
+
+/// Takes down when the task of each object was heard first.
+fn hear(mut events: Events) -> Seen<(Instant, Insert)> {
+    let seen = Seen::default();
+    let heard = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            let (at, Event::Message(message)) = (Instant::now(), event) else { continue };
+            if let Ok(Topic::Insert(_, key)) = Topic::parse(&Prefix::default(), &message.topic)
+                && key.resource.to_string() == "jointinferenceservices"
+                && !message.payload.is_empty()
+            {
+                let insert = decode(&message.payload).unwrap();
+                heard.0.lock().unwrap().entry(key.name.to_string()).or_insert((at, insert));
+                heard.1.notify_one();
+            }
+        }
+    });
+    seen
+}
+
+/// Takes down when each service's total was seen to be another one.
+fn watch(client: &Client) -> Seen<(Instant, u64)> {
+    let services: Api<JointInferenceService> = Api::namespaced(client.clone(), NAMESPACE);
+    let seen = Seen::default();
+    let taken = Arc::clone(&seen);
+    tokio::spawn(async move {
+        let changes = watcher(services, watcher::Config::default()).default_backoff();
+        let mut changes = std::pin::pin!(changes.applied_objects());
+        while let Some(change) = changes.next().await {
+            let Ok(service) = change else { continue };
+            let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
+            let name = service.metadata.name.unwrap();
+            let mut all = taken.0.lock().unwrap();
+            if all.get(&name).is_none_or(|(_, known)| *known != total) {
+                all.insert(name, (Instant::now(), total));
+                taken.1.notify_one();
+            }
+        }
+    });
+    seen
+}
+
+/// Waits until as many as that are as wished, and returns them.
+async fn all<T: Clone>(
+    seen: &Seen<T>,
+    count: u32,
+    wished: impl Fn(&T) -> bool,
+) -> HashMap<String, T> {
+    let waiting = async {
+        loop {
+            let found = seen.0.lock().unwrap().clone();
+            if found.values().filter(|found| wished(found)).count() >= count as usize {
+                return found;
+            }
+            seen.1.notified().await;
+        }
+    };
+    timeout(Duration::from_secs(120), waiting).await.expect("all of it within two minutes")
+}
+
+async fn create<K>(client: &Client, object: Value)
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + serde::de::DeserializeOwned
+        + serde::Serialize
+        + Clone
+        + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn say(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
+    let (topic, payload) = (topic.under(&Prefix::default()), encode(message).into());
+    link.publish(Message { topic, payload, retain: true }).unwrap();
+}
+
+fn node(at: u32) -> String {
+    format!("node-{at}")
+}
+
+fn name(at: u32) -> NodeName {
+    node(at).parse().unwrap()
+}
+
+fn service(at: u32) -> String {
+    format!("service-{at}")
+}
+
+fn content(at: u32) -> Value {
+    let worker = |model: &str, kind: &str| {
+        json!({"model": {"name": model}, "nodeName": node(at), "workerSpec": {
+            "scriptDir": "/code", "scriptBootFile": kind, "frameworkType": "tensorflow",
+            "frameworkVersion": "1.18"}})
+    };
+    let mut edge = worker("small", "edge.py");
+    edge["hardExampleAlgorithm"] = json!({"name": "IBT"});
+    json!({"apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService",
+        "metadata": {"name": service(at)},
+        "spec": {"edgeWorker": edge, "cloudWorker": worker("big", "cloud.py")}})
+}
+
+fn born() -> NodeReport {
+    NodeReport {
+        instance: Instance("bench".to_owned()),
+        epoch: 1,
+        online: true,
+        agent_version: "bench".to_owned(),
+        address: Some("127.0.0.1".to_owned()),
+        capacity: None,
+        heartbeat_seconds: None,
+    }
+}
+
+fn report(uid: &str) -> Value {
+    json!({"schemaVersion": 1, "instance": "bench", "epoch": 1, "seq": 1, "uid": uid, "revision": 1,
+        "phase": "Running", "status": "running", "workers": [],
+        "output": {"models": [], "taskInfo": {"inferenceNumber": 1000, "hardExampleNumber": 100,
+            "uploadCloudRatio": 0.1, "startTime": "", "currentTime": ""}}})
+}

@@ -1,0 +1,65 @@
+//! Numbers out of numbers: percentiles, and what the kernel says of a process.
+
+use std::{fmt, fs, time::Duration};
+
+/// Durations, to be read as percentiles.
+pub struct Spread(Vec<Duration>);
+
+impl FromIterator<Duration> for Spread {
+    fn from_iter<I: IntoIterator<Item = Duration>>(all: I) -> Self {
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_unstable();
+        Self(all)
+    }
+}
+
+impl Spread {
+    /// The nearest-rank percentile; zero of nothing.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        let rank = (self.0.len() * percent).div_ceil(100);
+        self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |percent| self.percentile(percent).as_secs_f64() * 1e3;
+        write!(f, "p50 {:.1} ms, p99 {:.1} ms, n {}", at(50), at(99), self.0.len())
+    }
+}
+
+/// Proportional set size of a process in bytes: its own memory and its share of what it shares.
+pub fn pss(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the process runs");
+    let line = text.lines().find(|line| line.starts_with("Pss:")).expect("the kernel tells it");
+    let kib = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
+    kib.expect("a number of kB") << 10
+}
+
+/// User and system time that a process has had, in units of 10 ms (`USER_HZ` is 100 on Linux).
+pub fn cpu(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().expect("a number of ticks");
+    // Fields 14 and 15 of proc(5); the first here is its third.
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
+/// Bytes as a person reads them.
+pub fn mib(bytes: u64) -> String {
+    let mib = bytes >> 10;
+    format!("{}.{} MiB", mib >> 10, (mib % 1024) * 10 / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_number_that_was_measured() {
+        let spread: Spread = (1..=200).rev().map(Duration::from_millis).collect();
+        let at = |percent| spread.percentile(percent).as_millis();
+        assert_eq!((at(50), at(99), at(100)), (100, 198, 200));
+        assert_eq!(Spread(Vec::new()).percentile(99), Duration::ZERO);
+    }
+}
