@@ -45,6 +45,7 @@ mod store;
 mod supervisor;
 mod supplies;
 mod track;
+mod unheard;
 mod upstream;
 mod watch;
 mod worker;

@@ -1,6 +1,8 @@
 //! Reads what a worker says on the local broker, and drops what cannot be true or comes from nobody
 //! that this node runs. Adding it up is left to counts.rs.
 
+use std::fmt;
+
 use neptune_link::Message;
 use neptune_wire::{
     Counters, OutputError, Prefix, Role, Topic, WorkerInfo, WorkerModel, WorkerName, decode,
@@ -37,27 +39,51 @@ pub struct Known<'a, 'b> {
     pub counts: &'b Counts,
 }
 
+/// Why a message is not taken.
+#[derive(Debug, PartialEq)]
+pub enum Refusal {
+    /// Its container is not to be seen. The next look may show it.
+    NoContainer { worker: WorkerName, why: &'static str },
+    /// It is of no use.
+    Useless(String),
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Useless(why.to_owned())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoContainer { why, .. } => f.write_str(why),
+            Self::Useless(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Reads a message.
 ///
 /// # Errors
-/// Why the message is dropped.
+/// Why it is not taken.
 pub fn read<'a>(
     message: &Message,
     prefix: &Prefix,
     known: &Known<'a, '_>,
-) -> Result<Said<'a>, String> {
+) -> Result<Said<'a>, Refusal> {
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
-        return Err("not a worker's topic".to_owned());
+        return Err("not a worker's topic".into());
     };
     let wanted =
         known.desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
-    let info: WorkerInfo = decode(&message.payload).map_err(|error| error.to_string())?;
+    let info: WorkerInfo = decode(&message.payload).map_err(useless)?;
     let mut words = vec![("status", &info.status)];
     words.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
     if let Some((field, _)) =
         words.iter().find(|(_, word)| word.len() > LONGEST_WORD || word.contains(char::is_control))
     {
-        return Err(format!("{field} is not one word of at most {LONGEST_WORD} bytes"));
+        return Err(useless(format!("{field} is not one word of at most {LONGEST_WORD} bytes")));
     }
     let container = known.container(wanted);
     let id = container.map(|container| container.id.as_str());
@@ -65,15 +91,17 @@ pub fn read<'a>(
     let Some(task) = &info.task_info else {
         return Ok(Said { worker, wanted, info, counts: None, models, container: id });
     };
-    let counters = task.counters().map_err(|error| error.to_string())?;
+    let counters = task.counters().map_err(useless)?;
     let run = match (task.start_time.as_str(), container) {
         // Without its container it may be the last word of a run that is known, or of an earlier
         // object's worker of the same name, which counts for nobody.
         (run, None) if known.shown.is_some() && !known.counts.knows(&wanted.uid, &worker, run) => {
-            return Err("no container of this worker's object is there".to_owned());
+            let why = "no container of this worker's object is there";
+            return Err(Refusal::NoContainer { worker, why });
         }
         ("", None) => {
-            return Err("it has no taskInfo.startTime, and its container is not known".to_owned());
+            let why = "it has no taskInfo.startTime, and its container is not known";
+            return Err(Refusal::NoContainer { worker, why });
         }
         // A worker that does not name its runs has one for each start of its container.
         ("", Some(container)) => format!("{}@{}", container.id, container.started_at),
@@ -81,6 +109,10 @@ pub fn read<'a>(
     };
     let counts = (wanted.worker.role == Role::Edge).then_some((run, counters));
     Ok(Said { worker, wanted, info, counts, models, container: id })
+}
+
+fn useless(why: impl fmt::Display) -> Refusal {
+    Refusal::Useless(why.to_string())
 }
 
 impl<'a> Known<'a, '_> {
@@ -122,7 +154,7 @@ mod tests {
         Known { desired, shown, counts }
     }
 
-    fn said(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, String> {
+    fn said(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, Refusal> {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();

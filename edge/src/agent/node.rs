@@ -16,7 +16,8 @@ use crate::{
     observed::Container,
     supplies::Supplies,
     track::{Outcome, Problem},
-    watch, worker,
+    watch,
+    worker::{self, Refusal},
 };
 
 impl Agent {
@@ -48,8 +49,24 @@ impl Agent {
                     self.state.rejected.add_from_worker(&message.topic, &why);
                 }
             }
+            // It can be quicker than the engine's word of its container.
+            Err(Refusal::NoContainer { worker, .. }) if self.is_awaited(&worker) => {
+                if let Some(oldest) = self.state.unheard.keep(message.clone()) {
+                    self.state.rejected.add_from_worker(
+                        &oldest.topic,
+                        &"too many wait for their containers to be seen",
+                    );
+                }
+            }
             Err(why) => self.state.rejected.add_from_worker(&message.topic, &why),
         }
+    }
+
+    /// Whether a container of this worker may be there that no look has shown yet.
+    fn is_awaited(&self, worker: &WorkerName) -> bool {
+        let Ok((_, seq)) = self.state.engine.shown() else { return true };
+        let track = self.state.tracks.get(worker);
+        track.is_some_and(|track| track.busy || seq < track.fresh_from)
     }
 
     pub(super) fn model_found(&mut self, key: &ObjectKey, content_key: &str, found: Found) {
@@ -106,6 +123,9 @@ impl Agent {
                 let own = containers.iter().filter(|container| container.identity.worker == *name);
                 track.observe(&own.collect::<Vec<_>>(), now, dice());
             }
+        }
+        for message in self.state.unheard.take() {
+            self.worker_said(&message);
         }
         self.tidy(seq);
     }

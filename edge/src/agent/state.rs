@@ -10,7 +10,7 @@ use neptune_wire::{ModelReload, ObjectKey, WorkerName};
 
 use crate::{
     desired::Desired, engine::Engine, plan::Health, rejected::Rejected, reload::Reloading,
-    resync::Resync, served::Server, track::Track,
+    resync::Resync, served::Server, track::Track, unheard::Unheard,
 };
 
 /// All of it belongs to one run of the agent.
@@ -28,6 +28,7 @@ pub struct State {
     pub(super) tidied_workers: Option<BTreeSet<PathBuf>>,
     pub(super) resync: Resync,
     pub(super) rejected: Rejected,
+    pub(super) unheard: Unheard,
     pub(super) engine: Engine,
     pub(super) is_up: bool,
     pub(super) address: Option<String>,
@@ -52,6 +53,7 @@ impl State {
             tidied_workers: None,
             resync: Resync::default(),
             rejected: Rejected::default(),
+            unheard: Unheard::default(),
             engine: Engine::new(now),
             is_up: false,
             address: None,
