@@ -150,9 +150,7 @@ async fn an_update_is_held_to_the_rules_as_well() {
     let patch = Patch::Merge(json!({"spec": {"targetVersion": "9"}}));
     let refused = api.patch(&name, &PatchParams::default(), &patch).await.unwrap_err();
     assert!(
-        refused
-            .to_string()
-            .contains("spec.targetVersion: Invalid value: \"object\": \"9\" is no version"),
+        refused.to_string().contains("spec.targetVersion: Invalid value: \"9\" is no version"),
         "{refused}"
     );
     let status = Patch::Merge(json!({"status": {"servingVersion": "3"}}));
@@ -225,8 +223,8 @@ async fn kubectl_shows_a_refusal_with_every_finding() {
     assert_eq!(
         told,
         "The InferenceModel \"facialexpression\" is invalid: \n\
-         * spec.manifest: Invalid value: \"object\": a version stands there twice; remove one of the two\n\
-         * spec.manifest: Invalid value: \"object\": every sha256sum must be 64 hex digits, as sha256sum prints them, or left out\n\
-         * spec.targetVersion: Invalid value: \"object\": \"5\" is no version of spec.manifest; correct it or add the version\n"
+         * spec.manifest: Invalid value: a version stands there twice; remove one of the two\n\
+         * spec.manifest: Invalid value: every sha256sum must be 64 hex digits, as sha256sum prints them, or left out\n\
+         * spec.targetVersion: Invalid value: \"5\" is no version of spec.manifest; correct it or add the version\n"
     );
 }

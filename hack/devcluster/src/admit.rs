@@ -10,7 +10,7 @@ use crate::names::check_metadata;
 use crate::object::{self, set_meta};
 use crate::resource::Resource;
 use crate::schema::{default, prune, validate};
-use crate::status::ApiError;
+use crate::status::{ApiError, GroupName};
 
 /// Which endpoint of an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,12 @@ pub fn check_kind(resource: &Resource, value: &Value) -> Result<(), ApiError> {
             "the API version in the data ({given}) does not match the expected API version ({expected})"
         )));
     }
+    if kind != resource.kind && resource.custom {
+        let detail = format!("must be {}", resource.kind);
+        let what = GroupName { group: &resource.group, name: kind };
+        let error = FieldError::invalid("kind", kind, detail);
+        return Err(ApiError::invalid(what, object::name(value), &[error]));
+    }
     if kind != resource.kind {
         let version = &resource.version;
         return Err(ApiError::bad_request(format!(
@@ -72,6 +78,7 @@ pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Str
     if resource.custom {
         if let Some(metadata) = value.get_mut("metadata") {
             builtin::defaults::drop_nulls(metadata);
+            drop_empty(metadata);
         }
     } else {
         builtin::defaults::drop_nulls(value);
@@ -106,11 +113,28 @@ pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Str
     Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
 }
 
+/// Metadata is decoded into its type, which leaves out what holds nothing.
+fn drop_empty(metadata: &mut Value) {
+    let Some(fields) = metadata.as_object_mut() else { return };
+    for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let is_empty = fields.get(name).is_some_and(|value| match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(entries) => entries.is_empty(),
+            _ => false,
+        });
+        if is_empty {
+            fields.remove(name);
+        }
+    }
+}
+
 /// Everything that must hold for the object that is about to be stored.
 pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut errors = check_metadata(value, resource);
     if resource.custom {
-        errors.extend(validate::validate_update(value, old, resource.schema(), ""));
+        let findings = validate::validate_update(value, old, resource.schema(), "");
+        // What metadata must have, its own checks have said.
+        errors.extend(findings.into_iter().filter(|error| !error.field.starts_with("metadata.")));
         let rules = cel::object::check(value, old, resource.schema(), &errors);
         errors.extend(rules);
     } else {

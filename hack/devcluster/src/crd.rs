@@ -127,6 +127,16 @@ pub fn default_definition(definition: &mut Value) {
     }
 }
 
+/// The status of a definition that no controller has seen.
+pub fn initial_status(definition: &Value) -> Value {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    let stored: Vec<&Value> = versions
+        .filter(|version| version["storage"] == true)
+        .map(|version| &version["name"])
+        .collect();
+    json!({"conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored})
+}
+
 /// The status that the naming and establishing controllers give a definition; `taken` are the other definitions of its group.
 pub fn established(definition: &Value, taken: &[&Value], now: &str) -> Value {
     let spec = &definition["spec"];

@@ -1,12 +1,12 @@
 //! Whether the `CustomResourceDefinition` that a user wrote is a valid one: its names, versions, columns and subresources. Pure.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cel;
 use crate::field::{FieldError, index, join};
 use crate::names::is_subdomain;
 use crate::object::strings;
-use crate::schema::structural;
+use crate::schema::{Schema, structural};
 use crate::table::jsonpath::JsonPath;
 
 const LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -82,7 +82,10 @@ fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
         let path = format!("spec.names.{field}");
         if name.is_empty() {
             errors.push(FieldError::required(&path, ""));
-        } else if !is_label(name, matches!(field, "kind" | "listKind")) {
+        } else if matches!(field, "kind" | "listKind") && !is_label(name, true) {
+            let detail = format!("may have mixed case, but should otherwise match: {LABEL}");
+            errors.push(FieldError::invalid(&path, name, detail));
+        } else if matches!(field, "plural" | "singular") && !is_label(name, false) {
             errors.push(FieldError::invalid(&path, name, LABEL));
         }
     }
@@ -107,7 +110,9 @@ fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
 fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
     let list = versions.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        errors.push(FieldError::required("spec.versions", ""));
+        let none = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", json!([]), none));
+        errors.push(unstored());
         return;
     }
     let storage = list.iter().filter(|version| version["storage"] == true).count();
@@ -117,6 +122,12 @@ fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
             versions.clone(),
             "must have exactly one version marked as storage version",
         ));
+        if storage == 0 {
+            errors.push(unstored());
+        }
+    }
+    if !is_label(list[0]["name"].as_str().unwrap_or_default(), false) {
+        errors.push(FieldError::invalid("spec.version", list[0]["name"].clone(), LABEL));
     }
     for (position, version) in list.iter().enumerate() {
         let path = index("spec.versions", position);
@@ -131,19 +142,52 @@ fn check_versions(versions: &Value, errors: &mut Vec<FieldError>) {
                 "must contain unique version names",
             ));
         }
-        let schema_path = join(&path, "schema.openAPIV3Schema");
+        // What all versions have alike stands above them for the API server, where it was before there were versions.
+        let place = |field: &str, above: &str| {
+            let alike = list.iter().all(|other| other[field] == version[field]);
+            if alike { format!("spec.{above}") } else { join(&path, field) }
+        };
+        let schema_path = join(&place("schema", "validation"), "openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
+            Value::Object(_) if position > 0 && !schema_path.starts_with(&path) => {}
             Value::Object(_) => {
                 check_schema(&version["schema"]["openAPIV3Schema"], &schema_path, errors);
             }
-            _ => errors.push(FieldError::required(&schema_path, "schemas are required")),
+            _ => {
+                let path = join(&path, "schema.openAPIV3Schema");
+                errors.push(FieldError::required(&path, ""));
+            }
         }
         check_columns(
             &version["additionalPrinterColumns"],
-            &join(&path, "additionalPrinterColumns"),
+            &place("additionalPrinterColumns", "additionalPrinterColumns"),
             errors,
         );
-        check_subresources(&version["subresources"], &join(&path, "subresources"), errors);
+        let subresources = place("subresources", "subresources");
+        check_subresources(&version["subresources"], &subresources, errors);
+        let selectable = place("selectableFields", "selectableFields");
+        check_selectable(version, &selectable, errors);
+    }
+}
+
+fn unstored() -> FieldError {
+    let detail = "must have at least one stored version";
+    FieldError::invalid("status.storedVersions", Value::Null, detail)
+}
+
+/// Fields to select by must be in the schema.
+fn check_selectable(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let schema = Schema::new(&version["schema"]["openAPIV3Schema"]);
+    for (position, field) in
+        version["selectableFields"].as_array().into_iter().flatten().enumerate()
+    {
+        let text = field["jsonPath"].as_str().unwrap_or_default();
+        let names = text.trim_start_matches('.').split('.');
+        let found = schema.and_then(|schema| names.into_iter().try_fold(schema, Schema::field));
+        if found.is_none() {
+            let detail = "is an invalid path: does not refer to a valid field";
+            errors.push(FieldError::invalid(&format!("{path}[{position}].jsonPath"), text, detail));
+        }
     }
 }
 
@@ -175,10 +219,14 @@ fn check_columns(columns: &Value, path: &str, errors: &mut Vec<FieldError>) {
             )),
         }
         match column["jsonPath"].as_str().unwrap_or_default() {
-            "" => errors.push(FieldError::required(&join(&path, "jsonPath"), "")),
+            "" => errors.push(FieldError::required(&join(&path, "JSONPath"), "")),
+            text if !text.starts_with('.') => {
+                let detail = "must be a simple json path starting with .";
+                errors.push(FieldError::invalid(&join(&path, "JSONPath"), text, detail));
+            }
             text => {
                 if let Err(fault) = JsonPath::parse(text) {
-                    errors.push(FieldError::invalid(&join(&path, "jsonPath"), text, fault));
+                    errors.push(FieldError::invalid(&join(&path, "JSONPath"), text, fault));
                 }
             }
         }
@@ -197,7 +245,7 @@ fn check_subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldEr
             text if !text.starts_with(prefix) => errors.push(FieldError::invalid(
                 &path,
                 text,
-                format!("should be a json path under {prefix}"),
+                format!("should be a json path under {}", prefix.trim_end_matches('.')),
             )),
             _ => {}
         }
@@ -207,7 +255,6 @@ fn check_subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn definition(schema: &Value) -> Value {
         json!({"metadata": {"name": "things.g.io"}, "spec": {"group": "g.io", "scope": "Namespaced",
@@ -226,7 +273,7 @@ mod tests {
 
     #[test]
     fn schemas_must_be_structural() {
-        let at = "spec.versions[0].schema.openAPIV3Schema";
+        let at = "spec.validation.openAPIV3Schema";
         let table = [
             (
                 json!({"type": "object", "properties": {"a": {}}}),

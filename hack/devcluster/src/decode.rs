@@ -1,6 +1,6 @@
 //! Reads request bodies: JSON or YAML into one value, with the keys that stood twice. Pure.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -21,17 +21,52 @@ pub struct Body {
 }
 
 /// Decodes a body of an object by its media type.
-pub fn object(media: &str, bytes: &[u8]) -> Result<Body, ApiError> {
+pub fn object(media: &str, bytes: &[u8], kind: &str) -> Result<Body, ApiError> {
     match media {
         "" | "*/*" | JSON => json(bytes).map_err(|fault| {
-            ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type Object): {fault}"
-            ))
+            let fault = words(&fault);
+            unrecognized(
+                kind,
+                &format!("couldn't get version/kind; json parse error: {fault}"),
+                bytes,
+            )
         }),
         YAML => yaml(bytes),
         protobuf::MEDIA => Ok(Body { value: protobuf::decode(bytes)?, findings: Vec::new() }),
-        _ => Err(ApiError::unsupported_media(&[JSON, YAML])),
+        _ => Err(ApiError::unsupported_media(&[JSON, YAML, protobuf::MEDIA])),
     }
+}
+
+/// Like [`object`], for a body that must say its kind.
+pub fn typed(media: &str, bytes: &[u8], kind: &str) -> Result<Body, ApiError> {
+    let body = object(media, bytes, kind)?;
+    if body.value.is_object() && body.value["kind"].as_str().is_none_or(str::is_empty) {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
+        return Err(unrecognized(kind, &why, bytes));
+    }
+    Ok(body)
+}
+
+/// What is wrong with a JSON text.
+pub fn words(fault: &serde_json::Error) -> String {
+    if fault.is_eof() { "unexpected end of JSON input".to_owned() } else { fault.to_string() }
+}
+
+/// A body of which not even the kind can be read, with its first characters.
+fn unrecognized(kind: &str, why: &str, bytes: &[u8]) -> ApiError {
+    let shown = match bytes {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] if bytes.len() > 30 => format!("{} ...", String::from_utf8_lossy(&bytes[..30])),
+        [b'{', ..] => String::from_utf8_lossy(bytes).into_owned(),
+        _ => bytes.iter().take(30).fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
+    };
+    let message =
+        format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})");
+    ApiError::bad_request(message)
 }
 
 /// Decodes JSON or YAML, as an apply may be written in.
@@ -41,9 +76,10 @@ pub fn yaml(bytes: &[u8]) -> Result<Body, ApiError> {
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))?;
-    let value = serde_saphyr::from_str(text)
+    let value: Value = serde_saphyr::from_str(text)
         .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))?;
-    Ok(Body { value, findings: Vec::new() })
+    json(value.to_string().as_bytes())
+        .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))
 }
 
 pub fn json(bytes: &[u8]) -> Result<Body, serde_json::Error> {
@@ -92,6 +128,11 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // As Go writes a number again: 2.0 as 2.
+        #[allow(clippy::cast_possible_truncation)]
+        if value.fract() == 0.0 && value.abs() < 1e15 {
+            return Ok((value as i64).into());
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a JSON number"))
     }
 
@@ -143,10 +184,18 @@ mod tests {
     #[test]
     fn yaml_is_read_where_it_is_allowed() {
         assert_eq!(
-            object(YAML, b"a:\n- 1\n- x: true\n").unwrap().value,
+            object(YAML, b"a:\n- 1\n- x: true\n", "A").unwrap().value,
             json!({"a": [1, {"x": true}]})
         );
-        assert_eq!(object("text/plain", b"a").unwrap_err().code, 415);
-        assert_eq!(object("application/json", b"{").unwrap_err().code, 400);
+        assert_eq!(object("text/plain", b"a", "A").unwrap_err().code, 415);
+        assert_eq!(
+            object("application/json", b"{", "A").unwrap_err().message,
+            "the object provided is unrecognized (must be of type A): couldn't get version/kind; json parse error: unexpected end of JSON input ({)"
+        );
+    }
+
+    #[test]
+    fn whole_fractions_are_integers() {
+        assert_eq!(json(b"[2.0, -3e2, 2.5]").unwrap().value, json!([2, -300, 2.5]));
     }
 }

@@ -115,10 +115,7 @@ impl FieldError {
 
 /// How a refused value is printed; objects and lists are JSON, as newer API servers show them.
 fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "\"null\"".to_owned(),
-        other => other.to_string(),
-    }
+    value.to_string()
 }
 
 /// `a` + `b` as a path.
@@ -167,7 +164,7 @@ mod tests {
                 r#"l[1]: Duplicate value: {"k":"v"}"#,
             ),
             (FieldError::forbidden("metadata.x", "no"), "metadata.x: Forbidden: no"),
-            (FieldError::invalid("", Value::Null, "x"), "<nil>: Invalid value: \"null\": x"),
+            (FieldError::invalid("", Value::Null, "x"), "<nil>: Invalid value: null: x"),
         ];
         for (error, expected) in table {
             assert_eq!(error.message(), expected);

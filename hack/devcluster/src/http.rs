@@ -42,6 +42,13 @@ pub async fn handle(
     };
     let mut options =
         Options::new(query, text(header::ACCEPT), text(header::USER_AGENT), Timestamp::now());
+    options.kind = match parts.method.as_str() {
+        "POST" => "CreateOptions",
+        "PUT" => "UpdateOptions",
+        "PATCH" => "PatchOptions",
+        "DELETE" => "DeleteOptions",
+        _ => "GetOptions",
+    };
     let path = percent_decoded(parts.uri.path());
     if let Some(response) = document(&cluster, &parts.method, &path, &options) {
         return response;
@@ -178,7 +185,9 @@ async fn answer(
     warnings: &mut Vec<String>,
 ) -> Result<Response, ApiError> {
     if !options.accepts_json() {
-        return Err(ApiError::not_acceptable("application/json, application/yaml"));
+        return Err(ApiError::not_acceptable(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        ));
     }
     let found = cluster
         .read(|state| state.registry.find(&path.group, &path.version, &path.plural).cloned());
@@ -221,6 +230,9 @@ async fn answer(
         None => Part::Main,
         Some("status") if resource.has_status => Part::Status,
         Some("scale") if resource.scale.is_some() => Part::Scale,
+        Some(_) if resource.custom => {
+            return Err(ApiError::not_found(resource.as_plural(), &call.name));
+        }
         Some(_) => return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n")),
     };
     warnings.extend(resource.deprecated.clone());
@@ -266,12 +278,14 @@ fn write(
     bytes: &Bytes,
 ) -> Result<Reply, ApiError> {
     let named = !call.name.is_empty();
+    let kind = call.resource.kind.as_str();
+    call.options.field_validation()?;
     match (part, method.as_str(), &call.resource.scale) {
         (Part::Main, "POST", _) if !named => {
-            create::create(state, call, decode::object(media, bytes)?)
+            create::create(state, call, decode::typed(media, bytes, kind)?)
         }
         (Part::Main | Part::Status, "PUT", _) if named => {
-            update::update(state, call, decode::object(media, bytes)?)
+            update::update(state, call, decode::typed(media, bytes, kind)?)
         }
         (Part::Main | Part::Status, "PATCH", _) if named => patch::patch(state, call, media, bytes),
         (Part::Main, "DELETE", _) => {
@@ -283,11 +297,14 @@ fn write(
             }
         }
         (Part::Scale, "PUT", Some(scale)) => {
-            scale::update(state, call, scale, &decode::object(media, bytes)?.value)
+            scale::update(state, call, scale, &decode::object(media, bytes, "Scale")?.value)
         }
         (Part::Scale, "PATCH", Some(scale)) if media != APPLY => {
             let patch = Patch::parse(media, decode::yaml(bytes)?.value)?;
             scale::patch(state, call, scale, &patch)
+        }
+        (Part::Main, "PUT" | "PATCH", _) if call.resource.custom => {
+            Err(ApiError::bad_request("name must be provided"))
         }
         _ => Err(ApiError::method_not_allowed(call.resource.as_plural())),
     }
@@ -297,5 +314,5 @@ fn delete_options(media: &str, bytes: &Bytes) -> Result<Value, ApiError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    decode::object(media, bytes).map(|body| body.value)
+    decode::object(media, bytes, "DeleteOptions").map(|body| body.value)
 }

@@ -133,15 +133,12 @@ pub fn check_metadata(object: &Value, resource: &Resource) -> Vec<FieldError> {
 
 fn check_owners(owners: &Value, errors: &mut Vec<FieldError>) {
     let mut controllers = 0;
-    for (position, owner) in owners.as_array().into_iter().flatten().enumerate() {
-        let path = crate::field::index("metadata.ownerReferences", position);
+    for owner in owners.as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::invalid(
-                    &join(&path, field),
-                    "",
-                    format!("{field} must not be empty"),
-                ));
+                // The API server does not say which of them.
+                let path = join("metadata.ownerReferences", field);
+                errors.push(FieldError::invalid(&path, "", "must not be empty"));
             }
         }
         if owner["controller"] == true {

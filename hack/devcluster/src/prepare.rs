@@ -163,12 +163,7 @@ fn check_identity(resource: &Resource, old: &Value, value: &Value) -> Result<(),
     match meta_str(value, "resourceVersion") {
         "" | "0" => Ok(()),
         sent if sent.parse::<u64>().is_err() => {
-            let error = FieldError::invalid(
-                "metadata.resourceVersion",
-                sent,
-                "strconv.ParseUint: parsing: invalid syntax",
-            );
-            Err(ApiError::invalid(resource.as_kind(), name, &[error]))
+            Err(ApiError::untyped(format!("strconv.ParseUint: parsing {sent:?}: invalid syntax")))
         }
         sent if sent != meta_str(old, "resourceVersion") => {
             Err(ApiError::conflict(resource.as_plural(), name, MODIFIED))

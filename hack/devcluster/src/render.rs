@@ -58,6 +58,11 @@ pub fn answer(resource: &Resource, body: Value, options: &Options) -> Value {
         }
         return partial(&body);
     }
+    let mut body = body;
+    if is_list && resource.custom && body["metadata"]["continue"].is_null() {
+        // Lists of custom resources have it always, other lists only before another page.
+        body["metadata"]["continue"] = "".into();
+    }
     body
 }
 
@@ -82,7 +87,7 @@ pub fn bookmark_object(
     initial_end: bool,
     options: &Options,
 ) -> Value {
-    let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+    let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use crate::status::ApiError;
+use crate::field::FieldError;
+use crate::status::{ApiError, GroupName};
 
 /// A path under `/api` or `/apis` that names a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Options {
     query: HashMap<String, String>,
     pub accept: String,
     user_agent: String,
+    /// What the API calls the options of the verb.
+    pub kind: &'static str,
     pub now: Timestamp,
     /// Whom the client impersonates; "" for nobody.
     pub user: String,
@@ -83,6 +86,7 @@ impl Options {
             query,
             accept: accept.to_owned(),
             user_agent: user_agent.to_owned(),
+            kind: "GetOptions",
             now,
             user: String::new(),
         }
@@ -106,19 +110,33 @@ impl Options {
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
+            // Below 0 is as if it were not given.
+            text => text.parse::<i64>().map(|number| u64::try_from(number).ok()).map_err(|_| {
                 ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
             }),
         }
+    }
+
+    /// The version to read at; the fault in its text.
+    pub fn version(&self) -> Result<Option<u64>, String> {
+        match self.get("resourceVersion") {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")
+            }),
+        }
+    }
+
+    /// A finding on the options themselves, which are named by the verb.
+    fn invalid(&self, error: FieldError) -> ApiError {
+        ApiError::invalid(GroupName { group: "meta.k8s.io", name: self.kind }, "", &[error])
     }
 
     pub fn dry_run(&self) -> Result<bool, ApiError> {
         match self.get("dryRun") {
             "" => Ok(false),
             "All" => Ok(true),
-            other => Err(ApiError::bad_request(format!(
-                "dryRun: Unsupported value: [{other:?}]: supported values: \"All\""
-            ))),
+            other => Err(self.invalid(FieldError::unsupported("dryRun", vec![other], &["All"]))),
         }
     }
 
@@ -127,8 +145,10 @@ impl Options {
             "" | "Warn" => Ok(FieldValidation::Warn),
             "Ignore" => Ok(FieldValidation::Ignore),
             "Strict" => Ok(FieldValidation::Strict),
-            other => Err(ApiError::bad_request(format!(
-                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            other => Err(self.invalid(FieldError::unsupported(
+                "fieldValidation",
+                other,
+                &["", "Ignore", "Strict", "Warn"],
             ))),
         }
     }

@@ -49,7 +49,9 @@ impl ApiError {
         if !what.group.is_empty() {
             self.details.insert("group".into(), what.group.into());
         }
-        self.details.insert("kind".into(), what.name.into());
+        if !what.name.is_empty() {
+            self.details.insert("kind".into(), what.name.into());
+        }
         self
     }
 
@@ -101,13 +103,8 @@ impl ApiError {
     }
 
     /// A well-formed request that cannot be carried out on this object.
-    pub fn unprocessable(why: &str) -> Self {
-        let error = Self::new(
-            422,
-            "Invalid",
-            "the server rejected our request due to an error in our request",
-        );
-        error.with_cause(json!({"reason": "UnexpectedServerResponse", "message": why}))
+    pub fn unprocessable() -> Self {
+        Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, State};
 use crate::field::FieldError;
+use crate::object::set_meta;
 use crate::render::{bookmark_object, event_object};
 use crate::selector::Selector;
 use crate::status::{ApiError, GroupName};
@@ -50,7 +51,7 @@ pub fn open(
         .number("timeoutSeconds")?
         .filter(|seconds| *seconds > 0)
         .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
-    let from = call.options.number("resourceVersion")?.filter(|version| *version > 0);
+    let from = call.options.version().map_err(ApiError::untyped)?.filter(|version| *version > 0);
     let initial = initial_events(&call)?;
     let now = Instant::now();
     let mut watch = Watch {
@@ -195,14 +196,19 @@ impl Watch {
         let before = change
             .previous
             .as_ref()
-            .is_some_and(|previous| self.concerns(&resource.in_version(previous)));
+            .map(|previous| resource.in_version(previous))
+            .filter(|previous| self.concerns(previous));
         let after = change.kind != ChangeKind::Deleted && self.concerns(&object);
-        // An object that leaves the selection is deleted for this client.
         match (before, after) {
-            (false, true) => self.send_object("ADDED", &object),
-            (true, true) => self.send_object("MODIFIED", &object),
-            (true, false) => self.send_object("DELETED", &object),
-            (false, false) => {}
+            (None, true) => self.send_object("ADDED", &object),
+            (Some(_), true) => self.send_object("MODIFIED", &object),
+            // An object that leaves the selection is deleted for this client, which sees it as it was before, at the version of the change.
+            (Some(mut previous), false) => {
+                let version = change.version.to_string();
+                set_meta(&mut previous, "resourceVersion", Some(version.into()));
+                self.send_object("DELETED", &previous);
+            }
+            (None, false) => {}
         }
     }
 

@@ -112,7 +112,7 @@ async fn objects_are_created_read_replaced_and_deleted() {
     assert_eq!(code, 422);
     assert!(
         message.contains(
-            "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         ),
         "{message}"
     );
@@ -201,13 +201,16 @@ async fn status_and_spec_are_written_through_their_own_doors() {
     );
     assert_eq!((after.metadata.generation, after.labels().len()), (Some(2), 1));
 
+    let (code, _, message) = refusal(api.get_scale("a").await);
+    assert_eq!(code, 500);
+    assert!(
+        message.ends_with(r#"the spec replicas field ".spec.replicas" does not exist"#),
+        "{message}"
+    );
+    let change = Patch::Merge(json!({"spec": {"replicas": 5}}));
+    api.patch_scale("a", &PatchParams::default(), &change).await.unwrap();
     let scale = api.get_scale("a").await.unwrap();
-    assert_eq!(scale.status.unwrap().replicas, 2);
-    let scale = api
-        .patch_scale("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})))
-        .await
-        .unwrap();
-    assert_eq!(scale.spec.unwrap().replicas, Some(5));
+    assert_eq!((scale.spec.unwrap().replicas, scale.status.unwrap().replicas), (Some(5), 2));
     assert_eq!(api.get("a").await.unwrap().data["spec"]["replicas"], 5);
 }
 
@@ -263,7 +266,51 @@ async fn server_side_apply_merges_conflicts_and_removes() {
     assert!(message.ends_with(".spec.typo: field not declared in schema"), "{message}");
     let nameless = PatchParams::default();
     let result = api.patch("a", &nameless, &Patch::Merge(json!({"kind": "Gadget"}))).await;
-    assert_eq!(refusal(result).0, 400);
+    let (code, _, message) = refusal(result);
+    assert_eq!(code, 422);
+    assert!(message.ends_with(r#"kind: Invalid value: "Gadget": must be Widget"#), "{message}");
+}
+
+#[tokio::test]
+async fn options_that_exclude_each_other_are_refused_by_name() {
+    let (_bed, client) = widget_cluster().await;
+    let path = "/apis/devcluster.example/v1/namespaces/default/widgets";
+    for (query, says) in [
+        ("dryRun=Some", r#"dryRun: Unsupported value: ["Some"]: supported values: "All""#),
+        ("fieldValidation=Odd", r#"supported values: "", "Ignore", "Strict", "Warn""#),
+    ] {
+        let body = serde_json::to_vec(&widget("a", json!({"size": 1}))).unwrap();
+        let request = axum::http::Request::post(format!("{path}?{query}")).body(body).unwrap();
+        let (code, _, message) = refusal(client.request::<Value>(request).await);
+        assert!(
+            code == 422 && message.starts_with(r#"CreateOptions.meta.k8s.io "" is invalid: "#),
+            "{message}"
+        );
+        assert!(message.ends_with(says), "{message}");
+    }
+    for (query, code, says) in [
+        ("resourceVersionMatch=Exact", 422, "forbidden unless resourceVersion is provided"),
+        (
+            "resourceVersionMatch=Odd&resourceVersion=1",
+            422,
+            r#"supported values: "Exact", "NotOlderThan", """#,
+        ),
+        ("sendInitialEvents=true", 422, "sendInitialEvents is forbidden for list"),
+        (
+            "continue=1/default/a&resourceVersion=1",
+            400,
+            "specifying resource version is not allowed when using continue",
+        ),
+        ("resourceVersion=x", 400, r#"strconv.ParseUint: parsing "x": invalid syntax"#),
+    ] {
+        let request = axum::http::Request::get(format!("{path}?{query}")).body(Vec::new()).unwrap();
+        let (found, _, message) = refusal(client.request::<Value>(request).await);
+        assert_eq!(found, code, "{message}");
+        assert!(message.ends_with(says), "{message}");
+    }
+    let request = axum::http::Request::get(path).body(Vec::new()).unwrap();
+    let list = client.request::<Value>(request).await.unwrap();
+    assert_eq!(list["metadata"]["continue"], "", "a list of custom resources has it always");
 }
 
 #[tokio::test]
@@ -328,12 +375,19 @@ async fn a_watch_shows_every_change_and_leaves_with_the_selection() {
             WatchEvent::Modified(object) => {
                 seen.push(format!("modified {}", object.data["spec"]["size"]));
             }
-            WatchEvent::Deleted(object) => seen.push(format!("deleted {}", object.name_any())),
+            // As it was while it belonged to the selection.
+            WatchEvent::Deleted(object) => {
+                seen.push(format!(
+                    "deleted {} of team {}",
+                    object.name_any(),
+                    object.labels()["team"]
+                ));
+            }
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => panic!("{status:?}"),
         }
     }
-    assert_eq!(seen, ["added a", "modified 2", "deleted a"]);
+    assert_eq!(seen, ["added a", "modified 2", "deleted a of team a"]);
 }
 
 #[tokio::test]

@@ -129,8 +129,11 @@ fn walk(value: &Value, schema: Schema<'_>, path: &str, faults: &mut Vec<String>)
             for (position, item) in items.iter().enumerate() {
                 if let ListKind::Map(keys) = schema.list_kind() {
                     let identity = identity_of(item, &keys, schema.items());
-                    if let Some(missing) = keys.iter().find(|key| identity.get(**key).is_none()) {
-                        faults.push(format!("{path}: element {position}: associative list with keys has an element that omits key field {missing:?} (and doesn't have default value)"));
+                    if keys.iter().all(|key| identity.get(*key).is_none()) {
+                        let quoted: Vec<String> =
+                            keys.iter().map(|key| format!("{key:?}")).collect();
+                        let keys = quoted.join(" ");
+                        faults.push(format!("{path}: element {position}: associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"));
                     }
                 }
                 if schema.list_kind() != ListKind::Atomic

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::estimate::{Scope, estimate};
 use super::shape::{self, Kind, Shape};
 use super::{Rule, compile};
-use crate::field::{FieldError, index, join};
+use crate::field::{Fault, FieldError, index, join};
 use crate::schema::{ListKind, Schema};
 
 /// The most that one expression may cost, as often as its place can occur in an object.
@@ -43,18 +43,32 @@ impl Place {
 pub fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(root) = Schema::new(schema) else { return };
     let place = Place { path: path.to_owned(), times: Some(1), uncorrelated: None, is_root: true };
-    let total = check_node(root, &place, errors);
+    let mut dear = Vec::new();
+    let total = check_node(root, &place, &mut dear, errors);
     if total > SCHEMA_LIMIT {
+        dear.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        for (path, _) in dear.iter().take(4) {
+            let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            errors.push(FieldError::forbidden(path, detail));
+        }
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
         errors.push(FieldError::forbidden(path, &too_dear(what, total, SCHEMA_LIMIT)));
     }
 }
 
+/// Rules that cost a part of the limit worth naming, with their cost.
+type Dear = Vec<(String, u64)>;
+
 /// The cost of the rules of a node and of what is below it.
-fn check_node(schema: Schema<'_>, place: &Place, errors: &mut Vec<FieldError>) -> u64 {
-    let mut total = check_rules(schema, place, errors);
+fn check_node(
+    schema: Schema<'_>,
+    place: &Place,
+    dear: &mut Dear,
+    errors: &mut Vec<FieldError>,
+) -> u64 {
+    let mut total = check_rules(schema, place, dear, errors);
     let mut visit = |child: Schema<'_>, place: &Place| {
-        total = total.saturating_add(check_node(child, place, errors));
+        total = total.saturating_add(check_node(child, place, dear, errors));
     };
     for (name, property) in schema.properties() {
         visit(property, &place.below(format!("{}.properties[{name}]", place.path)));
@@ -73,7 +87,12 @@ fn check_node(schema: Schema<'_>, place: &Place, errors: &mut Vec<FieldError>) -
     total
 }
 
-fn check_rules(schema: Schema<'_>, place: &Place, errors: &mut Vec<FieldError>) -> u64 {
+fn check_rules(
+    schema: Schema<'_>,
+    place: &Place,
+    dear: &mut Dear,
+    errors: &mut Vec<FieldError>,
+) -> u64 {
     if schema.list("x-kubernetes-validations").is_empty() {
         return 0;
     }
@@ -93,6 +112,9 @@ fn check_rules(schema: Schema<'_>, place: &Place, errors: &mut Vec<FieldError>) 
         }
         let rule_at = join(&at, "rule");
         let cost = check_expression(rule, "rule", &this, &Kind::Bool, times, &at, errors);
+        if cost >= SCHEMA_LIMIT / 100 {
+            dear.push((rule_at.clone(), cost));
+        }
         total = total.saturating_add(cost);
         if let Some(list) = place.uncorrelated.as_ref().filter(|_| rule.is_transition()) {
             let detail = format!(
@@ -131,14 +153,14 @@ fn check_expression(
     let estimate = match found {
         Ok(estimate) => estimate,
         Err(fault) => {
-            errors.push(FieldError::invalid(&at, rule.0.clone(), fault));
+            errors.push(refused(rule, &at, &fault));
             return 0;
         }
     };
     if estimate.shape.kind != *wanted && estimate.shape.kind != Kind::Any {
         let what = if field == "rule" { "cel expression" } else { "messageExpression" };
         let article = format!("{what} must evaluate to a {wanted}");
-        errors.push(FieldError::invalid(&at, rule.0.clone(), article));
+        errors.push(refused(rule, &at, &article));
         return 0;
     }
     let cost = estimate.cost.saturating_mul(times);
@@ -147,6 +169,21 @@ fn check_expression(
         errors.push(FieldError::forbidden(&at, &too_dear(&what, cost, EXPRESSION_LIMIT)));
     }
     cost
+}
+
+/// The API server shows the rule as its own type has it.
+fn refused(rule: Rule<'_>, at: &str, fault: &str) -> FieldError {
+    let text = |field: &str| Value::from(rule.0[field].as_str().unwrap_or_default());
+    let detail = format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}: {fault}"#,
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        rule.0["reason"],
+        text("fieldPath"),
+        rule.0["optionalOldSelf"],
+    );
+    FieldError::new(Fault::Invalid, at, None, detail)
 }
 
 fn check_texts(rule: Rule<'_>, schema: Schema<'_>, at: &str, errors: &mut Vec<FieldError>) {
@@ -161,7 +198,7 @@ fn check_texts(rule: Rule<'_>, schema: Schema<'_>, at: &str, errors: &mut Vec<Fi
         }
     }
     if rule.text("message").contains('\n') {
-        let detail = "message must not contain line breaks";
+        let detail = "must not contain line breaks";
         errors.push(FieldError::invalid(&join(at, "message"), rule.text("message"), detail));
     }
     if rule.text("rule").contains('\n') && rule.text("message").is_empty() {
@@ -172,7 +209,7 @@ fn check_texts(rule: Rule<'_>, schema: Schema<'_>, at: &str, errors: &mut Vec<Fi
         errors.push(FieldError::unsupported(&join(at, "reason"), reason, REASONS));
     }
     if let Some(path) = given("fieldPath").filter(|path| !is_field(path, schema)) {
-        let detail = "fieldPath must be a valid path: does not refer to a valid field";
+        let detail = "must be a valid path";
         errors.push(FieldError::invalid(&join(at, "fieldPath"), path, detail));
     }
     if rule.0["optionalOldSelf"] == true {
@@ -257,16 +294,8 @@ mod tests {
                 "reason",
                 "Unsupported value: \"Because\"",
             ),
-            (
-                json!({"rule": "true", "fieldPath": ".m"}),
-                "fieldPath",
-                "does not refer to a valid field",
-            ),
-            (
-                json!({"rule": "true", "fieldPath": "n"}),
-                "fieldPath",
-                "does not refer to a valid field",
-            ),
+            (json!({"rule": "true", "fieldPath": ".m"}), "fieldPath", "must be a valid path"),
+            (json!({"rule": "true", "fieldPath": "n"}), "fieldPath", "must be a valid path"),
             (
                 json!({"rule": "true", "messageExpression": "self.n"}),
                 "messageExpression",
@@ -317,7 +346,11 @@ mod tests {
         };
         assert_eq!(faults(&list(&json!(1000))), Vec::<String>::new());
         assert_eq!(faults(&list(&json!(100_000))).len(), 1);
-        assert_eq!(faults(&list(&Value::Null)).len(), 2, "the sum is too much as well");
+        assert_eq!(
+            faults(&list(&Value::Null)).len(),
+            3,
+            "the sum is too much as well, and tells what is most of it"
+        );
     }
 
     /// All rules of a definition together cost half of what one may: versions of the estimate differ.
@@ -339,7 +372,7 @@ mod tests {
                     uncorrelated: None,
                     is_root: true,
                 };
-                let total = check_node(root, &place, &mut Vec::new());
+                let total = check_node(root, &place, &mut Vec::new(), &mut Vec::new());
                 assert!(total > 0 && total < EXPRESSION_LIMIT / 2, "{}: {total}", path.display());
                 seen += 1;
             }

@@ -52,7 +52,9 @@ fn compile(text: &str) -> Result<Arc<Program>, String> {
     if let Some(program) = kept().get(text) {
         return Ok(Arc::clone(program));
     }
-    let program = Arc::new(Program::compile(text).map_err(|errors| errors.to_string())?);
+    let program = Arc::new(
+        Program::compile(text).map_err(|errors| errors.to_string().replace("\n|", "\n |"))?,
+    );
     kept().insert(text.to_owned(), Arc::clone(&program));
     Ok(program)
 }

@@ -104,7 +104,10 @@ fn check_rules(
         let kind = schema.kind().unwrap_or_default();
         match execute(rule.text("rule"), &this, old.as_ref()) {
             Ok(CelValue::Bool(true)) => {}
-            Ok(_) => errors.push(broken(rule, &this, old.as_ref(), path, kind)),
+            Ok(_) => {
+                let detail = message(rule, &this, old.as_ref());
+                errors.push(broken(rule, node.value, detail, path));
+            }
             Err(fault) => {
                 let detail = format!("{fault} evaluating rule: {}", rule.shown());
                 errors.push(FieldError::invalid(path, kind, detail));
@@ -113,21 +116,15 @@ fn check_rules(
     }
 }
 
-/// How a broken rule is told: values are not shown, but their types.
-fn broken(
-    rule: Rule<'_>,
-    this: &CelValue,
-    old: Option<&CelValue>,
-    path: &str,
-    kind: &str,
-) -> FieldError {
+/// How a broken rule is told: of objects and lists the value is not shown.
+fn broken(rule: Rule<'_>, value: &Value, detail: String, path: &str) -> FieldError {
     let path = format!("{path}{}", rule.text("fieldPath"));
-    let detail = message(rule, this, old);
+    let shown = (!value.is_object() && !value.is_array()).then(|| value.clone());
     match rule.text("reason") {
         "FieldValueForbidden" => FieldError::forbidden(&path, &detail),
         "FieldValueRequired" => FieldError::required(&path, &detail),
-        "FieldValueDuplicate" => FieldError::duplicate(&path, kind),
-        _ => FieldError::invalid(&path, kind, detail),
+        "FieldValueDuplicate" => FieldError::new(Fault::Duplicate, &path, shown, ""),
+        _ => FieldError::new(Fault::Invalid, &path, shown, detail),
     }
 }
 
@@ -167,15 +164,12 @@ mod tests {
         for (rule, words) in [
             (
                 json!({"rule": "self.n > 3", "message": "must be above 3"}),
-                r#"spec: Invalid value: "object": must be above 3"#,
+                "spec: Invalid value: must be above 3",
             ),
-            (
-                json!({"rule": "self.n > 3"}),
-                r#"spec: Invalid value: "object": failed rule: self.n > 3"#,
-            ),
+            (json!({"rule": "self.n > 3"}), "spec: Invalid value: failed rule: self.n > 3"),
             (
                 json!({"rule": "self.n > 3", "message": "too small", "fieldPath": ".n"}),
-                r#"spec.n: Invalid value: "object": too small"#,
+                "spec.n: Invalid value: too small",
             ),
             (
                 json!({"rule": "has(self.name)", "message": "say who", "fieldPath": ".name", "reason": "FieldValueRequired"}),
@@ -187,11 +181,11 @@ mod tests {
             ),
             (
                 json!({"rule": "self.n > 3", "messageExpression": "'not above ' + 'three'"}),
-                r#"spec: Invalid value: "object": not above three"#,
+                "spec: Invalid value: not above three",
             ),
             (
                 json!({"rule": "self.n > 3", "messageExpression": "self.name", "message": "told otherwise"}),
-                r#"spec: Invalid value: "object": told otherwise"#,
+                "spec: Invalid value: told otherwise",
             ),
             (
                 json!({"rule": "self.name == 'a'", "message": "must be a"}),
@@ -231,9 +225,9 @@ mod tests {
         assert_eq!(
             messages(&schema, &object, None),
             [
-                r#"list[1]: Invalid value: "integer": must be even"#,
-                r#"map[a]: Invalid value: "boolean": must be"#,
-                r#"word: Invalid value: "string": must not be no"#,
+                "list[1]: Invalid value: 3: must be even",
+                "map[a]: Invalid value: false: must be",
+                r#"word: Invalid value: "no": must not be no"#,
             ]
         );
     }
@@ -266,10 +260,7 @@ mod tests {
             "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v", "message": "is fixed"}]}}}});
         let old = json!({"list": [{"k": "a", "v": 1}, {"k": "b", "v": 2}]});
         let new = json!({"list": [{"k": "b", "v": 3}, {"k": "a", "v": 1}, {"k": "c", "v": 4}]});
-        assert_eq!(
-            messages(&schema, &new, Some(&old)),
-            [r#"list[0]: Invalid value: "object": is fixed"#]
-        );
+        assert_eq!(messages(&schema, &new, Some(&old)), ["list[0]: Invalid value: is fixed"]);
     }
 
     #[test]
@@ -278,7 +269,7 @@ mod tests {
         let schema = Schema::new(&rule).expect("an object");
         let found = [FieldError::required("spec.name", "")];
         let errors = check(&json!({"spec": {"n": 1}}), None, schema, &found);
-        assert_eq!(errors[0].message(), format!("<nil>: Invalid value: \"null\": {NOT_CHECKED}"));
+        assert_eq!(errors[0].message(), format!("<nil>: Invalid value: null: {NOT_CHECKED}"));
         let found = [FieldError::invalid("spec.name", "x", "should match")];
         assert_eq!(check(&json!({"spec": {"n": 1}}), None, schema, &found).len(), 1);
     }

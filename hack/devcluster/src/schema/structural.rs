@@ -19,7 +19,25 @@ pub fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
             ));
         }
     }
-    check_node(schema, path, Level::Structural, errors);
+    let mut found = Vec::new();
+    check_node(schema, path, Level::Structural, &mut found);
+    let is_said = errors.iter().any(|error| error.field == join(path, "type"));
+    found.retain(|error| !is_said || error.field != join(path, "type"));
+    errors.append(&mut found);
+    check_metadata(&schema["properties"]["metadata"], path, errors);
+}
+
+/// Every object has metadata; a schema may only narrow its names.
+fn check_metadata(metadata: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let known = |node: &Value, names: &[&str]| {
+        node.as_object().is_none_or(|map| map.keys().all(|name| names.contains(&name.as_str())))
+    };
+    if !known(metadata, &["type", "description", "properties"])
+        || !known(&metadata["properties"], &["name", "generateName"])
+    {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        errors.push(FieldError::forbidden(&format!("{path}.properties[metadata]"), detail));
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -124,7 +142,12 @@ fn check_structural_node(node: &Value, path: &str, errors: &mut Vec<FieldError>)
     if let Some(default) = node.get("default")
         && let Some(schema) = super::Schema::new(node)
     {
-        errors.extend(super::validate::validate(default, schema, &join(path, "default")));
+        let at = join(path, "default");
+        let findings = super::validate::validate(default, schema, "");
+        errors.extend(findings.into_iter().map(|error| {
+            let field = if error.field == "<nil>" { at.clone() } else { join(&at, &error.field) };
+            FieldError { field, ..error }
+        }));
     }
 }
 

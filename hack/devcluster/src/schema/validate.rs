@@ -69,8 +69,22 @@ fn check_type(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<Fi
         || (wanted == "integer" && value.as_f64().is_some_and(|number| number.fract() == 0.0));
     if !fits {
         errors.push(type_error(path, wanted, actual));
+        if wanted == "integer" && actual == "number" {
+            errors.push(out_of_format(schema, path));
+        }
     }
     fits
+}
+
+/// A number that its format cannot hold; the API server names its place in the text alone.
+fn out_of_format(schema: Schema<'_>, path: &str) -> FieldError {
+    let format = match schema.text("format") {
+        Some(name) => format!("with format {name}"),
+        None => "(default format)".to_owned(),
+    };
+    let kind = schema.kind().unwrap_or("integer");
+    let detail = format!("Checked value must be of type {kind} {format} in {path}");
+    FieldError::invalid("", "", detail)
 }
 
 fn type_error(path: &str, wanted: &str, actual: &str) -> FieldError {
@@ -139,7 +153,6 @@ fn check_string(text: &str, schema: Schema<'_>, path: &str, errors: &mut Vec<Fie
 
 fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let number = value.as_f64().unwrap_or_default();
-    let mut refuse = |detail: String| errors.push(FieldError::invalid(path, value.clone(), detail));
     if let Some(name) = schema.text("format") {
         let fits = match name {
             "int32" => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
@@ -147,10 +160,10 @@ fn check_number(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<
             _ => true,
         };
         if !fits {
-            let kind = schema.kind().unwrap_or("integer");
-            refuse(format!("Checked value must be of type {kind} with format {name} in {path}"));
+            errors.push(out_of_format(schema, path));
         }
     }
+    let mut refuse = |detail: String| errors.push(FieldError::invalid(path, value.clone(), detail));
     if let Some(limit) = schema.number("maximum") {
         let (refused, words) = if schema.flag("exclusiveMaximum") {
             (number >= limit, "less than")
@@ -438,7 +451,13 @@ mod tests {
     fn whole_floats_are_integers_and_integers_are_numbers() {
         assert!(messages(&json!({"type": "integer"}), &json!(3.0)).is_empty());
         assert!(messages(&json!({"type": "number"}), &json!(3)).is_empty());
-        assert_eq!(messages(&json!({"type": "integer"}), &json!(3.5)).len(), 1);
+        assert_eq!(
+            messages(&json!({"type": "integer"}), &json!(3.5)),
+            [
+                r#"spec: Invalid value: "number": spec in body must be of type integer: "number""#,
+                r#"<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec"#
+            ]
+        );
     }
 
     #[test]

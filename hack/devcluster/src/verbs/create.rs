@@ -6,6 +6,7 @@ use super::{Call, Reply, fresh_identity};
 use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
+use crate::crd;
 use crate::decode::Body;
 use crate::object::{self, ObjectKey};
 use crate::prepare;
@@ -32,6 +33,9 @@ pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value,
         allocate_address(state, &mut value);
     }
     admit::check(resource, &value, None)?;
+    if *resource.storage == *crd::STORAGE {
+        value["status"] = crd::initial_status(&value);
+    }
     let key = ObjectKey::of(&value);
     if let Some(existing) = state.store.get(&resource.storage, &key) {
         let error = ApiError::already_exists(resource.as_plural(), &key.name);

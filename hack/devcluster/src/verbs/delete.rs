@@ -6,8 +6,9 @@ use super::{Call, Reply, read};
 use crate::admit;
 use crate::cluster::State;
 use crate::crd;
+use crate::field::FieldError;
 use crate::object::{self, ObjectKey, meta_str, set_meta};
-use crate::status::ApiError;
+use crate::status::{ApiError, GroupName};
 
 /// What the client wants of a delete.
 #[derive(Debug, Default)]
@@ -31,9 +32,10 @@ impl DeleteOptions {
         if let Some(given) = &propagation
             && !matches!(given.as_str(), "Background" | "Foreground" | "Orphan")
         {
-            return Err(ApiError::bad_request(format!(
-                "invalid DeleteOptions: propagationPolicy: Unsupported value: {given:?}"
-            )));
+            let known = ["Foreground", "Background", "Orphan", "nil"];
+            let error = FieldError::unsupported("propagationPolicy", given.as_str(), &known);
+            let kind = GroupName { group: "meta.k8s.io", name: "DeleteOptions" };
+            return Err(ApiError::invalid(kind, "", &[error]));
         }
         Ok(Self {
             uid: text(&body["preconditions"]["uid"]),
@@ -90,17 +92,18 @@ fn delete_one(
     options: &DeleteOptions,
 ) -> Result<Option<Value>, ApiError> {
     let (name, resource) = (object::name(current), &call.resource);
-    for (field, shown, wanted) in
-        [("uid", "UID", &options.uid), ("resourceVersion", "ResourceVersion", &options.version)]
-    {
+    for (field, shown, wanted, guess) in [
+        ("uid", "UID", &options.uid, "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", &options.version, "modified"),
+    ] {
         if let Some(wanted) = wanted
             && wanted != meta_str(current, field)
         {
             let why = format!(
-                "Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {}",
+                "the {shown} in the precondition ({wanted}) does not match the {shown} in record ({}). The object might have been {guess}",
                 meta_str(current, field)
             );
-            return Err(ApiError::conflict(resource.as_plural(), name, &why));
+            return Err(ApiError::conflict(resource.as_kind(), name, &why));
         }
     }
     let plural = if resource.custom { "" } else { resource.plural.as_str() };
@@ -121,11 +124,11 @@ fn delete_one(
         object::add_finalizer(&mut value, crd::FINALIZER);
     }
     let waits = !object::finalizers(&value).is_empty() || plural == "namespaces";
-    if options.dry_run {
-        return Ok(waits.then_some(value));
-    }
     let key = ObjectKey::of(current);
     if !waits {
+        if options.dry_run {
+            return Ok(None);
+        }
         state.remove(&resource.storage, &key);
         return Ok(None);
     }
@@ -139,7 +142,7 @@ fn delete_one(
             value["status"]["phase"] = "Terminating".into();
         }
     }
-    if value == *current {
+    if value == *current || options.dry_run {
         return Ok(Some(value));
     }
     let stored = state.put(&resource.storage, resource.to_storage(value));

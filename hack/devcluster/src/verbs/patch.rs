@@ -26,8 +26,9 @@ pub fn patch(state: &mut State, call: &Call, media: &str, bytes: &[u8]) -> Resul
         let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
         return Err(ApiError::invalid(PATCH_OPTIONS, "", &[error]));
     }
-    let body = decode::json(bytes)
-        .map_err(|fault| ApiError::bad_request(format!("error decoding patch: {fault}")))?;
+    let body = decode::json(bytes).map_err(|fault| {
+        ApiError::bad_request(format!("error decoding patch: {}", decode::words(&fault)))
+    })?;
     let patch = Patch::parse(media, body.value)?;
     let old = call.current(state)?;
     let mut value = patch.apply(&old, call.resource.schema())?;
@@ -39,6 +40,10 @@ pub fn patch(state: &mut State, call: &Call, media: &str, bytes: &[u8]) -> Resul
             .map_err(|why| ApiError::invalid_patch(&raw, &why))?,
     );
     let warnings = call.settle(&findings, |why| ApiError::invalid_patch(&raw, &why))?;
+    if object::uid(&value) != object::uid(&old) {
+        let error = FieldError::invalid("metadata.uid", object::uid(&value), "field is immutable");
+        return Err(ApiError::invalid(call.resource.as_kind(), &call.name, &[error]));
+    }
     call.with_writer(|writer| {
         record_update(Some(&old), &mut value, call.resource.schema(), writer)
     })?;
@@ -64,9 +69,6 @@ fn server_side_apply(state: &mut State, call: &Call, bytes: &[u8]) -> Result<Rep
         drop_nulls(&mut config);
     }
     object::set_meta(&mut config, "name", Some(call.name.as_str().into()));
-    if call.resource.namespaced {
-        object::set_meta(&mut config, "namespace", Some(call.namespace.as_str().into()));
-    }
     let live = state
         .store
         .get(&call.resource.storage, &call.key())

@@ -4,15 +4,21 @@ use serde_json::Value;
 
 use super::{Call, Reply};
 use crate::cluster::State;
+use crate::field::FieldError;
 use crate::object::ObjectKey;
 use crate::selector::Selector;
-use crate::status::ApiError;
+use crate::status::{ApiError, GroupName};
 
 pub fn get(state: &State, call: &Call) -> Result<Reply, ApiError> {
-    if let Some(wanted) = call.options.number("resourceVersion")? {
+    if let Some(wanted) = version(call)? {
         check_version(state, wanted)?;
     }
     call.current(state).map(Reply::ok)
+}
+
+fn version(call: &Call) -> Result<Option<u64>, ApiError> {
+    let version = call.options.version();
+    version.map_err(|fault| ApiError::bad_request(format!("invalid resource version: {fault}")))
 }
 
 /// The selectors of a request.
@@ -36,24 +42,29 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
 pub fn list(state: &State, call: &Call) -> Result<Reply, ApiError> {
     let options = &call.options;
     let selector = selector(call)?;
-    if let Some(wanted) = options.number("resourceVersion")? {
+    check_options(call)?;
+    let wanted = version(call)?;
+    if let Some(wanted) = wanted {
         check_version(state, wanted)?;
         if options.get("resourceVersionMatch") == "Exact" && wanted != state.store.version() {
             return Err(ApiError::expired(format!(
                 "The resourceVersion for the provided list is too old: {wanted}"
             )));
         }
-    } else if !options.get("resourceVersionMatch").is_empty() {
-        return Err(ApiError::bad_request(
-            "resourceVersionMatch is forbidden unless resourceVersion is provided",
-        ));
     }
-    let limit = options.number("limit")?.filter(|limit| *limit > 0);
+    // What is at hand, which version 0 asks for, comes as a whole.
+    let limit = options.number("limit")?.filter(|limit| *limit > 0 && wanted != Some(0));
     let (version, after) = match options.get("continue") {
         "" => (state.store.version(), None),
         token => {
-            let (version, after) = parse_token(token)
-                .ok_or_else(|| ApiError::bad_request("continue key is not valid"))?;
+            if wanted.is_some_and(|version| version > 0) {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let (version, after) = parse_token(token).ok_or_else(|| {
+                ApiError::bad_request("invalid continue token: continue key is not valid")
+            })?;
             if state.store.since(version).is_err() {
                 return Err(ApiError::expired(CONTINUE_EXPIRED));
             }
@@ -85,6 +96,24 @@ pub fn list(state: &State, call: &Call) -> Result<Reply, ApiError> {
         }
     }
     Ok(Reply::ok(list))
+}
+
+/// What options a list may have beside each other.
+fn check_options(call: &Call) -> Result<(), ApiError> {
+    let matching = call.options.get("resourceVersionMatch");
+    let error = if !call.options.get("sendInitialEvents").is_empty() {
+        FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    } else if !matching.is_empty() && call.options.get("resourceVersion").is_empty() {
+        let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        FieldError::forbidden("resourceVersionMatch", why)
+    } else if !matches!(matching, "" | "Exact" | "NotOlderThan") {
+        let known = ["Exact", "NotOlderThan", ""];
+        FieldError::unsupported("resourceVersionMatch", matching, &known)
+    } else {
+        return Ok(());
+    };
+    let kind = GroupName { group: "meta.k8s.io", name: "ListOptions" };
+    Err(ApiError::invalid(kind, "", &[error]))
 }
 
 /// The version of the first page, and the last object that was sent.

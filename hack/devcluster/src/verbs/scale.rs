@@ -14,7 +14,14 @@ use crate::status::{ApiError, GroupName};
 const KIND: GroupName<'static> = GroupName { group: "autoscaling", name: "Scale" };
 
 pub fn get(state: &State, call: &Call, scale: &Scale) -> Result<Reply, ApiError> {
-    Ok(Reply::ok(view(&call.current(state)?, scale)))
+    let object = call.current(state)?;
+    if at_path(&object, &scale.spec_replicas).is_none() {
+        let path = &scale.spec_replicas;
+        return Err(ApiError::internal(&format!(
+            "the spec replicas field {path:?} does not exist"
+        )));
+    }
+    Ok(Reply::ok(view(&object, scale)))
 }
 
 pub fn update(

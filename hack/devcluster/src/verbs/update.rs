@@ -7,7 +7,7 @@ use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
 use crate::decode::Body;
-use crate::field::{Fault, FieldError};
+use crate::field::FieldError;
 use crate::object::meta_str;
 use crate::prepare;
 use crate::status::ApiError;
@@ -18,13 +18,9 @@ pub fn update(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiEr
     if meta_str(&value, "resourceVersion").is_empty()
         && !admit::allows_unconditional_update(&call.resource)
     {
-        let error = FieldError::new(
-            Fault::Invalid,
-            "metadata.resourceVersion",
-            None,
-            "0x0: must be specified for an update",
-        );
-        return Err(ApiError::invalid(call.resource.as_kind(), &call.name, &[error]));
+        let error =
+            FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+        return Err(ApiError::invalid(call.resource.as_plural(), &call.name, &[error]));
     }
     call.with_writer(|writer| {
         record_update(Some(&old), &mut value, call.resource.schema(), writer)
