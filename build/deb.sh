@@ -79,7 +79,7 @@ Architecture: $arch
 Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
 Depends: $depends, adduser
-Recommends: docker.io | docker-ce | moby-engine, ca-certificates
+Recommends: docker.io | docker-ce | moby-engine | podman, ca-certificates
 Section: net
 Priority: optional
 Homepage: https://kubeedge.io
