@@ -226,10 +226,18 @@ async fn in_the_cloud_a_deployment_serves_and_each_layer_leaves_nothing_of_the_o
     let back = status(&bed, "the cloud again", |s| s.node.is_none()).await;
     assert!(back.serving_version.is_none(), "{back:?}");
     bed.api::<InferenceModel>().delete(NAME, &DeleteParams::default()).await.unwrap();
-    bed.until_gone::<Deployment>(&name).await;
+    // What was being written when its owner went comes once more, and goes for want of an owner.
+    let left = || async {
+        let left = bed.api::<Deployment>().list(&ListParams::default()).await.unwrap();
+        left.items.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()
+    };
+    soon("only theirs is left", async {
+        while left().await != ["theirs"] {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     bed.until_gone::<Service>(&name).await;
-    let left = bed.api::<Deployment>().list(&ListParams::default()).await.unwrap();
-    assert_eq!(left.items.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), ["theirs"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

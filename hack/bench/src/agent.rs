@@ -1,16 +1,17 @@
 //! The agent, with a real engine, a real broker and a controller that is real too.
 
 use std::{
-    fmt::Write as _,
-    fs::{self, File},
+    fs,
+    io::Write as _,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use neptune_e2e::{Broker, Fleet, Process, Transport, is_running, program, run, totals, unique};
 use neptune_link::{Event, Link, LinkOptions};
 use neptune_wire::{Prefix, Topic};
+use serde_json::json;
 
 use crate::figures::{Spread, cpu, mib, pss};
 
@@ -84,7 +85,11 @@ async fn at_work(messages: u64, starts: u32) {
     fs::write(&model, "weights").unwrap();
     let url = model.to_str().unwrap();
     fleet.apply(&format!(
-        "{{apiVersion: edgeai.io/v1alpha1, kind: Model, metadata: {{name: m}}, spec: {{modelUrl: {url}}}}}"
+        "apiVersion: edgeai.io/v1alpha1
+kind: Model
+metadata: {{name: m}}
+spec: {{modelUrl: {url}}}
+"
     ));
 
     let plain: Spread = (0..starts)
@@ -110,24 +115,14 @@ async fn at_work(messages: u64, starts: u32) {
         }
     }
     let took: Spread = took.into_iter().collect();
-    println!("kubectl apply -> both workers run in status {took}");
+    println!(
+        "kubectl apply -> both workers run in status {took} (it is written once a second at most)"
+    );
     count(&fleet, &format!("s-{}", starts - 1), messages).await;
 }
 
 /// Says messages as the worker of a service, as fast as `mosquitto_pub` does.
 async fn count(fleet: &Fleet, service: &str, messages: u64) {
-    let worker = format!("{service}-edge");
-    let lines = fleet.dir().join("messages");
-    let mut text = String::new();
-    for at in 1..=messages {
-        writeln!(
-            text,
-            r#"{{"name":"{worker}","namespace":"{}","ownerName":"{service}","ownerKind":"jointinferenceservice","kind":"inference","status":"running","taskInfo":{{"inferenceNumber":{at},"hardExampleNumber":0,"uploadCloudRatio":0,"startTime":"1","updateTime":""}}}}"#,
-            fleet.namespace
-        )
-        .unwrap();
-    }
-    fs::write(&lines, text).unwrap();
     let topic = run(Command::new("docker").args([
         "ps",
         "--filter",
@@ -141,12 +136,26 @@ async fn count(fleet: &Fleet, service: &str, messages: u64) {
     let (before, began) = (cpu(agent), Instant::now());
     let mut publisher = Command::new("mosquitto_pub")
         .args(["-p", &fleet.broker.port().to_string(), "-q", "1", "-l", "-t", &topic])
-        .stdin(File::open(&lines).unwrap())
+        .stdin(Stdio::piped())
         .spawn()
         .unwrap();
+    let (mut lines, namespace) = (publisher.stdin.take().unwrap(), fleet.namespace.clone());
+    let owner = service.to_owned();
+    // At the end of its input mosquitto_pub would leave with what it has not sent yet: the pipe stays.
+    let writer = std::thread::spawn(move || {
+        for at in 1..=messages {
+            let line = json!({"name": worker, "namespace": namespace, "ownerName": owner,
+                "ownerKind": "jointinferenceservice", "kind": "inference", "status": "running",
+                "taskInfo": {"inferenceNumber": at, "hardExampleNumber": 0, "uploadCloudRatio": 0,
+                    "startTime": "1", "updateTime": ""}});
+            writeln!(lines, "{line}").unwrap();
+        }
+        lines
+    });
     fleet.until(service, "all counted", |status| totals(status).inference == messages).await;
     let (took, spent) =
         (began.elapsed().as_secs_f64(), cpu(agent).saturating_sub(before).as_secs_f64());
+    drop(writer.join());
     publisher.wait().unwrap();
     #[expect(clippy::cast_precision_loss, reason = "a rate to be read")]
     let rate = messages as f64 / took;
