@@ -65,7 +65,8 @@ struct Image(String);
 impl Image {
     fn import() -> Self {
         let name = format!("{}:1", unique("neptune-bench"));
-        let entry = r#"ENTRYPOINT ["/bin/busybox", "sh", "-c", "sleep 100000 & wait"]"#;
+        let entry =
+            r#"ENTRYPOINT ["/bin/busybox", "sh", "-c", "trap exit TERM; sleep 100000 & wait"]"#;
         let script = format!("tar -C / -c bin/busybox | docker import -c '{entry}' - {name}");
         run(Command::new("sh").args(["-c", &script]));
         Self(name)

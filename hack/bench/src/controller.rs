@@ -233,7 +233,7 @@ fn service(at: u32) -> String {
 
 fn content(at: u32) -> Value {
     let worker = |model: &str, kind: &str| {
-        json!({"model": {"name": model}, "nodeName": node(at), "workerSpec": {
+        json!({"name": model, "model": {"name": model}, "nodeName": node(at), "workerSpec": {
             "scriptDir": "/code", "scriptBootFile": kind, "frameworkType": "tensorflow",
             "frameworkVersion": "1.18"}})
     };
