@@ -257,7 +257,7 @@ fn born() -> NodeReport {
 }
 
 fn report(uid: &str) -> Value {
-    json!({"schemaVersion": 1, "instance": "bench", "epoch": 1, "seq": 1, "uid": uid, "revision": 1,
+    json!({"instance": "bench", "epoch": 1, "seq": 1, "uid": uid, "revision": 1,
         "phase": "Running", "status": "running", "workers": [],
         "output": {"models": [], "taskInfo": {"inferenceNumber": 1000, "hardExampleNumber": 100,
             "uploadCloudRatio": 0.1, "startTime": "", "currentTime": ""}}})
