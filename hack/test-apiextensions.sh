@@ -35,7 +35,7 @@ if [ ! -e "$work/unpacked" ]; then
     # A mirror that stands still serves as well: packages are checked by signature, whatever their date.
     mmdebstrap --quiet --variant=extract --mode=root --aptopt='Acquire::Check-Valid-Until "false"' \
         --include=base-files,golang-go,golang-k8s-apiextensions-apiserver-dev,etcd-server \
-        unstable "$suite" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" || fail "the packages could not be unpacked: see above"
+        unstable "$suite" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} || fail "the packages could not be unpacked: see above"
     touch "$work/unpacked"
 fi
 
