@@ -1,4 +1,5 @@
-//! Decides how long to wait before the next attempt to connect. Waiting itself is the connection task's.
+//! Decides how long to wait before the next attempt to connect. Waiting itself is the connection
+//! task's.
 
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The next wait: between half of the step and all of it, so that the clients of a broker that went away do not
-    /// return at the same instant. `random` is any number; it chooses the place between.
+    /// The next wait: between half of the step and all of it, so that the clients of a broker that
+    /// went away do not return at the same instant. `random` is any number; it chooses the place
+    /// between.
     pub fn next(&mut self, random: u64) -> Duration {
         let step = FIRST.saturating_mul(2u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);

@@ -11,7 +11,7 @@ use neptune_api::InferenceModel;
 use super::validate::Facts;
 use crate::frameworks::Frameworks;
 
-const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/000_inferencemodel.yaml");
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
 
 /// The sample, to be served at the edge.
 pub fn model() -> InferenceModel {

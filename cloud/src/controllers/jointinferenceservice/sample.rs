@@ -12,7 +12,7 @@ use super::validate::Facts;
 use crate::frameworks::Frameworks;
 
 const SAMPLE: &str =
-    include_str!("../../../../common/api/tests/samples/004_jointinferenceservice.yaml");
+    include_str!("../../../../common/api/tests/samples/jointinferenceservice.yaml");
 
 pub fn service() -> JointInferenceService {
     let mut service: JointInferenceService =
