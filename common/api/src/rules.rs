@@ -2,8 +2,8 @@
 //! later evaluate them. `neptune-cloud` validates the same and is authoritative.
 //!
 //! A rule may only read fields of bounded size, and a message only fields that it reaches by name
-//! from `self`: an API server refuses anything else as too expensive (see
-//! `docs/adr/0013-what-a-spec-cannot-be-is-refused-by-the-crds.md`).
+//! from `self`: an API server refuses anything else as too expensive (ADR 13 in
+//! `docs/adr`).
 
 use kube::core::{Message, Reason, Rule};
 

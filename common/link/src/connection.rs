@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use neptune_backoff::{Backoff, Retries};
 use rumqttc::{
     AsyncClient, ConnectReturnCode, ConnectionError, EventLoop, LastWill, MqttOptions, Outgoing,
     Packet, QoS, SubAck, SubscribeFilter, SubscribeReasonCode,
@@ -13,10 +14,12 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
 
-use crate::backoff::Backoff;
 use crate::outbox::WINDOW;
 use crate::shared::{CHANNEL, LinkPhase, Shared};
 use crate::{LinkEvent, LinkOptions, Message, secrets};
+
+/// The delay before a reconnect.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// A connection that was up for this time resets the backoff, even if the broker acknowledged
 /// nothing.
@@ -71,7 +74,7 @@ impl Connection {
 
     /// Returns when the link is closing and the connection is closed.
     pub async fn run(self) {
-        let mut backoff = Backoff::default();
+        let mut retries = Retries::new(RECONNECT);
         let mut last_reason: Option<String> = None;
         loop {
             let lost = self.attempt().await;
@@ -89,12 +92,12 @@ impl Connection {
                 debug!(client = self.options.client_id, reason, "link still down");
             }
             if lost.was_stable {
-                backoff.reset();
+                retries.reset();
             }
             // The standard library's only source of randomness.
             let random = RandomState::new().build_hasher().finish();
             tokio::select! {
-                () = tokio::time::sleep(backoff.next(random)) => {}
+                () = tokio::time::sleep(retries.failed(random)) => {}
                 () = self.shared.reached(LinkPhase::Closing) => {}
             }
         }

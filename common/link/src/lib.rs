@@ -37,7 +37,6 @@
 
 #![deny(missing_docs)]
 
-mod backoff;
 mod broker_url;
 mod connection;
 mod link;

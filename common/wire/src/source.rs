@@ -154,7 +154,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use serde_json::json;
 
     use super::*;
@@ -180,10 +180,16 @@ mod tests {
         );
         assert_eq!(source.set(desired, BTreeSet::new(), 6), []);
         let messages = source.set([content("a", 2)].into(), BTreeSet::new(), 7);
-        assert!(
-            matches!(&messages[..], [DownstreamMessage::Delete(b, _), DownstreamMessage::Insert(a, _), DownstreamMessage::Index(index)]
-            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1)
-        );
+        let [
+            DownstreamMessage::Delete(deleted, _),
+            DownstreamMessage::Insert(inserted, _),
+            DownstreamMessage::Index(index),
+        ] = &messages[..]
+        else {
+            panic!("{messages:?}");
+        };
+        assert_eq!((deleted.name.as_str(), inserted.name.as_str()), ("b", "a"));
+        assert_eq!(index.objects.len(), 1);
     }
 
     #[test]
