@@ -12,8 +12,8 @@ use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
     Error,
-    broker::reachable,
     cli::{ModelArgs, RunArgs, Transport},
+    domain::listen_address::reachable,
 };
 
 /// Resolvers ask no more.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use eventbus::Arrival;
 pub use eventbus::{
-    BaseUrl, EventBus, OrderKind, Orders, PostOutcome, Settings as EventBusSettings, Standing,
+    BaseUrl, EventBus, NodeReadiness, OrderKind, Orders, PostOutcome, Settings as EventBusSettings,
 };
 pub use mqtt::{Mqtt, MqttEvents};
 
@@ -127,10 +127,10 @@ impl Transport {
     }
 
     /// How Kubernetes sees a node now.
-    pub fn stands(&self, node: &NodeName, standing: Standing) {
+    pub fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
         match self {
-            Self::Mqtt(mqtt) => mqtt.stands(node, standing),
-            Self::EventBus(bus) => bus.stands(node, standing),
+            Self::Mqtt(mqtt) => mqtt.set_readiness(node, readiness),
+            Self::EventBus(bus) => bus.set_readiness(node, readiness),
         }
     }
 

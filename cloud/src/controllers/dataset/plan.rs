@@ -36,12 +36,13 @@ pub fn keeps(dataset: &Dataset, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{super::sample, *};
+    use super::*;
+    use crate::controllers::dataset::fixtures;
 
     #[test]
     fn the_node_gets_the_object_as_it_is_in_the_api_and_nothing_else() {
         let key: ObjectKey = "default/datasets/dataset-examp".parse().unwrap();
-        let content = content(&sample::dataset(), &key);
+        let content = content(&fixtures::dataset(), &key);
         assert_eq!(
             serde_json::to_value(&content).unwrap(),
             serde_json::json!({
@@ -50,7 +51,7 @@ mod tests {
                 "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
             })
         );
-        let keeps = keeps(&sample::dataset(), &key);
+        let keeps = keeps(&fixtures::dataset(), &key);
         assert_eq!(keeps, [("edge0".parse().unwrap(), [key].into())].into());
     }
 }

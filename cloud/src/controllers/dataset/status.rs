@@ -4,8 +4,11 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{DatasetStatus, JisConditionType};
 use neptune_wire::DatasetCounts;
 
-use super::{super::condition::condition, view::View};
-use crate::reason::{Finding, Reason};
+use crate::{
+    controllers::dataset::observed::View,
+    kubernetes::conditions::condition,
+    reason::{Finding, Reason},
+};
 
 /// The one condition's type.
 pub const READY: &str = "Ready";
@@ -103,7 +106,8 @@ fn obstacle(findings: &[Finding]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{super::view::Said, *};
+    use super::*;
+    use crate::controllers::dataset::observed::Said;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

@@ -5,9 +5,10 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
 
-use super::super::{condition::condition, notice::Notice};
 use crate::{
-    fleet::{Evaluation, Presence},
+    controllers::runtime::event::ObjectEvent,
+    fleet::state::{Evaluation, Presence},
+    kubernetes::conditions::condition,
     reason::{Finding, Reason},
 };
 
@@ -140,11 +141,11 @@ fn awaited(facts: &NodeFacts, all: &Facts, what: &str) -> Finding {
             Reason::NodeOffline,
             format!("it {what}, and is not connected, last heard {since:.0}"),
         ),
-        Presence::Unheard if all.settled => Finding::new(
+        Presence::NeverSeen if all.settled => Finding::new(
             Reason::AgentNotSeen,
             "no agent of that node has spoken; start neptune-edge there",
         ),
-        Presence::Online | Presence::Unheard => {
+        Presence::Online | Presence::NeverSeen => {
             Finding::new(Reason::AwaitingAgent, format!("it {what} yet"))
         }
     }
@@ -227,7 +228,7 @@ fn evaluated(
 
 /// What is to be said when `previous` becomes `next`: nodes that cannot get the model, each once for a
 /// reason.
-pub fn notices(previous: &ModelStatus, next: &ModelStatus) -> Vec<Notice> {
+pub fn events(previous: &ModelStatus, next: &ModelStatus) -> Vec<ObjectEvent> {
     let has_failed = |node: &&ModelNode| node.state == ModelNodeState::Failed;
     let is_known = |node: &ModelNode| {
         let mut before = previous.nodes.iter().filter(has_failed);
@@ -238,7 +239,7 @@ pub fn notices(previous: &ModelStatus, next: &ModelStatus) -> Vec<Notice> {
         .map(|node| {
             let why = node.message.as_deref().unwrap_or_default();
             let reason = node.reason.as_deref().unwrap_or("ModelUnavailable");
-            Notice::warning(reason, format!("node {}: {why}", node.node))
+            ObjectEvent::warning(reason, format!("node {}: {why}", node.node))
         })
         .collect()
 }
@@ -372,15 +373,15 @@ mod tests {
         };
         let gone = Presence::Offline { since: at(1) };
         assert_eq!(new(gone, true), "False NodeOffline");
-        assert_eq!(new(Presence::Unheard, true), "False AgentNotSeen");
-        assert_eq!(new(Presence::Unheard, false), "False AwaitingAgent");
+        assert_eq!(new(Presence::NeverSeen, true), "False AgentNotSeen");
+        assert_eq!(new(Presence::NeverSeen, false), "False AwaitingAgent");
         let present = next(
             &ModelStatus::default(),
             &facts(vec![node("a", Some(presence(PresenceState::Present)))]),
         );
-        let restarted = next(&present, &facts(vec![silent(Presence::Unheard)]));
+        let restarted = next(&present, &facts(vec![silent(Presence::NeverSeen)]));
         assert_eq!(restarted, present, "a controller that starts anew changes nothing");
-        let changed = Facts { generation: Some(2), ..facts(vec![silent(Presence::Unheard)]) };
+        let changed = Facts { generation: Some(2), ..facts(vec![silent(Presence::NeverSeen)]) };
         assert_eq!(next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
     }
 
@@ -433,8 +434,8 @@ mod tests {
         };
         let unavailable = of(WorkerReason::ModelUnavailable);
         let said = |previous: &ModelStatus, next: &ModelStatus| -> Vec<(String, String)> {
-            let notices = notices(previous, next).into_iter();
-            notices.map(|notice| (notice.reason, notice.note)).collect()
+            let events = events(previous, next).into_iter();
+            events.map(|event| (event.reason, event.note)).collect()
         };
         let expected = [("ModelUnavailable".to_owned(), "node a: why".to_owned())];
         assert_eq!(said(&ModelStatus::default(), &unavailable), expected);

@@ -33,15 +33,19 @@ use tokio::{
 pub use self::{
     base_url::BaseUrl,
     order::{Kind as OrderKind, Orders},
-    schedule::{Outcome as PostOutcome, Standing},
+    schedule::{NodeReadiness, Outcome as PostOutcome},
 };
-use self::{
-    outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule, token::Tokens,
-};
-use super::{Event, Events, Refused, Transport, letter};
 use crate::{
     error::Error,
     metrics::{Metrics, Rejection},
+    transport::{
+        Event, Events, Refused, Transport,
+        eventbus::{
+            outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule,
+            token::Tokens,
+        },
+        letter,
+    },
 };
 
 /// How often agents say on this transport that they are there.
@@ -58,7 +62,7 @@ const WAITING: usize = 64;
 const ROOM: u32 = 16 * 1024;
 
 /// Senders whose bad batches were logged; more than these are only counted.
-const BLAMED: usize = 1024;
+const MAX_WARNED_SENDERS: usize = 1024;
 
 /// Where everything is.
 #[derive(Debug, Clone)]
@@ -99,7 +103,7 @@ struct Inner {
     /// The nodes or the token changed.
     rules_changed: Notify,
     complaint: Mutex<Option<PostOutcome>>,
-    blamed: Mutex<HashSet<(String, Rejection)>>,
+    warned_senders: Mutex<HashSet<(String, Rejection)>>,
 }
 
 impl EventBus {
@@ -137,7 +141,7 @@ impl EventBus {
             rules: Mutex::default(),
             rules_changed: Notify::new(),
             complaint: Mutex::default(),
-            blamed: Mutex::default(),
+            warned_senders: Mutex::default(),
         };
         Ok((Transport::EventBus(Self(Arc::new(inner))), Events::EventBus(arriving)))
     }
@@ -179,8 +183,8 @@ impl EventBus {
         self.change(|schedule, now| schedule.synced(node, sync, now));
     }
 
-    pub(super) fn stands(&self, node: &NodeName, standing: Standing) {
-        self.change(|schedule, now| schedule.stands(node, standing, now));
+    pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
+        self.change(|schedule, now| schedule.set_readiness(node, readiness, now));
     }
 
     pub(super) fn nodes_changed(&self) {
@@ -234,11 +238,13 @@ impl EventBus {
     }
 
     /// Says once a sender and reason what was dropped.
-    fn blame(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
-        let mut blamed = self.0.blamed.lock().expect(NO_PANIC);
+    fn warn_once(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
+        let mut warned_senders = self.0.warned_senders.lock().expect(NO_PANIC);
         // Without the token.
         let sender = path.split('/').nth(2).unwrap_or_default();
-        if blamed.len() < BLAMED && blamed.insert((sender.to_owned(), reason)) {
+        if warned_senders.len() < MAX_WARNED_SENDERS
+            && warned_senders.insert((sender.to_owned(), reason))
+        {
             let why = why();
             tracing::warn!(
                 node = sender,
