@@ -98,7 +98,8 @@ fn every_channel_has_an_operation_and_existing_messages() {
         let is_http = matches!(name.as_str(), "receiverPost" | "routerPost");
         let reference = format!("#/channels/{name}");
         let operations = object(&document, "/operations").values();
-        let count = operations.filter(|operation| operation["channel"]["$ref"] == reference).count();
+        let count =
+            operations.filter(|operation| operation["channel"]["$ref"] == reference).count();
         assert_eq!(count, usize::from(!is_http), "operations of channel {name}");
     }
     assert_eq!(used, messages.keys().map(String::as_str).collect());
