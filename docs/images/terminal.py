@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Draw terminal output as an SVG with monospaced text.
 
-./hack/demo.sh | tee demo.txt
-docs/images/terminal.py '$ ./hack/demo.sh' <demo.txt >docs/images/demo.svg
+    ./hack/demo.sh | tee demo.txt
+    sed -n '/^Starting a/,/^model status/p' demo.txt | sed '/^In another/,/^Logs/d' | cat -s |
+        docs/images/terminal.py '$ ./hack/demo.sh' >docs/images/demo.svg
 
 The first argument is the command line that is shown. Lines of standard input are drawn as they are; lines wider than
-COLUMNS are cut with an ellipsis. Output is the same for the same input.
+COLUMNS are cut with an ellipsis. The same input gives the same picture.
 """
 
 import html
 import re
 import sys
 
-COLUMNS = 110
+COLUMNS = 118
 ADVANCE, LEADING, MARGIN, BAR = 8.4, 20, 20, 36
 BACKGROUND, TEXT, DIM, GREEN, YELLOW, BLUE = "#1e1e2e", "#cdd6f4", "#7f849c", "#a6e3a1", "#f9e2af", "#89b4fa"
 
@@ -21,9 +22,11 @@ def colour(line):
     """The colour of a line."""
     if line.startswith("$ "):
         return BLUE
-    if re.search(r"\b(NO|Failed|error)\b", line):
+    if re.match(r" *(TIME|RESULT|CHECK) ", line):
+        return DIM
+    if re.search(r"\b(FAILED|Failed|error)\b", line):
         return YELLOW
-    if "yes" in line.split(":")[-1].split() or re.search(r"\bRunning\b", line):
+    if re.search(r"\b(passed|Running)\b", line):
         return GREEN
     if "Pending" in line:
         return YELLOW
@@ -46,13 +49,15 @@ def main():
     print(f'<rect width="{width}" height="{height}" rx="8" fill="{BACKGROUND}"/>')
     for at, fill in enumerate(("#f38ba8", "#f9e2af", "#a6e3a1")):
         print(f'<circle cx="{20 + 20 * at}" cy="18" r="6" fill="{fill}"/>')
-    print('<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14" xml:space="preserve">')
+    fonts = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+    print(f'<g font-family="{fonts}" font-size="14" xml:space="preserve">')
     for row, line in enumerate(cut):
         if not line:
             continue
         y = BAR + LEADING * row + 14
         length = round(len(line) * ADVANCE, 1)
-        print(f'<text x="{MARGIN}" y="{y}" fill="{colour(line)}" textLength="{length}" lengthAdjust="spacing">{html.escape(line)}</text>')
+        place = f'x="{MARGIN}" y="{y}" textLength="{length}" lengthAdjust="spacing"'
+        print(f'<text {place} fill="{colour(line)}">{html.escape(line)}</text>')
     print("</g>\n</svg>")
 
 
