@@ -135,7 +135,7 @@ pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<
         let findings = validate::validate_update(value, old, resource.schema(), "");
         // What metadata must have, its own checks have said.
         errors.extend(findings.into_iter().filter(|error| !error.field.starts_with("metadata.")));
-        let rules = cel::object::check(value, old, resource.schema(), &errors);
+        let rules = cel::rules::check(value, old, resource.schema(), &errors);
         errors.extend(rules);
     } else {
         // What the generated schemas require of a status is not checked by the API server.

@@ -23,18 +23,6 @@ const CLUSTER_ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindin
 pub struct User(pub String);
 
 impl User {
-    /// As API servers put service accounts into groups.
-    fn is_in(&self, group: &str) -> bool {
-        let account = self.0.strip_prefix("system:serviceaccount:");
-        match (group, account.and_then(|rest| rest.split_once(':'))) {
-            ("system:authenticated", _) | ("system:serviceaccounts", Some(_)) => true,
-            (_, Some((namespace, _))) => {
-                group.strip_prefix("system:serviceaccounts:") == Some(namespace)
-            }
-            _ => false,
-        }
-    }
-
     fn is(&self, subject: &Value) -> bool {
         let text = |field: &str| subject[field].as_str().unwrap_or_default();
         match text("kind") {
@@ -42,7 +30,6 @@ impl User {
                 self.0 == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
             }
             "User" => self.0 == text("name"),
-            "Group" => self.is_in(text("name")),
             _ => false,
         }
     }
@@ -280,19 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_accounts_users_and_groups() {
+    fn subjects_are_service_accounts_and_users() {
         let (user, account) = account();
-        let group = |name: &str| json!({"kind": "Group", "name": name});
-        for (subject, fits) in [
+        for (subject, expected) in [
             (account, true),
             (json!({"kind": "User", "name": "system:serviceaccount:n:a"}), true),
-            (group("system:serviceaccounts:n"), true),
-            (group("system:serviceaccounts"), true),
-            (group("system:authenticated"), true),
-            (group("system:serviceaccounts:m"), false),
             (json!({"kind": "User", "name": "a"}), false),
         ] {
-            assert_eq!(user.is(&subject), fits, "{subject}");
+            assert_eq!(user.is(&subject), expected, "{subject}");
         }
     }
 }

@@ -28,7 +28,7 @@ impl State {
     pub fn put(&mut self, storage: &str, value: Value) -> Value {
         let stored = self.store.put(storage, value);
         if storage == crd::STORAGE {
-            self.registry.set_custom(object::name(&stored), crd::resources(&stored));
+            self.registry.set_custom(object::name(&stored), crd::resource(&stored));
         }
         Value::clone(&stored)
     }
@@ -36,7 +36,7 @@ impl State {
     pub fn remove(&mut self, storage: &str, key: &ObjectKey) -> Option<Value> {
         let last = self.store.remove(storage, key)?;
         if storage == crd::STORAGE {
-            self.registry.set_custom(&key.name, Vec::new());
+            self.registry.set_custom(&key.name, None);
         }
         Some(Value::clone(&last))
     }

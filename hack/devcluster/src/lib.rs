@@ -24,7 +24,6 @@ mod cel;
 mod cluster;
 mod controllers;
 mod crd;
-mod crd_check;
 mod decode;
 mod discovery;
 mod error;

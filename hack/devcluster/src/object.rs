@@ -98,14 +98,3 @@ pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
 }
-
-/// Writes at a dotted path and makes the objects on the way.
-pub fn set_path(object: &mut Value, path: &str, value: Value) {
-    let keys: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-    let (last, parents) = keys.split_last().expect("split yields at least one part");
-    let mut node = object;
-    for key in parents {
-        node = fields(node).entry(*key).or_insert_with(|| Value::Object(Map::new()));
-    }
-    fields(node).insert((*last).to_owned(), value);
-}

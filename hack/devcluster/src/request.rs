@@ -169,13 +169,6 @@ impl Options {
         self.first_known_accept() == Some("Table")
     }
 
-    pub fn wants_partial(&self) -> bool {
-        matches!(
-            self.first_known_accept(),
-            Some("PartialObjectMetadata" | "PartialObjectMetadataList")
-        )
-    }
-
     /// The `as=` of the first media type in Accept that this server can write; none for plain JSON.
     fn first_known_accept(&self) -> Option<&str> {
         let known = self.accept.split(',').map(str::trim).find(|media| is_json(media))?;

@@ -17,14 +17,6 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// Where the scale subresource finds its numbers, as dotted paths.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Scale {
-    pub spec_replicas: String,
-    pub status_replicas: String,
-    pub label_selector: Option<String>,
-}
-
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -43,7 +35,6 @@ pub struct Resource {
     pub has_status: bool,
     /// Kinds whose status a create may set, although there is a status subresource.
     pub status_on_create: bool,
-    pub scale: Option<Scale>,
     /// Whether `metadata.generation` counts the changes of what is wanted.
     pub counts_generation: bool,
     pub name_rule: NameRule,
@@ -58,7 +49,6 @@ pub struct Resource {
     pub storage: Arc<str>,
     /// The apiVersion that objects have in the store.
     pub storage_version: String,
-    pub deprecated: Option<String>,
 }
 
 impl Resource {

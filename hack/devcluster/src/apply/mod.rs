@@ -1,7 +1,6 @@
 //! Server-side apply: who owns which field, and what an apply changes. Pure. Follows structured-merge-diff, which API servers use.
 
 pub mod compare;
-pub mod last_applied;
 pub mod managed;
 pub mod merge;
 pub mod path;
@@ -131,7 +130,6 @@ pub fn apply(
         .map(|(position, entry)| (position, entry.set.intersection(&taken)))
         .filter(|(_, set)| !set.is_empty())
         .collect();
-    let force = force || is_takeover(&conflicts, &bare_live, schema, writer);
     if !force && !conflicts.is_empty() {
         let conflicts = conflicts.iter().map(|(position, set)| (&entries[*position], set));
         return Err(conflict_error(conflicts));
@@ -148,25 +146,8 @@ pub fn apply(
     }
     entries.push(mine);
     let mut result = merged;
-    if writer.manager == last_applied::MANAGER {
-        last_applied::follow(&mut result, config);
-    }
     object::set_meta(&mut result, "managedFields", encode(entries));
     Ok(result)
-}
-
-/// Whether all conflicts are about what the same person applied from the client before.
-fn is_takeover(
-    conflicts: &[(usize, FieldSet)],
-    live: &Value,
-    schema: Schema<'_>,
-    writer: &Writer<'_>,
-) -> bool {
-    if conflicts.is_empty() || writer.manager != last_applied::MANAGER {
-        return false;
-    }
-    let inherited = last_applied::inherited(live, schema);
-    conflicts.iter().all(|(_, set)| set.difference(&inherited).is_empty())
 }
 
 /// An applied configuration names no owners and fits the schema; anything else is refused before it is merged.

@@ -109,24 +109,6 @@ fn an_update_takes_over_what_it_changes() {
 }
 
 #[test]
-fn kubectl_takes_over_what_it_applied_from_the_client() {
-    let schema = schema();
-    let mut object = config(json!({"a": "1", "b": "2"}));
-    let last = object.to_string();
-    object["metadata"]["annotations"] =
-        json!({"kubectl.kubernetes.io/last-applied-configuration": last});
-    let client = writer("kubectl-client-side-apply", "2020-01-01T00:00:00Z");
-    record_update(None, &mut object, Schema::new(&schema).unwrap(), &client).unwrap();
-    assert_eq!(applied(Some(&object), "other", json!({"a": "9"}), false).unwrap_err().code, 409);
-    let taken = applied(Some(&object), "kubectl", json!({"a": "9", "b": "2"}), false).unwrap();
-    assert_eq!(taken["spec"], json!({"a": "9", "b": "2"}));
-    let last = taken["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
-        .as_str()
-        .unwrap();
-    assert!(last.contains("\"a\":\"9\""), "{last}");
-}
-
-#[test]
 fn the_same_apply_again_changes_nothing() {
     let first = applied(None, "m", json!({"a": "1", "ports": [{"port": 1}]}), false).unwrap();
     let schema = schema();

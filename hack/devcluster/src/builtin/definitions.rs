@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
     apps::v1::{DaemonSet, Deployment},
-    autoscaling::v1::Scale,
     coordination::v1::Lease,
     core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount},
     events::v1::Event as EventsEvent,
@@ -17,6 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
 use serde_json::{Map, Value, json};
 
+#[cfg(test)]
 use crate::schema::Schema;
 
 /// All definitions by their `OpenAPI` name.
@@ -26,15 +26,12 @@ pub fn definitions() -> &'static Map<String, Value> {
 }
 
 /// The schema of a built-in definition.
+#[cfg(test)]
 pub fn definition(name: &str) -> Option<Schema<'static>> {
     definitions().get(name).and_then(Schema::new)
 }
 
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
-pub fn object_meta() -> Option<Schema<'static>> {
-    definition(OBJECT_META)
-}
 
 fn build() -> Map<String, Value> {
     let mut generator = schemars::SchemaGenerator::default();
@@ -47,7 +44,6 @@ fn build() -> Map<String, Value> {
         Deployment,
         NetworkPolicy,
         PodDisruptionBudget,
-        Scale,
         Lease,
         ConfigMap,
         Event,

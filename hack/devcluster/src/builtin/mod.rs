@@ -9,7 +9,7 @@ mod workload;
 
 use serde_json::json;
 
-use crate::resource::{NameRule, Resource, Scale, api_version};
+use crate::resource::{NameRule, Resource, api_version};
 use crate::table;
 
 struct Kind {
@@ -181,11 +181,6 @@ fn resource(kind: &Kind) -> Resource {
         },
         has_status: kind.status,
         status_on_create: kind.plural == "nodes",
-        scale: (kind.plural == "deployments").then(|| Scale {
-            spec_replicas: ".spec.replicas".to_owned(),
-            status_replicas: ".status.replicas".to_owned(),
-            label_selector: None,
-        }),
         counts_generation: kind.generation,
         name_rule,
         selectable: crate::selector::fields_of(kind.plural),
@@ -194,7 +189,6 @@ fn resource(kind: &Kind) -> Resource {
         columns: table::builtin::columns(kind.plural),
         storage: format!("{storage_group}/{}", kind.plural).into(),
         storage_version: api_version(storage_group, kind.version),
-        deprecated: None,
     }
 }
 

@@ -3,7 +3,6 @@
 pub mod default;
 pub mod format;
 pub mod prune;
-pub mod structural;
 pub mod validate;
 
 use serde_json::{Map, Value};

@@ -20,7 +20,7 @@ fn walk(value: &mut Value, schema: Schema<'_>, path: &str, unknown: &mut Vec<Str
             // A node that says nothing about its fields is a value of free form only where it is declared so.
             map.retain(|name, child| {
                 let child_path = join(path, name);
-                if let Some(child_schema) = known(schema, name) {
+                if let Some(child_schema) = schema.field(name) {
                     walk(child, child_schema, &child_path, unknown);
                     return true;
                 }
@@ -38,23 +38,6 @@ fn walk(value: &mut Value, schema: Schema<'_>, path: &str, unknown: &mut Vec<Str
         }
         _ => {}
     }
-}
-
-fn known<'a>(schema: Schema<'a>, name: &str) -> Option<Schema<'a>> {
-    if let Some(found) = schema.field(name) {
-        return Some(found);
-    }
-    // An embedded resource always has these, whatever the CRD writes down.
-    let embedded = schema.flag("x-kubernetes-embedded-resource");
-    match name {
-        "apiVersion" | "kind" if embedded => schema_of_text(),
-        "metadata" if embedded => crate::builtin::definitions::object_meta(),
-        _ => None,
-    }
-}
-
-fn schema_of_text() -> Option<Schema<'static>> {
-    crate::builtin::definitions::object_meta()?.property("name")
 }
 
 #[cfg(test)]

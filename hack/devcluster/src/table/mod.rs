@@ -62,14 +62,6 @@ fn cell_of(kind: &str, value: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// How much of each object a table carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IncludeObject {
-    None,
-    Metadata,
-    Object,
-}
-
 /// A table without rows.
 pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
     let definitions: Vec<Value> =
@@ -79,18 +71,10 @@ pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
     table
 }
 
-pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+pub fn row(columns: &[Column], object: &Value, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| column.value(object, now)).collect();
-    match include {
-        IncludeObject::None => json!({"cells": cells}),
-        IncludeObject::Object => json!({"cells": cells, "object": object}),
-        IncludeObject::Metadata => json!({"cells": cells, "object": partial(object)}),
-    }
-}
-
-/// The object's metadata alone.
-pub fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    let metadata = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
+    json!({"cells": cells, "object": metadata})
 }
 
 /// The columns of a custom resource, from the `additionalPrinterColumns` of its version.
@@ -139,7 +123,7 @@ mod tests {
         let now: Timestamp = "2020-01-01T00:05:00Z".parse().unwrap();
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2020-01-01T00:00:00Z"}, "spec": {"a": 1},
             "status": {"active": 2, "conditions": [{"type": "Pending"}, {"type": "Running"}]}});
-        let row = row(&columns, &object, IncludeObject::Metadata, now);
+        let row = row(&columns, &object, now);
         assert_eq!(row["cells"], json!(["x", "Running", 2, null, "{\"a\":1}", "5m"]));
         assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
     }

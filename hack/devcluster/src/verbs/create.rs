@@ -7,14 +7,13 @@ use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
 use crate::crd;
-use crate::decode::Body;
 use crate::object::{self, ObjectKey};
 use crate::prepare;
 use crate::status::{ApiError, GroupName};
 
 const NAMESPACES: &str = "/namespaces";
 
-pub fn create(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
+pub fn create(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiError> {
     let (mut value, warnings) = call.decode(body)?;
     call.with_writer(|writer| record_update(None, &mut value, call.resource.schema(), writer))?;
     let body = insert(state, call, value)?;

@@ -4,7 +4,6 @@ pub mod create;
 pub mod delete;
 pub mod patch;
 pub mod read;
-pub mod scale;
 pub mod update;
 
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use serde_json::Value;
 use crate::admit::{self, Endpoint};
 use crate::apply::Writer;
 use crate::cluster::State;
-use crate::decode::Body;
 use crate::object::{self, ObjectKey};
 use crate::request::{FieldValidation, Options};
 use crate::resource::Resource;
@@ -89,8 +87,7 @@ impl Call {
     }
 
     /// Decodes the body of a create or replace; the warnings go to the client.
-    fn decode(&self, body: Body) -> Result<(Value, Vec<String>), ApiError> {
-        let Body { mut value, mut findings } = body;
+    fn decode(&self, mut value: Value) -> Result<(Value, Vec<String>), ApiError> {
         admit::check_kind(&self.resource, &value)?;
         let unusable = |why: String| {
             let kind = &self.resource.kind;
@@ -99,7 +96,7 @@ impl Call {
                 self.resource.version
             ))
         };
-        findings.extend(admit::decode(&self.resource, &mut value).map_err(unusable)?);
+        let findings = admit::decode(&self.resource, &mut value).map_err(unusable)?;
         let warnings = self.settle(&findings, unusable)?;
         Ok((value, warnings))
     }

@@ -6,13 +6,12 @@ use super::{Call, Reply};
 use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
-use crate::decode::Body;
 use crate::field::FieldError;
 use crate::object::meta_str;
 use crate::prepare;
 use crate::status::ApiError;
 
-pub fn update(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
+pub fn update(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiError> {
     let (mut value, warnings) = call.decode(body)?;
     let old = call.current(state)?;
     if meta_str(&value, "resourceVersion").is_empty()
