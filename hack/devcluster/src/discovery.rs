@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use crate::registry::Registry;
 use crate::resource::api_version;
 
-const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// `/version`. Clients choose their behavior by it.

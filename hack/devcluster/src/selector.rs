@@ -1,4 +1,4 @@
-//! Label and field selectors: parsing and matching. Pure.
+//! Parses and matches label and field selectors. Pure.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ enum Requirement {
     Missing(String),
 }
 
-/// Which objects a list, watch or delete of a collection concerns.
+/// The label and field selectors of a list or watch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Selector {
     labels: Vec<Requirement>,
@@ -22,7 +22,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// `selectable` are the paths that the kind's field selectors may name.
+    /// Parses selectors; `selectable` are the kind's paths for field selectors.
     pub fn parse(labels: &str, fields: &str, selectable: &[String]) -> Result<Self, ApiError> {
         Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(fields, selectable)? })
     }
@@ -130,7 +130,7 @@ fn parse_fields(
     Ok(fields)
 }
 
-/// The paths that field selectors of a built-in kind may name, beside its name and namespace.
+/// The paths for field selectors of a built-in kind, in addition to name and namespace.
 pub fn fields_of(plural: &str) -> Vec<String> {
     let fields: &[&str] = match plural {
         "pods" => &[
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_know_their_fields() {
+    fn field_selectors_refuse_unknown_fields() {
         let fields = fields_of("pods");
         let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "edge0"}});
         assert!(

@@ -80,16 +80,17 @@ where
 async fn objects_are_created_read_replaced_and_deleted() {
     let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
-    let made = api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
-    assert_eq!(made.data["spec"], json!({"size": 1, "mode": "slow"}), "defaults are filled in");
-    assert_eq!(made.metadata.generation, Some(1));
+    let created =
+        api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
+    assert_eq!(created.data["spec"], json!({"size": 1, "mode": "slow"}), "defaults are filled in");
+    assert_eq!(created.metadata.generation, Some(1));
     assert!(
-        made.uid().is_some()
-            && made.resource_version().is_some()
-            && made.creation_timestamp().is_some()
+        created.uid().is_some()
+            && created.resource_version().is_some()
+            && created.creation_timestamp().is_some()
     );
 
-    let mut newer = made.clone();
+    let mut newer = created.clone();
     newer.data["spec"]["size"] = 2.into();
     let stored = api.replace("a", &PostParams::default(), &newer).await.unwrap();
     assert_eq!(stored.metadata.generation, Some(2));
@@ -182,8 +183,8 @@ async fn spec_and_status_are_written_by_their_own_endpoints() {
     let api = widgets(&client);
     let mut wanted = widget("a", json!({"size": 1}));
     wanted.data["status"] = json!({"replicas": 9});
-    let made = api.create(&PostParams::default(), &wanted).await.unwrap();
-    assert_eq!(made.data.get("status"), None, "a create does not set the status");
+    let created = api.create(&PostParams::default(), &wanted).await.unwrap();
+    assert_eq!(created.data.get("status"), None, "a create does not set the status");
 
     let both =
         json!({"spec": {"size": 7}, "metadata": {"labels": {"x": "y"}}, "status": {"replicas": 2}});
@@ -301,10 +302,10 @@ async fn applied_deployment_gets_defaults_and_merges_containers() {
                 {"name": "c", "image": image, "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]}}}})
     };
     let params = PatchParams::apply("neptune");
-    let made = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
-    assert_eq!(made.spec.as_ref().unwrap().replicas, Some(1));
+    let created = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
+    assert_eq!(created.spec.as_ref().unwrap().replicas, Some(1));
     let again = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
-    assert_eq!(again.resource_version(), made.resource_version());
+    assert_eq!(again.resource_version(), created.resource_version());
     let extra =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "y"}]}}}});
     api.patch("w", &PatchParams::default(), &Patch::Strategic(extra)).await.unwrap();
@@ -391,9 +392,9 @@ async fn watch_from_compacted_version_expires() {
 async fn finalizers_delay_deletion() {
     let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
-    let mut held = widget("a", json!({"size": 1}));
-    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
-    api.create(&PostParams::default(), &held).await.unwrap();
+    let mut widget_with_finalizer = widget("a", json!({"size": 1}));
+    widget_with_finalizer.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &widget_with_finalizer).await.unwrap();
     let pending = api.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert!(pending.metadata.deletion_timestamp.is_some());
     let more =
@@ -423,10 +424,10 @@ async fn dependents_are_deleted_with_their_owner() {
     map.metadata.name = Some("owned".to_owned());
     map.metadata.owner_references =
         Some(vec![owner.controller_owner_ref(&widget_resource()).unwrap()]);
-    let made = maps.create(&PostParams::default(), &map).await.unwrap();
+    let created = maps.create(&PostParams::default(), &map).await.unwrap();
     api.delete("owner", &DeleteParams::background()).await.unwrap();
     wait_deleted(api.clone(), "owner", &owner.uid().unwrap()).await;
-    wait_deleted(maps.clone(), "owned", &made.uid().unwrap()).await;
+    wait_deleted(maps.clone(), "owned", &created.uid().unwrap()).await;
 }
 
 #[tokio::test]
@@ -436,9 +437,10 @@ async fn deleted_namespace_deletes_its_content() {
     let space: Namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
     let space = namespaces.create(&PostParams::default(), &space).await.unwrap();
     let api: Api<DynamicObject> = Api::namespaced_with(client, "n", &widget_resource());
-    let mut held = DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}}));
-    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
-    api.create(&PostParams::default(), &held).await.unwrap();
+    let mut widget_with_finalizer =
+        DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}}));
+    widget_with_finalizer.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &widget_with_finalizer).await.unwrap();
     namespaces.delete("n", &DeleteParams::default()).await.unwrap();
     let late = DynamicObject::new("b", &widget_resource()).data(json!({"spec": {"size": 1}}));
     let (code, reason, message) = refusal(api.create(&PostParams::default(), &late).await);
@@ -468,7 +470,7 @@ async fn deleted_definition_deletes_its_objects() {
     assert!(matches!(event, WatchEvent::Deleted(_)), "{event:?}");
     assert!(
         timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap().is_none(),
-        "the watch ends"
+        "the watch finishes"
     );
     assert_eq!(refusal(api.get("a").await).0, 404);
 }

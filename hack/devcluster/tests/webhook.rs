@@ -214,10 +214,10 @@ async fn webhook_reviews_complete_and_valid_objects() {
     fixture.register(json!({})).await;
     let mut generated = widget("");
     generated["metadata"] = json!({"generateName": "w-"});
-    let made = fixture.send(Method::POST, WIDGETS, "application/json", &generated).await.body;
+    let created = fixture.send(Method::POST, WIDGETS, "application/json", &generated).await.body;
     let seen = fixture.last();
-    assert_eq!(seen["object"]["metadata"]["uid"], made["metadata"]["uid"]);
-    assert_eq!(seen["name"], made["metadata"]["name"]);
+    assert_eq!(seen["object"]["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_eq!(seen["name"], created["metadata"]["name"]);
     assert_eq!((&seen["operation"], &seen["oldObject"]), (&json!("CREATE"), &Value::Null));
     assert_eq!(
         seen["kind"],

@@ -1,4 +1,4 @@
-//! Reads a value with its schema: which fields it sets, and whether it fits the schema at all. Pure.
+//! Determines the fields that a value sets by its schema, and checks that the value matches the schema. Pure.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,9 @@ use super::path::{Element, FieldSet};
 use crate::schema::validate::identity_of;
 use crate::schema::{ListKind, Schema, json_type};
 
-/// How a value is merged.
+/// How apply merges a value.
 pub enum Shape<'a> {
-    /// Replaced as a whole.
+    /// As a whole.
     Leaf,
     /// Field by field.
     Fields(Option<Schema<'a>>),
@@ -78,7 +78,10 @@ fn collect(value: &Value, schema: Option<Schema<'_>>, path: &mut Vec<Element>, s
     }
 }
 
-/// Whether every field is declared and has the declared type.
+/// Checks that every field is declared and has the declared type.
+///
+/// # Errors
+/// All violations, in the API server's form.
 pub fn check(value: &Value, schema: Schema<'_>) -> Result<(), String> {
     let mut faults = Vec::new();
     walk(value, schema, "", &mut faults);

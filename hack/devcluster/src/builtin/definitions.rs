@@ -1,4 +1,4 @@
-//! The schemas of the built-in kinds, taken from the k8s-openapi types, with the merge keys that those types do not carry. Pure.
+//! The schemas of the built-in kinds: generated from the k8s-openapi types, with the merge keys that these types lack. Pure.
 
 use std::sync::OnceLock;
 
@@ -88,7 +88,7 @@ fn build() -> Map<String, Value> {
     definitions
 }
 
-/// Definitions whose Go types accept more than the generated schema says.
+/// Corrects definitions whose Go types accept more than the generated schema.
 fn free_form(definitions: &mut Map<String, Value>) {
     let any = json!({"x-kubernetes-preserve-unknown-fields": true});
     for (name, node) in definitions.iter_mut() {
@@ -102,7 +102,7 @@ fn free_form(definitions: &mut Map<String, Value>) {
             node["x-devcluster-micro-time"] = true.into();
         }
         if name.ends_with(".resource.Quantity") {
-            // Written as a string or a number; stored as `canonical` spells it.
+            // A string or a number; `canonical` converts it.
             *node = json!({"x-devcluster-quantity": true});
         }
     }
@@ -162,11 +162,11 @@ enum List {
     RetainKeysMap {
         key: &'static str,
     },
-    /// Only server-side apply tells elements apart.
+    /// Merged by server-side apply only.
     ApplyOnly {
         keys: &'static [&'static str],
     },
-    /// Only strategic merge patches tell elements apart.
+    /// Merged by strategic merge patches only.
     PatchOnly {
         key: &'static str,
     },
@@ -223,7 +223,7 @@ const LISTS: &[(&str, &str, List)] = &[
     ("admissionregistration.v1.ValidatingWebhook", "matchConditions", by(&["name"])),
 ];
 
-/// Types that server-side apply treats as one value.
+/// Types that server-side apply replaces as a whole.
 const ATOMIC_TYPES: &[&str] = &[
     "meta.v1.LabelSelector",
     "meta.v1.OwnerReference",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn container_ports_are_told_apart_by_port_and_protocol() {
+    fn container_ports_have_port_and_protocol_as_keys() {
         let container = definition("io.k8s.api.core.v1.Container").expect("is built in");
         assert_eq!(
             container.property("ports").map(Schema::list_kind),

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn null_removes_and_lists_without_a_key_are_replaced() {
+    fn null_removes_and_lists_without_key_are_replaced() {
         let current = json!({"nodeName": "x", "tolerations": [{"key": "a"}]});
         assert_eq!(
             patched(&current, &json!({"nodeName": null, "tolerations": [{"key": "b"}]})),

@@ -1,4 +1,4 @@
-//! Checks a value against a schema and words the findings as the API server does. Pure; unknown fields are the business of `prune`.
+//! Validates a value against a schema, with the messages of the API server. Pure; `prune` handles unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use super::{ListKind, Schema, format, json_type};
 use crate::field::{Fault, FieldError, index, join};
 
-/// All findings, depth first.
+/// All violations, depth first.
 pub fn validate(value: &Value, schema: Schema<'_>, path: &str) -> Vec<FieldError> {
     validate_update(value, None, schema, path)
 }
 
-/// The findings on what an update changes: what it leaves as it was is not refused, as since 1.30.
+/// The violations in the changed parts of an update; as in Kubernetes 1.30, unchanged parts are not checked.
 pub fn validate_update(
     value: &Value,
     old: Option<&Value>,
@@ -52,7 +52,7 @@ fn check(
     }
 }
 
-/// False when the value has another type, after which no other check makes sense.
+/// False when the value has a wrong type; other checks do not apply then.
 fn check_type(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) -> bool {
     let actual = json_type(value);
     if schema.is_int_or_string() {
@@ -75,7 +75,7 @@ fn check_type(value: &Value, schema: Schema<'_>, path: &str, errors: &mut Vec<Fi
     fits
 }
 
-/// A number that its format cannot hold; the API server names its place in the text alone.
+/// The error for a number outside its format. The API server reports the path in the text only.
 fn out_of_format(schema: Schema<'_>, path: &str) -> FieldError {
     let format = match schema.text("format") {
         Some(name) => format!("with format {name}"),
@@ -203,7 +203,7 @@ fn check_list(
     check_identities(items, schema, path, errors);
 }
 
-/// Two elements of a set or map list may not be the same one.
+/// Checks that a set or map list has no duplicates.
 fn check_identities(items: &[Value], schema: Schema<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let kind = schema.list_kind();
     if kind == ListKind::Atomic {
@@ -221,7 +221,7 @@ fn check_identities(items: &[Value], schema: Schema<'_>, path: &str, errors: &mu
     }
 }
 
-/// The key fields of a map-list element, with the defaults of absent ones.
+/// The key fields of a map-list element, with defaults for absent keys.
 pub fn identity_of(item: &Value, keys: &[&str], items: Option<Schema<'_>>) -> Value {
     let mut identity = Map::new();
     for key in keys {
@@ -237,7 +237,7 @@ pub fn identity_of(item: &Value, keys: &[&str], items: Option<Schema<'_>>) -> Va
     Value::Object(identity)
 }
 
-/// The element of an old list that has the same keys.
+/// The element of the old list with the same keys.
 pub fn counterpart<'a>(item: &Value, old: &'a Value, schema: Schema<'_>) -> Option<&'a Value> {
     let ListKind::Map(keys) = schema.list_kind() else { return None };
     let identity = identity_of(item, &keys, schema.items());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_refused_in_the_api_servers_words() {
+    fn scalar_violations_have_the_messages_of_the_api_server() {
         let table = [
             (
                 json!({"type": "integer"}),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_fields_are_named_with_their_path() {
+    fn missing_fields_have_their_path() {
         let schema = json!({"type": "object", "required": ["edgeWorker"], "properties": {
             "edgeWorker": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}});
         assert_eq!(messages(&schema, &json!({})), ["spec.edgeWorker: Required value"]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn map_lists_and_sets_refuse_repeats() {
+    fn map_lists_and_sets_refuse_duplicates() {
         let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"],
             "items": {"type": "object", "properties": {"k": {"type": "string"}, "p": {"type": "string", "default": "TCP"}}}});
         assert_eq!(

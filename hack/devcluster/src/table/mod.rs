@@ -1,4 +1,4 @@
-//! Tables for `kubectl get`: which columns a kind has and what stands in the cells. Pure; `now` is given for ages.
+//! Tables for `kubectl get`: columns and cells. Pure.
 
 pub mod age;
 pub mod builtin;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use jsonpath::JsonPath;
 
-/// Where a cell comes from.
+/// The source of a cell.
 #[derive(Debug, Clone)]
 pub enum Cell {
     Path(JsonPath),
@@ -23,7 +23,7 @@ pub struct Column {
     pub kind: String,
     pub format: String,
     pub description: String,
-    /// Above 0: shown by `-o wide` only.
+    /// Columns above 0 are shown by `-o wide` only.
     pub priority: i64,
     pub cell: Cell,
 }
@@ -43,14 +43,14 @@ impl Column {
     }
 }
 
-/// A value of an object as a cell of the column's type; what does not fit the type is left empty.
+/// Converts a value into a cell of the column's type; null if it has another type.
 fn cell_of(kind: &str, value: &Value, now: Timestamp) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
         ("string", Value::String(text)) => text.as_str().into(),
         ("string", other) => other.to_string().into(),
         ("integer", Value::Number(number)) => {
-            // A fraction is cut off, as the API server does.
+            // The API server truncates fractions.
             #[allow(clippy::cast_possible_truncation)]
             let whole =
                 number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn custom_columns_read_the_object_by_their_type() {
+    fn custom_columns_convert_values_to_their_type() {
         let columns = custom_columns(&json!([
             {"name": "status", "type": "string", "jsonPath": ".status.conditions[-1].type"},
             {"name": "active", "type": "integer", "jsonPath": ".status.active"},
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_columns_shows_name_and_age() {
+    fn kind_without_columns_has_name_and_age() {
         let names: Vec<String> =
             custom_columns(&Value::Null).into_iter().map(|column| column.name).collect();
         assert_eq!(names, ["Name", "Age"]);

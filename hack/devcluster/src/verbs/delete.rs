@@ -1,4 +1,4 @@
-//! DELETE of objects and of collections, with finalizers and propagation.
+//! DELETE: removes objects, or marks them as deleted while they have finalizers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::field::FieldError;
 use crate::object::{self, ObjectKey, meta_str, set_meta};
 use crate::status::{ApiError, GroupName};
 
-/// What the client wants of a delete.
+/// The options of a delete.
 #[derive(Debug, Default)]
 pub struct DeleteOptions {
     uid: Option<String>,
@@ -19,13 +19,13 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body, and from the query where the body says nothing.
+    /// Reads the options of the body and the query; the body takes precedence.
     pub fn new(call: &Call, body: &Value) -> Result<Self, ApiError> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let query = call.options.get("propagationPolicy");
         let propagation = body["propagationPolicy"].as_str().unwrap_or(query);
         if !matches!(propagation, "" | "Background") {
-            // Only in devcluster: nothing of this project deletes otherwise.
+            // An API server supports Foreground and Orphan too; no client of this project uses them.
             let error = FieldError::unsupported("propagationPolicy", propagation, &["Background"]);
             let kind = GroupName { group: "meta.k8s.io", name: "DeleteOptions" };
             return Err(ApiError::invalid(kind, "", &[error]));
@@ -46,7 +46,6 @@ pub fn delete(state: &mut State, call: &Call, body: &Value) -> Result<Reply, Api
     let object = call.current(state)?;
     let last = delete_one(state, call, &object, &options)?;
     Ok(Reply::ok(match last {
-        // What is gone is answered with a Status, but pods and their like return their last state.
         None => success(call, &object),
         Some(object) => object,
     }))
@@ -60,7 +59,7 @@ fn success(call: &Call, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// The object when it waits for its finalizers, none when it is gone.
+/// The object while it has finalizers; none when it is removed.
 fn delete_one(
     state: &mut State,
     call: &Call,

@@ -1,4 +1,4 @@
-//! PATCH in all four media types.
+//! PATCH: merge patch, JSON patch, strategic merge patch and server-side apply.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub fn patch(state: &mut State, call: &Call, media: &str, bytes: &[u8]) -> Resul
     let raw = value.clone();
     let findings = admit::decode(&call.resource, &mut value)
         .map_err(|why| ApiError::invalid_patch(&raw, &why))?;
-    let warnings = call.settle(&findings, |why| ApiError::invalid_patch(&raw, &why))?;
+    let warnings = call.report_unknown(&findings, |why| ApiError::invalid_patch(&raw, &why))?;
     if object::uid(&value) != object::uid(&old) {
         let error = FieldError::invalid("metadata.uid", object::uid(&value), "field is immutable");
         return Err(ApiError::invalid(call.resource.as_kind(), &call.name, &[error]));

@@ -1,4 +1,4 @@
-//! PUT on objects and on their status.
+//! PUT: replaces objects and their status.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub fn update(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiE
     Ok(Reply { code: 200, body, warnings })
 }
 
-/// Completes, checks and stores the new state of an object; storing nothing when nothing changed.
+/// Completes, validates and stores the new state of an object. An unchanged object is not stored.
 pub fn replace(
     state: &mut State,
     call: &Call,
