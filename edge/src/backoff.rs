@@ -30,6 +30,28 @@ impl Backoff {
     }
 }
 
+/// Between the starts of a worker that keeps ending.
+pub const WORKER_RESTART: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
+/// Between pulls of an image that the registry does not give.
+pub const IMAGE_PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
+/// Between tries of a container that Docker refuses: cheap, and somebody is probably at it.
+pub const CONTAINER_REFUSED: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
+/// Between attempts at what somebody has to change first: a digest, a missing file on the server.
+pub const DOWNLOAD_RETRY: Backoff =
+    Backoff::new(Duration::from_secs(15), Duration::from_secs(10 * 60));
+/// Between repetitions of a message over `EventBus`.
+pub const EVENTBUS_REPEAT: Backoff =
+    Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
+/// Between observations of an engine that does not answer. Short: an attempt on a missing socket is cheap,
+/// and after a boot the workers wait for it.
+pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+/// Between connections to an engine that does not answer.
+pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+/// Between syncs while something is missing.
+pub const RESYNC: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,22 +6,22 @@ use jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{
     ObjectKey, Replica, Resource, Revision, Topic, WorkerName, WorkerReason, WorkerState,
-    replica::Change,
+    replica::ReplicaChange,
 };
 use tracing::{error, info, warn};
 
-use super::{Agent, Event, STORE_AGAIN, State};
 use crate::{
-    counts::Counts,
-    datasets::Datasets,
-    depot::Depot,
-    desired::desired,
-    dice::dice,
-    downstream::{Received, receive},
-    model::Models,
-    plan::Health,
-    report::Subject,
-    upstream::own_address,
+    agent::{Agent, STORE_AGAIN, state::AgentState},
+    artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
+    desired::{
+        from_replica,
+        receive::{ReceiveOutcome, receive},
+    },
+    domain::health::WorkerHealth,
+    event::AgentEvent,
+    random::random,
+    report::{publisher::own_address, reporter::ObjectStatus},
+    worker::counts::Counts,
 };
 
 /// An address of no machine (RFC 5737), behind the default route.
@@ -32,10 +32,10 @@ impl Agent {
         let (node, prefix) = (&self.config.node, &self.config.prefix);
         let before = self.holds();
         match receive(message, node, prefix, &mut self.replica, &mut self.store) {
-            Ok(Received::Changed(changes)) => self.replica_changed(&changes),
-            Ok(Received::Known) => {}
-            Ok(Received::OlderIndex) => self.state.resync.nudge(),
-            Ok(Received::Rejected(why)) => {
+            Ok(ReceiveOutcome::Changed(changes)) => self.replica_changed(&changes),
+            Ok(ReceiveOutcome::Known) => {}
+            Ok(ReceiveOutcome::OlderIndex) => self.state.resync.nudge(),
+            Ok(ReceiveOutcome::Rejected(why)) => {
                 return self.state.rejected.add_from_cloud(&message.topic, &why);
             }
             // The object is still missing, so that a sync asks for it again.
@@ -68,22 +68,22 @@ impl Agent {
         }
     }
 
-    pub(super) fn replica_changed(&mut self, changes: &[Change]) {
+    pub(super) fn replica_changed(&mut self, changes: &[ReplicaChange]) {
         let mut gone = BTreeSet::new();
         for change in changes {
             match change {
-                Change::Set(key) => {
+                ReplicaChange::Set(key) => {
                     info!(object = %key, revision = %self.replica.objects()[key].revision, "object received");
                     self.farewells.remove(key);
                     self.counts
                         .forget(key, Some(&self.replica.objects()[key].content.metadata.uid));
                 }
-                Change::Removed(key) => {
+                ReplicaChange::Removed(key) => {
                     info!(object = %key, "object removed");
                     self.counts.forget(key, None);
                     gone.insert(key.clone());
                 }
-                Change::Renewed(_) | Change::Index => {}
+                ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
             }
         }
         if !gone.is_empty() {
@@ -94,7 +94,7 @@ impl Agent {
     }
 
     pub(super) fn desired_changed(&mut self) {
-        self.state.desired = desired(&self.replica);
+        self.state.desired = from_replica(&self.replica);
         self.models.set(&self.state.desired.models);
         self.datasets.set(&self.state.desired.datasets, &self.store);
         self.servers_changed();
@@ -133,7 +133,7 @@ impl Agent {
                 Some(address) => Some(address),
                 None => own_address(&host, port).await.map(|address| address.to_string()),
             };
-            let _ = events.send(Event::Address(address)).await;
+            let _ = events.send(AgentEvent::Address(address)).await;
         });
     }
 
@@ -147,7 +147,7 @@ impl Agent {
         self.state.heartbeat_at = Some(now);
         self.heartbeat(now);
         self.upstream.sync(&self.replica);
-        self.state.resync.sent_on_connecting(now, dice());
+        self.state.resync.sent_on_connecting(now, random());
         self.upstream.again();
         self.reporter.forget();
         self.say_farewells();
@@ -177,7 +177,7 @@ impl Agent {
             (self.executor.events.clone(), self.upstream.link.clone(), self.farewells.clone());
         tokio::spawn(async move {
             link.flushed().await;
-            let _ = events.send(Event::FarewellsSaid(keys)).await;
+            let _ = events.send(AgentEvent::FarewellsSaid(keys)).await;
         });
     }
 
@@ -193,18 +193,18 @@ impl Agent {
 
 fn subjects<'a>(
     replica: &'a Replica,
-    state: &State,
+    state: &AgentState,
     counts: &Counts,
     (models, datasets): (&Models, &Datasets),
-    depot: &Depot,
-) -> Vec<Subject<'a>> {
+    depot: &Downloads,
+) -> Vec<ObjectStatus<'a>> {
     let objects = replica.objects().iter().filter(|(key, held)| {
         let is_model = key.resource == Resource::Models;
         let is_served = held.content.serving.is_some();
         let is_counted = key.resource == Resource::Datasets;
         is_model || is_served || is_counted || !held.content.workers.is_empty()
     });
-    let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::Held)| {
+    let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::StoredObject)| {
         let uid = &held.content.metadata.uid;
         let workers = held.content.workers.iter().map(|worker| {
             let clash = state
@@ -219,7 +219,7 @@ fn subjects<'a>(
             (health, counts.status(uid, &worker.name).to_owned())
         });
         let serving = state.servers.get(key).map(|server| server.status.clone());
-        Subject {
+        ObjectStatus {
             key,
             held,
             workers: workers.collect(),
@@ -233,8 +233,8 @@ fn subjects<'a>(
     objects.map(subject).collect()
 }
 
-fn clashes(worker: &WorkerName, other: &ObjectKey) -> Health {
-    Health {
+fn clashes(worker: &WorkerName, other: &ObjectKey) -> WorkerHealth {
+    WorkerHealth {
         state: WorkerState::Failed,
         reason: Some(WorkerReason::ContainerRefused),
         message: format!(
@@ -244,8 +244,8 @@ fn clashes(worker: &WorkerName, other: &ObjectKey) -> Health {
     }
 }
 
-fn unknown() -> Health {
-    Health {
+fn unknown() -> WorkerHealth {
+    WorkerHealth {
         state: WorkerState::Pending,
         reason: Some(WorkerReason::Starting),
         message: String::new(),

@@ -11,24 +11,27 @@ use std::{
 use jiff::Timestamp;
 use neptune_link::{LinkError, Message};
 use neptune_wire::{
-    ModelReload, ModelUpdate, ObjectKey, Resource, Topic, WorkerModel, WorkerName, encode,
+    ModelReload, ObjectKey, Resource, Topic, WorkerModel, WorkerName, WorkerUpdateMode, encode,
 };
 use tracing::{info, warn};
 
-use super::Agent;
 use crate::{
-    container::{container, model_url},
-    desired::Wanted,
-    place, reload,
-    spoken::{Subject, heard},
-    supplies::Supplies,
+    agent::Agent,
+    artifacts::version_directory,
+    desired::WantedWorker,
+    worker::{
+        container::{model_url, worker_container},
+        inputs::NodeInputs,
+        model_reports::{KnownModel, resolve},
+        reload::{self, ReloadDecision, ReloadFacts},
+    },
 };
 
 impl Agent {
     /// Takes note of what a worker says of models. Returns why not of each that is left out.
     pub(super) fn heard_of_models(
         &mut self,
-        wanted: &Wanted,
+        wanted: &WantedWorker,
         container: &str,
         models: Vec<WorkerModel>,
         wall: Timestamp,
@@ -51,7 +54,7 @@ impl Agent {
                 .map(|model| model_url(wanted, model, &self.executor.site));
             let (url, sha256) = self.models.used(&key).unwrap_or_default();
             let format = held.content.spec.get("format").and_then(|format| format.as_str());
-            let subject = Subject {
+            let subject = KnownModel {
                 name: &key.name,
                 uid: &held.content.metadata.uid,
                 format: format.unwrap_or_default(),
@@ -59,9 +62,9 @@ impl Agent {
                 sha256,
                 path: path.as_deref(),
             };
-            let known = self.counts.spoken(&wanted.uid, worker);
-            let spoken = heard(model, &subject, container, known);
-            self.counts.spoke(&wanted.uid, worker, spoken, wall);
+            let known = self.counts.reported_models(&wanted.uid, worker);
+            let spoken = resolve(model, &subject, container, known);
+            self.counts.record_model(&wanted.uid, worker, spoken, wall);
         }
         // It may have loaded what it was told.
         self.state.is_stale |=
@@ -70,25 +73,25 @@ impl Agent {
     }
 
     /// Decides for the workers that load other versions while they run, and tells them.
-    pub(super) fn reload(&mut self, now: Instant) -> BTreeMap<WorkerName, reload::Decision> {
+    pub(super) fn reload(&mut self, now: Instant) -> BTreeMap<WorkerName, ReloadDecision> {
         let site = Arc::clone(&self.executor.site);
-        let supplies = Supplies { models: self.models.views(), datasets: self.datasets.views() };
+        let supplies = NodeInputs { models: self.models.views(), datasets: self.datasets.views() };
         let mut decisions = BTreeMap::new();
         let mut tell = Vec::new();
         for (name, wanted) in &self.state.desired.workers {
             let Ok(uses) = supplies.of(wanted, &self.state.desired) else { continue };
             let (view, model) = (self.models.views().get(&wanted.model), uses.model);
             let Some(target) = reload::version(wanted, model, &site) else { continue };
-            let hash = container(wanted, uses, &site).hash();
+            let hash = worker_container(wanted, uses, &site).hash();
             let mut containers = self.state.engine.containers().iter();
             let running = containers.find(|container| {
                 container.identity.worker == *name
                     && container.is_alive()
                     && container.has_spec(&hash)
             });
-            let spoken = self.counts.spoken(&wanted.uid, name).iter();
+            let spoken = self.counts.reported_models(&wanted.uid, name).iter();
             let spoken = spoken.rev().find(|spoken| spoken.output.model == wanted.model.name);
-            let facts = reload::Facts { wanted, model, site: &site, running, spoken, now };
+            let facts = ReloadFacts { wanted, model, site: &site, running, spoken, now };
             let memory = self.state.reloads.entry(name.clone()).or_default();
             let decision = reload::decide(memory, &facts, target);
             let is_other = |before: &String| *before != decision.target;
@@ -99,7 +102,7 @@ impl Agent {
             memory.target = Some(decision.target.clone());
             memory.asked.clone_from(&decision.asked);
             if decision.restart {
-                let within = reload::WITHIN.as_secs();
+                let within = reload::RELOAD_TIMEOUT.as_secs();
                 warn!(worker = %name, within, "it has not loaded its model's version and is restarted");
             }
             // The version before, which runs until the present one is here, was told when it came.
@@ -146,7 +149,7 @@ impl Agent {
         let workers = &self.state.desired.workers;
         let is_told = |name: &WorkerName| {
             let update = workers.get(name).map(|wanted| wanted.worker.model_update);
-            update == Some(ModelUpdate::Reload)
+            update == Some(WorkerUpdateMode::Reload)
         };
         let gone: Vec<_> = self.state.told.keys().filter(|name| !is_told(name)).cloned().collect();
         for worker in gone {
@@ -168,10 +171,11 @@ impl Agent {
     /// Removes the directories of versions of workers that are no more.
     pub(super) fn tidy_workers(&mut self) {
         let site = &self.executor.site;
-        let root = site.data_dir.join(reload::WORKERS);
+        let root = site.data_dir.join(reload::WORKERS_DIR);
         let workers = self.state.desired.workers.values();
-        let reloading: Vec<&Wanted> =
-            workers.filter(|wanted| wanted.worker.model_update == ModelUpdate::Reload).collect();
+        let reloading: Vec<&WantedWorker> = workers
+            .filter(|wanted| wanted.worker.model_update == WorkerUpdateMode::Reload)
+            .collect();
         let uids: BTreeSet<String> = reloading.iter().map(|wanted| wanted.uid.clone()).collect();
         let mounted =
             self.state.engine.containers().iter().flat_map(|container| &container.sources);
@@ -181,7 +185,7 @@ impl Agent {
         if self.state.tidied_workers.as_ref() == Some(&kept) {
             return;
         }
-        match place::tidy(&root, &uids, &kept) {
+        match version_directory::gc(&root, &uids, &kept) {
             Ok(()) => self.state.tidied_workers = Some(kept),
             Err(error) => warn!(%error, path = %root.display(), "unused versions stay"),
         }

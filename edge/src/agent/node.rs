@@ -7,27 +7,29 @@ use neptune_link::Message;
 use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
 use tracing::{error, info, warn};
 
-use super::Agent;
 use crate::{
-    container::container,
-    dice::dice,
-    execute::Executor,
-    model::Found,
-    observed::Container,
-    supplies::Supplies,
-    track::{Outcome, Problem},
-    watch,
-    worker::{self, Refusal},
+    agent::{Agent, executor::Executor},
+    domain::{
+        artifact::LocalModelEvent, observed_container::ObservedContainer, outcome::StepOutcome,
+        problem::Problem,
+    },
+    engine::watch,
+    random::random,
+    worker::{
+        container::worker_container,
+        inputs::NodeInputs,
+        message::{self, MessageContext, MessageError},
+    },
 };
 
 impl Agent {
     pub(super) fn worker_said(&mut self, message: &Message) {
-        let known = worker::Known {
+        let known = MessageContext {
             desired: &self.state.desired,
             shown: self.state.engine.shown().ok().map(|(containers, _)| containers),
             counts: &self.counts,
         };
-        match worker::read(message, &self.config.prefix, &known) {
+        match message::parse(message, &self.config.prefix, &known) {
             Ok(said) => {
                 let wanted = said.wanted.clone();
                 let container = said.container.unwrap_or_default().to_owned();
@@ -50,7 +52,7 @@ impl Agent {
                 }
             }
             // It can be quicker than the engine's word of its container.
-            Err(Refusal::NoContainer { worker, .. }) if self.is_awaited(&worker) => {
+            Err(MessageError::NoContainer { worker, .. }) if self.is_awaited(&worker) => {
                 if let Some(oldest) = self.state.unheard.keep(message.clone()) {
                     self.state.rejected.add_from_worker(
                         &oldest.topic,
@@ -69,7 +71,12 @@ impl Agent {
         track.is_some_and(|track| track.busy || seq < track.fresh_from)
     }
 
-    pub(super) fn model_found(&mut self, key: &ObjectKey, content_key: &str, found: Found) {
+    pub(super) fn model_found(
+        &mut self,
+        key: &ObjectKey,
+        content_key: &str,
+        found: LocalModelEvent,
+    ) {
         self.models.found(key, content_key, found);
     }
 
@@ -109,11 +116,11 @@ impl Agent {
     pub(super) fn observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<Container>, Problem>,
+        result: Result<Vec<ObservedContainer>, Problem>,
         now: Instant,
     ) {
         let is_shown = result.is_ok();
-        self.state.engine.looked(seq, result, now, dice());
+        self.state.engine.looked(seq, result, now, random());
         if !is_shown {
             return;
         }
@@ -121,7 +128,7 @@ impl Agent {
         for (name, track) in &mut self.state.tracks {
             if !track.busy && seq >= track.fresh_from {
                 let own = containers.iter().filter(|container| container.identity.worker == *name);
-                track.observe(&own.collect::<Vec<_>>(), now, dice());
+                track.observe(&own.collect::<Vec<_>>(), now, random());
             }
         }
         for message in self.state.unheard.take() {
@@ -155,21 +162,21 @@ impl Agent {
     pub(super) fn done(
         &mut self,
         worker: &WorkerName,
-        outcome: Outcome,
+        outcome: StepOutcome,
         spec: Option<(String, u32)>,
         now: Instant,
     ) {
         let seq = self.state.engine.changed(now);
         let lost = match &outcome {
-            Outcome::Failed(problem) => Some(problem.reason),
+            StepOutcome::Failed(problem) => Some(problem.reason),
             _ => None,
         };
-        if let Outcome::Placed(Ok(versions)) = &outcome {
+        if let StepOutcome::Placed(Ok(versions)) = &outcome {
             self.placed(worker, versions);
         }
         let is_outdated = spec.as_ref().is_some_and(|(hash, _)| self.is_outdated(worker, hash));
         let track = self.state.tracks.entry(worker.clone()).or_default();
-        track.done(outcome, spec, seq, now, dice());
+        track.done(outcome, spec, seq, now, random());
         if is_outdated {
             // How it went says nothing of what is to run now.
             track.forgive();
@@ -191,11 +198,11 @@ impl Agent {
 
     /// Tells each track what its worker should be, so that a changed worker is tried at once.
     pub(super) fn aim(&mut self) {
-        let supplies = Supplies { models: self.models.views(), datasets: self.datasets.views() };
+        let supplies = NodeInputs { models: self.models.views(), datasets: self.datasets.views() };
         for (name, wanted) in &self.state.desired.workers {
             let track = self.state.tracks.entry(name.clone()).or_default();
             if let Ok(uses) = supplies.of(wanted, &self.state.desired) {
-                track.aim(&container(wanted, uses, &self.executor.site).hash());
+                track.aim(&worker_container(wanted, uses, &self.executor.site).hash());
             }
         }
     }

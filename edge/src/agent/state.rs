@@ -9,27 +9,32 @@ use std::{
 use neptune_wire::{ModelReload, ObjectKey, WorkerName};
 
 use crate::{
-    desired::Desired, engine::Engine, plan::Health, rejected::Rejected, reload::Reloading,
-    resync::Resync, served::Server, track::Track, unheard::Unheard,
+    agent::dropped::DroppedMessages,
+    desired::{Desired, resync::Resync},
+    domain::health::WorkerHealth,
+    engine::observer::EngineObserver,
+    model_server::instance::ModelServerInstance,
+    plan::attempts::Attempts,
+    worker::{pending_messages::PendingMessages, reload::ReloadState},
 };
 
 /// All of it belongs to one run of the agent.
-pub struct State {
+pub struct AgentState {
     pub(super) desired: Desired,
-    pub(super) tracks: BTreeMap<WorkerName, Track>,
-    pub(super) health: BTreeMap<WorkerName, Health>,
-    pub(super) servers: BTreeMap<ObjectKey, Server>,
+    pub(super) tracks: BTreeMap<WorkerName, Attempts>,
+    pub(super) health: BTreeMap<WorkerName, WorkerHealth>,
+    pub(super) servers: BTreeMap<ObjectKey, ModelServerInstance>,
     /// The directories of versions that stayed when the others were last removed.
     pub(super) tidied: Option<BTreeSet<PathBuf>>,
     /// Workers that load other versions of their models while they run.
-    pub(super) reloads: BTreeMap<WorkerName, Reloading>,
+    pub(super) reloads: BTreeMap<WorkerName, ReloadState>,
     /// What each was told last.
     pub(super) told: BTreeMap<WorkerName, ModelReload>,
     pub(super) tidied_workers: Option<BTreeSet<PathBuf>>,
     pub(super) resync: Resync,
-    pub(super) rejected: Rejected,
-    pub(super) unheard: Unheard,
-    pub(super) engine: Engine,
+    pub(super) rejected: DroppedMessages,
+    pub(super) unheard: PendingMessages,
+    pub(super) engine: EngineObserver,
     pub(super) is_up: bool,
     pub(super) address: Option<String>,
     pub(super) heartbeat_at: Option<Instant>,
@@ -40,7 +45,7 @@ pub struct State {
     pub(super) report_at: Option<Instant>,
 }
 
-impl State {
+impl AgentState {
     pub fn new(now: Instant) -> Self {
         Self {
             desired: Desired::default(),
@@ -52,9 +57,9 @@ impl State {
             told: BTreeMap::new(),
             tidied_workers: None,
             resync: Resync::default(),
-            rejected: Rejected::default(),
-            unheard: Unheard::default(),
-            engine: Engine::new(now),
+            rejected: DroppedMessages::default(),
+            unheard: PendingMessages::default(),
+            engine: EngineObserver::new(now),
             is_up: false,
             address: None,
             heartbeat_at: None,

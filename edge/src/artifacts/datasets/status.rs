@@ -1,0 +1,105 @@
+//! Decides what is reported of a dataset, from what its watch found. Pure.
+
+use std::{cmp::Reverse, path::PathBuf};
+
+use neptune_datasets::{Report, Tally, Watching};
+use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
+
+use crate::desired::dataset::{DatasetProblem, WantedDataset};
+
+/// What is to be said of a dataset that is being watched.
+pub fn state_of(report: &Report, allowed: &[PathBuf]) -> (DatasetState, Option<DatasetProblem>) {
+    match (&report.condition, &report.watching) {
+        (Some(error), _) => (DatasetState::Failed, Some(DatasetProblem::of(error, allowed))),
+        (None, None) => (DatasetState::Counting, None),
+        (None, Some(_)) => (DatasetState::Counted, None),
+    }
+}
+
+/// What a person should know of a count that went well.
+pub fn remark(report: &Report) -> String {
+    let mut remarks = Vec::new();
+    if let Some(tally) = &report.tally {
+        if tally.unfinished {
+            remarks.push("the last sample is not complete".to_owned());
+        }
+        if tally.skipped > 0 {
+            let example = tally.skipped_example.as_deref().unwrap_or_default();
+            remarks.push(format!("{} files are not counted, such as {example}", tally.skipped));
+        }
+    }
+    if let Some(Watching::Polling { reason }) = &report.watching {
+        remarks.push(format!("changes are only looked for once a minute: {reason}"));
+    }
+    remarks.join("; ")
+}
+
+/// The status of a dataset.
+pub fn dataset_status(
+    wanted: &WantedDataset,
+    (state, trouble): (DatasetState, Option<DatasetProblem>),
+    remark: String,
+    tally: Option<DatasetCounts>,
+    bytes_read: u64,
+) -> DatasetReport {
+    let (reason, message) = match trouble {
+        Some(DatasetProblem { reason, message }) => (Some(reason), message),
+        None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
+        None => (None, remark),
+    };
+    DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
+}
+
+/// A tally as it is told, bounded. The most frequent labels stay.
+pub fn wire_tally(tally: &Tally, changed_at: &str) -> DatasetCounts {
+    let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
+    labels.sort_by_key(|(_, count)| Reverse(**count));
+    let rest = labels.split_off(labels.len().min(DatasetCounts::MAX_LABELS));
+    DatasetCounts {
+        number_of_samples: tally.samples,
+        bytes: tally.bytes,
+        columns: tally.columns.iter().take(DatasetCounts::MAX_COLUMNS).cloned().collect(),
+        labels: labels.into_iter().map(|(label, count)| (label.clone(), *count)).collect(),
+        other_labels: tally.labels.other + rest.into_iter().map(|(_, count)| count).sum::<u64>(),
+        skipped: tally.skipped,
+        changed_at: changed_at.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_datasets::Error;
+
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_labels_are_told_and_the_others_added_up() {
+        let mut tally = Tally { samples: 10, ..Tally::default() };
+        for n in 0..100_u64 {
+            tally.labels.by_name.insert(format!("{n:03}"), n);
+        }
+        tally.labels.other = 7;
+        tally.columns = (0..500).map(|n| n.to_string()).collect();
+        let told = wire_tally(&tally, "then");
+        assert_eq!(told.labels.len(), DatasetCounts::MAX_LABELS);
+        assert!(told.labels.contains_key("099") && !told.labels.contains_key("035"));
+        assert_eq!(told.other_labels, 7 + (0..36).sum::<u64>());
+        assert_eq!(told.columns.len(), DatasetCounts::MAX_COLUMNS);
+    }
+
+    #[test]
+    fn a_count_is_under_way_until_the_first_one_ended() {
+        let report = Report { tally: Some(Tally::default()), ..Report::default() };
+        assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
+        let watching = Some(Watching::Events);
+        let report = Report { watching: watching.clone(), ..report };
+        assert_eq!(state_of(&report, &[]).0, DatasetState::Counted);
+        let condition = Some(Error::Missing { path: "/x".into() });
+        let (state, trouble) = state_of(&Report { condition, watching, ..report }, &[]);
+        assert_eq!(
+            (state, trouble.unwrap().reason),
+            (DatasetState::Failed, DatasetReason::PathMissing)
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! Has the models and datasets that this node needs fetched, one task each, by the store of `neptune-models`, and
+//! holds what is there so that it is not collected. What a model is for is its users'.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use neptune_models::{Artifact, Digest, ModelError, Progress, Store, Want};
+use neptune_wire::{DownloadProgress, WorkerReason};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{AbortHandle, spawn_blocking},
+};
+use tracing::{info, warn};
+
+use crate::{
+    backoff::DOWNLOAD_RETRY,
+    domain::{
+        artifact::{ArtifactSource, DownloadEvent, DownloadState, LocalArtifact},
+        problem::Problem,
+    },
+    event::AgentEvent,
+    random::random,
+};
+
+/// How far a download is, is told so often at most.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// What this node has downloaded, and is downloading.
+pub struct Downloads {
+    store: Store,
+    events: mpsc::Sender<AgentEvent>,
+    entries: BTreeMap<ArtifactSource, DownloadEntry>,
+    /// Downloads that nobody uses, and that are kept for who goes back to what there was.
+    keep_unused: usize,
+    /// What was in use when what nobody uses was last removed.
+    collected: Option<BTreeSet<String>>,
+}
+
+struct DownloadEntry {
+    task: Option<AbortHandle>,
+    state: DownloadEntryState,
+    progress: watch::Receiver<Progress>,
+}
+
+enum DownloadEntryState {
+    Coming,
+    Here(Artifact, LocalArtifact),
+    Stuck { problem: Problem, time: String },
+}
+
+impl Downloads {
+    pub fn new(store: Store, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
+        Self { store, events, entries: BTreeMap::new(), keep_unused, collected: None }
+    }
+
+    /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
+    pub fn set(&mut self, sources: &BTreeSet<ArtifactSource>) {
+        self.entries.retain(|source, entry| {
+            let stays = sources.contains(source);
+            if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
+                task.abort();
+            }
+            stays
+        });
+        for source in sources {
+            if !self.entries.contains_key(source)
+                && let Ok(want) = source.want()
+            {
+                self.entries.insert(source.clone(), self.begin(source, want));
+            }
+        }
+    }
+
+    fn begin(&self, source: &ArtifactSource, want: Want) -> DownloadEntry {
+        let (sender, progress) = watch::channel(Progress::default());
+        if let Some(artifact) = self.store.present(&want) {
+            let supplied = supplied(&artifact, &want);
+            return DownloadEntry {
+                task: None,
+                state: DownloadEntryState::Here(artifact, supplied),
+                progress,
+            };
+        }
+        let task = DownloadTask {
+            source: source.clone(),
+            want,
+            store: self.store.clone(),
+            events: self.events.clone(),
+        };
+        let task = tokio::spawn(task.run(sender)).abort_handle();
+        DownloadEntry { task: Some(task), state: DownloadEntryState::Coming, progress }
+    }
+
+    /// Takes note of what a task found.
+    pub fn found(&mut self, source: &ArtifactSource, found: DownloadEvent) {
+        let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
+        match found {
+            DownloadEvent::Moved => {}
+            DownloadEvent::Here(artifact) => {
+                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
+                let supplied = supplied(&artifact, &want);
+                entry.state = DownloadEntryState::Here(artifact, supplied);
+            }
+            DownloadEvent::Stuck(error) => {
+                let problem = problem(&error);
+                warn!(reason = ?problem.reason, problem = problem.message, "download is not there");
+                let time = match &entry.state {
+                    DownloadEntryState::Stuck { problem: before, time } if *before == problem => {
+                        time.clone()
+                    }
+                    _ => format!("{:.3}", Timestamp::now()),
+                };
+                entry.state = DownloadEntryState::Stuck { problem, time };
+            }
+        }
+    }
+
+    /// A model is not where it was: get it again.
+    pub fn look_again(&mut self, source: &ArtifactSource) {
+        if let Some(DownloadEntry { state: DownloadEntryState::Here(..), .. }) =
+            self.entries.get(source)
+            && let Ok(want) = source.want()
+        {
+            self.entries.insert(source.clone(), self.begin(source, want));
+        }
+    }
+
+    /// The model, if it is here.
+    pub fn supplied(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
+        match &self.entries.get(source)?.state {
+            DownloadEntryState::Here(_, supplied) => Some(supplied),
+            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+        }
+    }
+
+    /// The digest and the size of the model, if it is here.
+    pub fn content(&self, source: &ArtifactSource) -> Option<(String, u64)> {
+        match &self.entries.get(source)?.state {
+            DownloadEntryState::Here(artifact, _) => {
+                Some((artifact.digest.to_string(), artifact.bytes))
+            }
+            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+        }
+    }
+
+    /// How far it is.
+    pub fn supply(&self, source: &ArtifactSource) -> DownloadState {
+        let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
+        match self.entries.get(source) {
+            None => DownloadState::Coming { progress: told(&Progress::default()), trouble: None },
+            Some(entry) => match &entry.state {
+                DownloadEntryState::Here(..) => DownloadState::Ready,
+                DownloadEntryState::Stuck { problem, time } => {
+                    DownloadState::Stuck { problem: problem.clone(), time: time.clone() }
+                }
+                DownloadEntryState::Coming => {
+                    let progress = progress(entry);
+                    let trouble = progress.trouble.as_deref().map(problem);
+                    DownloadState::Coming { progress: told(&progress), trouble }
+                }
+            },
+        }
+    }
+
+    /// Removes what neither a source nor a container uses, if that may be more than the last time.
+    pub fn collect(&mut self, mounted: &BTreeSet<&str>) {
+        let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
+        let keep: BTreeSet<Digest> = digests.collect();
+        let here = self.entries.values().filter_map(|entry| match &entry.state {
+            DownloadEntryState::Here(artifact, _) => Some(artifact.digest),
+            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+        });
+        let used = here.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
+        if self.collected.as_ref() == Some(&used) {
+            return;
+        }
+        self.collected = Some(used);
+        let (store, newest) = (self.store.clone(), self.keep_unused);
+        spawn_blocking(move || match store.collect(&keep, newest) {
+            Ok(0) => {}
+            Ok(bytes) => info!(bytes, "unused downloads removed"),
+            Err(error) => warn!(%error, "unused downloads stay"),
+        });
+    }
+}
+
+/// The digest of a model of the store that a container has mounted.
+fn digest_in(path: &Path) -> Option<Digest> {
+    path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
+}
+
+fn supplied(artifact: &Artifact, want: &Want) -> LocalArtifact {
+    let is_file = artifact.path.is_file();
+    LocalArtifact { path: PathBuf::from(&artifact.path), file: is_file.then(|| want.file_name()) }
+}
+
+fn told(progress: &Progress) -> DownloadProgress {
+    DownloadProgress {
+        received_bytes: progress.received,
+        total_bytes: progress.total,
+        bytes_per_second: progress.bytes_per_second,
+    }
+}
+
+fn problem(error: &ModelError) -> Problem {
+    let reason = match error {
+        ModelError::DigestMismatch { .. } => WorkerReason::ModelDigestMismatch,
+        ModelError::DiskFull { .. } => WorkerReason::DiskFull,
+        _ => WorkerReason::ModelUnavailable,
+    };
+    Problem { reason, message: error.to_string() }
+}
+
+/// One model on its way.
+struct DownloadTask {
+    source: ArtifactSource,
+    want: Want,
+    store: Store,
+    events: mpsc::Sender<AgentEvent>,
+}
+
+impl DownloadTask {
+    async fn run(self, sender: watch::Sender<Progress>) {
+        let mut failures = 0;
+        let mut progress = sender.subscribe();
+        loop {
+            let result = {
+                let fetching = self.store.ensure(&self.want, &sender);
+                tokio::pin!(fetching);
+                loop {
+                    tokio::select! {
+                        result = &mut fetching => break result,
+                        () = moved(&mut progress) => self.say(DownloadEvent::Moved).await,
+                    }
+                }
+            };
+            match result {
+                Ok(artifact) => return self.say(DownloadEvent::Here(artifact)).await,
+                Err(error) => {
+                    self.say(DownloadEvent::Stuck(error)).await;
+                    failures += 1;
+                    tokio::time::sleep(DOWNLOAD_RETRY.after(failures, random())).await;
+                }
+            }
+        }
+    }
+
+    async fn say(&self, found: DownloadEvent) {
+        // The agent is gone only when the process ends.
+        let _ = self.events.send(AgentEvent::Supply { source: self.source.clone(), found }).await;
+    }
+}
+
+/// Resolves when there is news of a download, at the pace at which it is told.
+async fn moved(progress: &mut watch::Receiver<Progress>) {
+    // Its sender lives as long as the task.
+    let _ = progress.changed().await;
+    tokio::time::sleep(TELL_EVERY).await;
+}

@@ -1,0 +1,122 @@
+//! Watches a path of the node's own until a model is there that is the right one. It stays where it
+//! is: workers mount it from there.
+
+use std::{
+    fmt::Write as _,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use neptune_wire::{ObjectKey, WorkerReason};
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use crate::{
+    Error,
+    desired::WantedModel,
+    domain::{artifact::LocalModelEvent, problem::Problem},
+    event::AgentEvent,
+};
+
+/// Between looks.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+
+/// A path that is watched.
+pub struct LocalModelWatch {
+    pub key: ObjectKey,
+    pub wanted: WantedModel,
+    pub path: PathBuf,
+    pub events: mpsc::Sender<AgentEvent>,
+}
+
+impl LocalModelWatch {
+    /// Waits for it.
+    pub async fn run(self) {
+        // The state of the file that was last judged, so that a wrong one is not hashed again and again.
+        let mut judged = None;
+        loop {
+            let state = fs::metadata(&self.path)
+                .ok()
+                .and_then(|found| Some((found.len(), found.modified().ok()?)));
+            if judged != Some(state) {
+                judged = Some(state);
+                match self.judge().await {
+                    Ok(bytes) => return self.say(LocalModelEvent::Ready { bytes }).await,
+                    Err(error) => self.say(LocalModelEvent::Problem(self.problem(&error))).await,
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn say(&self, found: LocalModelEvent) {
+        let content_key = self.wanted.content_key.clone();
+        // The agent is gone only when the process ends.
+        let _ =
+            self.events.send(AgentEvent::Model { key: self.key.clone(), content_key, found }).await;
+    }
+
+    fn problem(&self, error: &Error) -> Problem {
+        let (reason, remedy) = match error {
+            Error::DigestMismatch { .. } => (
+                WorkerReason::ModelDigestMismatch,
+                "correct the Model's spec.sha256sum or the file",
+            ),
+            _ => (
+                WorkerReason::ModelUnavailable,
+                "put the model there, or correct the Model's spec.modelUrl",
+            ),
+        };
+        Problem { reason, message: format!("{}: {error}; {remedy}", self.key) }
+    }
+
+    /// The size of the model, if it is one file.
+    async fn judge(&self) -> Result<Option<u64>, Error> {
+        let on_disk = |source| Error::File { path: self.path.clone(), source };
+        let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
+        let bytes = found.is_file().then_some(found.len());
+        let Some(expected) = &self.wanted.sha256 else { return Ok(bytes) };
+        let file = self.path.clone();
+        let reading = spawn_blocking(move || sha256_of(&file));
+        let got = reading.await.expect("reading does not panic").map_err(on_disk)?;
+        if got == *expected {
+            return Ok(bytes);
+        }
+        let what = self.path.display().to_string();
+        Err(Error::DigestMismatch { what, expected: expected.clone(), got })
+    }
+}
+
+/// The sha256 of a file's content, as 64 hex digits. Blocking.
+fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = io::Read::read(&mut file, &mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+    }
+    let mut text = String::with_capacity(64);
+    for byte in hash.finalize() {
+        write!(text, "{byte:02x}").expect("a String takes all");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_digest_is_the_one_that_sha256sum_prints() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "hello").unwrap();
+        let expected = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        assert_eq!(sha256_of(file.path()).unwrap(), expected);
+    }
+}

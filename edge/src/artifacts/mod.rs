@@ -1,0 +1,7 @@
+//! Models and datasets on this node: downloads, local files, counting, and the directories of versions.
+
+pub mod datasets;
+pub mod downloads;
+pub mod local_model;
+pub mod models;
+pub mod version_directory;

@@ -1,0 +1,108 @@
+//! The `fetch` command: one model to one place, by the same store that the agent has.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use neptune_models::{Phase, Policy, Progress, Store};
+use tokio::{sync::watch, time::timeout};
+use tracing::{info, warn};
+
+use crate::{Error, cli::FetchArgs, config::policy, domain::artifact::ArtifactSource, startup::s3};
+
+/// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What may
+/// pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued by the
+/// next one of the same output.
+///
+/// # Errors
+/// What somebody has to change. `--output` is then as it was before.
+pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
+    let error_file = args.error_file.clone();
+    let result = fetch_to_output(args).await;
+    if let (Err(error), Some(path)) = (&result, &error_file)
+        && let Err(problem) = fs::write(path, error.to_string())
+    {
+        warn!(path = %path.display(), %problem, "the error is not written");
+    }
+    result
+}
+
+async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
+    let refused = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
+    let source = ArtifactSource { url: args.url, sha256: args.sha256 };
+    let want = source
+        .want()
+        .map_err(|problem| refused("--url, --sha256", problem, "correct the one that is named"))?;
+    let output = std::path::absolute(&args.output)
+        .map_err(|source| Error::File { path: args.output.clone(), source })?;
+    let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+        return Err(refused("--output", "names no file".to_owned(), "give what to write"));
+    };
+    let policy = Policy { s3: s3()?, ..policy(args.models)? };
+    // Beside the output: on its file system, so that it comes by one rename.
+    let dir = output.with_file_name(format!(".{name}.fetch"));
+    fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
+    let store = Store::open(&dir, policy)?;
+    let (sender, progress) = watch::channel(Progress::default());
+    tokio::spawn(tell(progress.clone()));
+    let fetched = tokio::select! {
+        fetched = store.ensure(&want, &sender) => fetched,
+        gave_up = give_up(progress, args.give_up_after) => return Err(gave_up),
+    };
+    let artifact = match fetched {
+        Ok(artifact) => artifact,
+        Err(error) => {
+            remove(&dir)?;
+            return Err(Error::Fetch(error));
+        }
+    };
+    place(&artifact.path, &output)
+        .map_err(|source| Error::File { path: output.clone(), source })?;
+    info!(output = %output.display(), bytes = artifact.bytes, sha256 = %artifact.digest, "fetched");
+    drop(artifact);
+    drop(store);
+    remove(&dir)
+}
+
+/// Resolves when nothing more came for so long.
+async fn give_up(mut progress: watch::Receiver<Progress>, after: Option<u64>) -> Error {
+    let Some(seconds) = after else { return std::future::pending().await };
+    let patience = Duration::from_secs(seconds);
+    loop {
+        let received = progress.borrow_and_update().received;
+        // What arrived has to be unpacked yet, which takes what it takes.
+        let moved = |told: &Progress| told.received != received || told.phase == Phase::Finishing;
+        if timeout(patience, progress.wait_for(moved)).await.is_err() {
+            let trouble = progress.borrow().trouble.clone();
+            let why = trouble.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            return Error::GaveUp { seconds, why };
+        }
+        if progress.borrow().phase == Phase::Finishing {
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn tell(mut progress: watch::Receiver<Progress>) {
+    while progress.changed().await.is_ok() {
+        let trouble = progress.borrow_and_update().trouble.clone();
+        if let Some(error) = trouble {
+            warn!(%error, "not fetched yet");
+        }
+    }
+}
+
+fn place(from: &Path, to: &Path) -> io::Result<()> {
+    // An earlier directory cannot be renamed over.
+    if to.is_dir() {
+        fs::remove_dir_all(to)?;
+    }
+    fs::rename(from, to)?;
+    fs::File::open(to.parent().unwrap_or_else(|| Path::new("/")))?.sync_all()
+}
+
+fn remove(dir: &PathBuf) -> Result<(), Error> {
+    fs::remove_dir_all(dir).map_err(|source| Error::File { path: dir.clone(), source })
+}

@@ -1,0 +1,104 @@
+//! The commands of the program: sets up logging and threads, runs one, and decides the exit code.
+
+mod doctor;
+mod fetch;
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    Error,
+    cli::{Cli, Command, LogFormat},
+    config,
+    error::Class,
+    startup,
+};
+
+/// Starting again does not help. As clap's own errors.
+const BAD_CONFIGURATION: u8 = 2;
+/// The embedded broker reports every client that hangs up as an error; the verifier says what our
+/// own message says again.
+const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
+
+/// Runs the command and returns the exit code of the process.
+pub fn run(cli: Cli) -> ExitCode {
+    if let Err(error) = log(&cli) {
+        eprintln!("neptune-edge: {error:#}");
+        return ExitCode::from(BAD_CONFIGURATION);
+    }
+    // Fails only when one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match execute(cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("neptune-edge: {error:#}");
+            let is_configuration = error
+                .downcast_ref::<Error>()
+                .is_some_and(|error| error.class() == Class::Configuration);
+            ExitCode::from(if is_configuration { BAD_CONFIGURATION } else { 1 })
+        }
+    }
+}
+
+/// Returns whether all is well.
+fn execute(cli: Cli) -> anyhow::Result<bool> {
+    // The loop runs on this thread; links, downloads and Docker calls on the two others.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_keep_alive(Duration::from_secs(1))
+        .enable_all()
+        .build()
+        .context("no threads for the agent")?;
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Run(args) => {
+                let config = config::config(*args)?;
+                let mut terminate = signal(SignalKind::terminate())?;
+                let mut interrupt = signal(SignalKind::interrupt())?;
+                let stop = async {
+                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                };
+                startup::run(config, stop).await?;
+                Ok(true)
+            }
+            Command::Doctor(args) => Ok(doctor::doctor(*args).await),
+            Command::Fetch(args) => {
+                fetch::fetch(args).await?;
+                Ok(true)
+            }
+        }
+    });
+    // A disk that hangs keeps its thread for ever. Whatever it does, a power cut might come there too.
+    runtime.shutdown_background();
+    result
+}
+
+fn log(cli: &Cli) -> anyhow::Result<()> {
+    let text = cli
+        .log_filter
+        .clone()
+        .or_else(|| std::env::var("RUST_LOG").ok())
+        .filter(|text| !text.is_empty());
+    let filter = match text {
+        Some(text) => EnvFilter::try_new(&text).with_context(|| {
+            format!(
+                "--log-filter: {text:?} cannot be read; write `debug` or `info,neptune_edge=debug`"
+            )
+        })?,
+        // Its report is what is asked for.
+        None if matches!(cli.command, Command::Doctor(_)) => EnvFilter::new("off"),
+        None => EnvFilter::new(DEFAULT_LOG),
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => {
+            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
+        }
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

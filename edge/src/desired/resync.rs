@@ -1,0 +1,115 @@
+//! Decides when to tell the cloud what this node has, so that it can say what is missing.
+
+use std::time::{Duration, Instant};
+
+use crate::backoff::RESYNC;
+
+/// After something was found missing: messages that are on their way get this long.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// When nothing seems missing. A whole fleet asks at this pace, spread by up to a quarter.
+const REGULAR: Duration = Duration::from_secs(5 * 60);
+
+/// When the next sync is due.
+#[derive(Debug, Default)]
+pub struct Resync {
+    regular_at: Option<Instant>,
+    urgent_at: Option<Instant>,
+    urgent_sent: u32,
+    is_nudged: bool,
+}
+
+impl Resync {
+    /// The link came up, and a sync was sent.
+    pub fn sent_on_connecting(&mut self, now: Instant, random: u64) {
+        *self = Self { regular_at: Some(regular(now, random)), ..Self::default() };
+    }
+
+    /// The link went down: nothing can be sent.
+    pub fn down(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The cloud seems not to know what this node knows.
+    pub fn nudge(&mut self) {
+        self.is_nudged = true;
+    }
+
+    /// Whether to send a sync now, which then counts as sent. Nothing is due while the link is down.
+    pub fn is_due(&mut self, is_complete: bool, now: Instant, random: u64) -> bool {
+        let Some(regular_at) = self.regular_at else { return false };
+        if is_complete && !self.is_nudged {
+            self.urgent_at = None;
+            self.urgent_sent = 0;
+        } else if self.urgent_at.is_none() {
+            self.urgent_at = Some(now + PATIENCE);
+        }
+        let is_urgent = self.urgent_at.is_some_and(|at| at <= now);
+        if !is_urgent && regular_at > now {
+            return false;
+        }
+        if is_urgent {
+            self.urgent_sent = self.urgent_sent.saturating_add(1);
+            // The first repetition comes later than the answer can.
+            self.urgent_at = Some(now + RESYNC.after(self.urgent_sent.saturating_add(1), random));
+            self.is_nudged = false;
+        }
+        self.regular_at = Some(regular(now, random));
+        true
+    }
+
+    /// When to ask again.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.urgent_at.into_iter().chain(self.regular_at).min()
+    }
+}
+
+fn regular(now: Instant, random: u64) -> Instant {
+    let quarter = u64::try_from(REGULAR.as_millis() / 4).unwrap_or(u64::MAX);
+    now + REGULAR * 3 / 4 + Duration::from_millis(random % quarter.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_missing_is_asked_for_again_ever_more_slowly() {
+        let (mut resync, start) = (Resync::default(), Instant::now());
+        resync.sent_on_connecting(start, 0);
+        assert!(!resync.is_due(false, start, 0), "it may be on its way");
+        let mut sent = Vec::new();
+        while let Some(at) = resync.wake_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
+        {
+            if resync.is_due(false, at, u64::MAX) {
+                sent.push(at.duration_since(start).as_secs());
+            }
+        }
+        assert_eq!(sent.first(), Some(&1));
+        assert!(sent.windows(2).all(|pair| pair[1] - pair[0] <= 60), "{sent:?}");
+        assert!((6..=12).contains(&sent.len()), "{sent:?}");
+        assert!(!resync.is_due(true, start + Duration::from_secs(4 * 60), 0), "complete");
+    }
+
+    #[test]
+    fn a_node_that_has_all_still_asks_every_few_minutes() {
+        let (mut resync, start) = (Resync::default(), Instant::now());
+        assert!(!resync.is_due(true, start, 0), "the link is down");
+        resync.sent_on_connecting(start, 12_345);
+        let at = resync.wake_at().unwrap_or(start);
+        assert!((start + REGULAR * 3 / 4..=start + REGULAR).contains(&at));
+        assert!(resync.is_due(true, at, 0));
+        assert!(!resync.is_due(true, at, 0));
+    }
+
+    #[test]
+    fn an_older_index_is_answered_once() {
+        let (mut resync, start) = (Resync::default(), Instant::now());
+        resync.sent_on_connecting(start, 0);
+        resync.nudge();
+        assert!(!resync.is_due(true, start, 0));
+        assert!(resync.is_due(true, start + PATIENCE, 0));
+        assert!(!resync.is_due(true, start + PATIENCE * 10, 0));
+        resync.down();
+        assert_eq!(resync.wake_at(), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! The address by which the node's containers reach a listener.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The address by which the node's own containers reach a broker that listens here.
+pub fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listen.port())
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), listen.port())
+        }
+        _ => listen,
+    }
+}

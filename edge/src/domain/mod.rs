@@ -1,0 +1,15 @@
+//! Ground floor: values without I/O that the other folders exchange. Depends on no other folder.
+
+pub mod artifact;
+pub mod container;
+pub mod dataset_record;
+pub mod health;
+pub mod identity;
+pub mod listen_address;
+pub mod observed_container;
+pub mod outcome;
+pub mod problem;
+pub mod rollout;
+pub mod served_version;
+pub mod step;
+pub mod worker_count;

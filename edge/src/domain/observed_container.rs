@@ -1,0 +1,131 @@
+//! What Docker shows of the containers that carry this node's labels. The labels are written and
+//! read here; asking Docker is left to docker.rs.
+
+use std::collections::HashMap;
+
+use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
+
+/// Said of every container that an agent made.
+pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
+/// The node whose agent made it.
+pub const NODE: &str = "io.neptune.node";
+const INSTANCE: &str = "io.neptune.instance";
+const OBJECT: &str = "io.neptune.object";
+const UID: &str = "io.neptune.uid";
+const WORKER: &str = "io.neptune.worker";
+const SPEC_HASH: &str = "io.neptune.spec-hash";
+const RESTARTS: &str = "io.neptune.restarts";
+/// The version of its model with which it was started, of a worker that reloads.
+pub const VERSION: &str = "io.neptune.model-version";
+
+/// Who a container belongs to, as its labels say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerIdentity {
+    pub node: NodeName,
+    /// The data directory of the agent that made it.
+    pub instance: AgentInstance,
+    pub owner: ObjectKey,
+    pub uid: String,
+    pub worker: WorkerName,
+    pub spec_hash: String,
+    /// How often this spec was started before.
+    pub restarts: u32,
+}
+
+/// A container of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedContainer {
+    pub id: String,
+    pub identity: ContainerIdentity,
+    pub state: ContainerState,
+    /// Docker's own text: differs from start to start.
+    pub started_at: String,
+    /// What is mounted from the node.
+    pub sources: Vec<String>,
+    /// The version of its model with which it was started, of a worker that reloads.
+    pub version: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContainerState {
+    Running,
+    /// Somebody else paused it.
+    Paused,
+    /// Made and never started, or in a state that only making it anew helps.
+    Unusable,
+    /// On its way out by somebody else's hand.
+    Removing,
+    Ended(ContainerExit),
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerExit {
+    pub exit_code: i64,
+    pub out_of_memory: bool,
+    /// Its last words, bounded.
+    pub log_tail: String,
+}
+
+impl ContainerIdentity {
+    /// The labels of the container.
+    pub fn labels(&self) -> HashMap<String, String> {
+        let labels = [
+            (MANAGED.0, MANAGED.1.to_owned()),
+            (NODE, self.node.to_string()),
+            (INSTANCE, self.instance.0.clone()),
+            (OBJECT, self.owner.to_string()),
+            (UID, self.uid.clone()),
+            (WORKER, self.worker.to_string()),
+            (SPEC_HASH, self.spec_hash.clone()),
+            (RESTARTS, self.restarts.to_string()),
+        ];
+        labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// Reads the labels back. `None` for a container that no agent made, or not for this node.
+    pub fn of(labels: &HashMap<String, String>, node: &NodeName) -> Option<Self> {
+        let label = |name: &str| labels.get(name);
+        if label(MANAGED.0).map(String::as_str) != Some(MANAGED.1)
+            || label(NODE)?.as_str() != node.as_str()
+        {
+            return None;
+        }
+        Some(Self {
+            node: node.clone(),
+            instance: AgentInstance(label(INSTANCE)?.clone()),
+            owner: label(OBJECT)?.parse().ok()?,
+            uid: label(UID)?.clone(),
+            worker: label(WORKER)?.parse().ok()?,
+            spec_hash: label(SPEC_HASH)?.clone(),
+            restarts: label(RESTARTS).and_then(|text| text.parse().ok()).unwrap_or(0),
+        })
+    }
+}
+
+impl ObservedContainer {
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state, ContainerState::Running | ContainerState::Paused)
+    }
+
+    pub fn has_spec(&self, hash: &ContentHash) -> bool {
+        self.identity.spec_hash == hash.as_str()
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::fixtures::container_identity;
+
+    #[test]
+    fn labels_read_back_as_they_were_written_and_only_on_their_node() {
+        let identity = container_identity();
+        let mut labels = identity.labels();
+        assert_eq!(ContainerIdentity::of(&labels, &identity.node), Some(identity.clone()));
+        assert_eq!(ContainerIdentity::of(&labels, &"edge1".parse().unwrap()), None);
+        labels.remove(MANAGED.0);
+        assert_eq!(ContainerIdentity::of(&labels, &identity.node), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! The stored state of a model server's rollout: which version runs, which one was last good, and which one failed.
+
+use std::collections::BTreeMap;
+
+use neptune_wire::LoadFailure;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::served_version::ServedVersion;
+
+/// What is remembered of an object's server, also over restarts of the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutState {
+    /// What is to run now.
+    pub current: Option<ServedVersion>,
+    /// What is returned to.
+    pub good: Option<ServedVersion>,
+    /// The target that failed.
+    pub blocked: Option<String>,
+    pub last_failure: Option<LoadFailure>,
+    /// What was taken out of the server's directory and answers until it is unloaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<ServedVersion>,
+    /// The newest directory of versions, and which edition each version in it was.
+    pub lineage: u64,
+    pub used: BTreeMap<String, String>,
+}

@@ -1,0 +1,34 @@
+//! The operations on containers that a plan consists of.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use neptune_wire::WorkerName;
+
+use crate::domain::{
+    artifact::LocalArtifact, container::ContainerSpec, observed_container::ContainerIdentity,
+};
+
+/// An operation on one worker's containers. At most one is in flight for each worker.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Remove these containers, then make and start one.
+    Start {
+        identity: ContainerIdentity,
+        spec: Box<ContainerSpec>,
+        remove: Vec<String>,
+        may_pull: bool,
+    },
+    /// Stop and remove these containers.
+    Remove { worker: WorkerName, ids: Vec<String> },
+    /// Make these versions, and no others, be in the directory that a server watches.
+    Place { worker: WorkerName, dir: PathBuf, versions: BTreeMap<String, LocalArtifact> },
+}
+
+impl Step {
+    pub fn worker(&self) -> &WorkerName {
+        match self {
+            Self::Start { identity, .. } => &identity.worker,
+            Self::Remove { worker, .. } | Self::Place { worker, .. } => worker,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Has the images of servers that are to come brought to the node, one task each, while what runs goes
+//! on and is restarted if need be. Whether to wait for one is serving.rs's; what runs again pulls its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use jiff::Timestamp;
+use tokio::{sync::mpsc, task::AbortHandle};
+use tracing::{info, warn};
+
+use crate::{
+    backoff::IMAGE_PULL,
+    domain::artifact::{ImageEvent, ImageState},
+    engine::docker::Docker,
+    event::AgentEvent,
+    plan::attempts::RECHECK_INTERVAL,
+    random::random,
+};
+
+/// The images that are on their way.
+pub struct ImagePulls {
+    docker: Arc<Docker>,
+    events: mpsc::Sender<AgentEvent>,
+    entries: BTreeMap<String, PullEntry>,
+}
+
+struct PullEntry {
+    task: AbortHandle,
+    supply: ImageState,
+}
+
+impl ImagePulls {
+    pub fn new(docker: Arc<Docker>, events: mpsc::Sender<AgentEvent>) -> Self {
+        Self { docker, events, entries: BTreeMap::new() }
+    }
+
+    /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
+    pub fn set(&mut self, wanted: &BTreeSet<String>) {
+        self.entries.retain(|image, entry| {
+            let stays = wanted.contains(image);
+            if !stays {
+                entry.task.abort();
+            }
+            stays
+        });
+        for image in wanted {
+            if !self.entries.contains_key(image) {
+                let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
+                let task = tokio::spawn(bring(docker, image.clone(), events)).abort_handle();
+                let entry = PullEntry { task, supply: ImageState::Coming(None) };
+                self.entries.insert(image.clone(), entry);
+            }
+        }
+    }
+
+    /// Takes note of what a task found.
+    pub fn found(&mut self, image: &str, found: ImageEvent) {
+        let Some(entry) = self.entries.get_mut(image) else { return };
+        entry.supply = match found {
+            ImageEvent::Here => ImageState::Ready,
+            ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
+            ImageEvent::Refused(problem) => {
+                warn!(image, problem = problem.message, "image is not there");
+                let time = match &entry.supply {
+                    ImageState::Stuck { problem: before, time } if *before == problem => {
+                        time.clone()
+                    }
+                    _ => format!("{:.3}", Timestamp::now()),
+                };
+                ImageState::Stuck { problem, time }
+            }
+        };
+    }
+
+    /// How far it is.
+    pub fn supply(&self, image: &str) -> ImageState {
+        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.supply.clone())
+    }
+}
+
+/// Looks for the image often, since somebody may load it, and asks the registry once in a while.
+async fn bring(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
+    // The agent is gone only when the process ends.
+    let say =
+        async |found| drop(events.send(AgentEvent::Image { image: image.clone(), found }).await);
+    let (mut failures, mut pull_at) = (0, Instant::now());
+    loop {
+        match docker.has_image(&image).await {
+            Ok(true) => return say(ImageEvent::Here).await,
+            Ok(false) if pull_at <= Instant::now() => {
+                info!(image, "pulling");
+                let pulled = tokio::select! {
+                    pulled = docker.pull_image(&image) => pulled,
+                    () = is_loaded(&docker, &image) => Ok(()),
+                };
+                match pulled {
+                    Ok(()) => continue,
+                    Err(problem) => {
+                        failures += 1;
+                        pull_at = Instant::now() + IMAGE_PULL.after(failures, random());
+                        say(ImageEvent::Refused(problem)).await;
+                    }
+                }
+            }
+            Ok(false) => {}
+            Err(problem) => say(ImageEvent::Waits(problem)).await,
+        }
+        tokio::time::sleep(RECHECK_INTERVAL).await;
+    }
+}
+
+/// Resolves when somebody has put the image on the node, whatever the registry does.
+async fn is_loaded(docker: &Docker, image: &str) {
+    loop {
+        tokio::time::sleep(RECHECK_INTERVAL).await;
+        if let Ok(true) = docker.has_image(image).await {
+            return;
+        }
+    }
+}

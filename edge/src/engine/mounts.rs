@@ -1,0 +1,104 @@
+//! Decides which paths of the node a container may mount. Pure.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::domain::container::NodeContext;
+
+/// Whether a worker may see this path of the node.
+///
+/// # Errors
+/// Why not, for a person. What would give a worker the machine or other workers' data is refused:
+/// the root, the kernel's file systems, and whatever contains the Docker socket or the data directory.
+pub fn may_be_mounted(path: &Path, site: &NodeContext) -> Result<(), String> {
+    let plain = path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+        && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
+    if !plain {
+        return Err(
+            "is not an absolute path without '.', '..', '//' and a '/' at its end".to_owned()
+        );
+    }
+    let refused = |what: &str| Err(format!("would give the worker {what}"));
+    if path == Path::new("/") {
+        return refused("the whole machine");
+    }
+    if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
+        return refused("the kernel's files");
+    }
+    // A read-only mount does not keep a worker from speaking on a socket in it. Sticks and cards are
+    // mounted below /run/media.
+    let is_run = ["/run", "/var/run"].iter().any(|dir| {
+        path.strip_prefix(dir)
+            .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))
+    });
+    if is_run || path == Path::new("/var") || site.docker_socket.starts_with(path) {
+        return refused("the sockets of the machine's services");
+    }
+    if site.data_dir.starts_with(path) {
+        return refused("the agent's own data");
+    }
+    Ok(())
+}
+
+/// Whether the boot file is a plain path below the script directory.
+pub fn is_below(boot_file: &str) -> bool {
+    !boot_file.is_empty()
+        && Path::new(boot_file).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::node_context;
+
+    #[test]
+    fn what_would_give_a_worker_the_machine_is_not_mounted() {
+        for good in [
+            "/code",
+            "/opt/scripts/a",
+            "/var/lib/neptune-scripts",
+            "/run/media/usb",
+            "/var/lib/neptune/models/x",
+        ] {
+            assert_eq!(may_be_mounted(Path::new(good), &node_context()), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "code",
+            "./code",
+            "/code/",
+            "/code/..",
+            "/code/../etc",
+            "//code",
+            "/code/./x",
+            "/",
+            "/proc",
+            "/proc/1",
+            "/sys",
+            "/dev",
+            "/dev/shm",
+            "/run",
+            "/run/containerd",
+            "/run/mediators",
+            "/var/run/docker",
+            "/var/run",
+            "/var",
+            "/var/lib",
+            "/var/lib/neptune",
+        ] {
+            assert!(may_be_mounted(Path::new(bad), &node_context()).is_err(), "{bad:?} was taken");
+        }
+        let elsewhere =
+            NodeContext { docker_socket: "/tmp/x/docker.sock".into(), ..node_context() };
+        assert!(may_be_mounted(Path::new("/tmp"), &elsewhere).is_err());
+        assert!(may_be_mounted(Path::new("/tmp/x"), &elsewhere).is_err());
+    }
+
+    #[test]
+    fn a_boot_file_stays_below_its_directory() {
+        assert!(is_below("a.py") && is_below("pkg/a.py"));
+        for bad in ["", "/etc/passwd", "../a.py", "pkg/../../a.py", "."] {
+            assert!(!is_below(bad), "{bad:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Decides when to look at Docker, and which look shows enough. Looking is left to watch.rs.
+
+use std::time::{Duration, Instant};
+
+use neptune_wire::WorkerReason;
+
+use crate::{
+    backoff::ENGINE_OBSERVE,
+    domain::{observed_container::ObservedContainer, problem::Problem},
+};
+
+/// Between two looks while Docker says that nothing changed.
+const REGULAR: Duration = Duration::from_secs(30);
+/// At the start: until Docker has answered or this long, nothing is planned or reported, so that a
+/// restart of the agent does not look like trouble with its workers.
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
+
+/// What is known of Docker.
+#[derive(Debug)]
+pub struct EngineObserver {
+    version: Option<String>,
+    is_gone: bool,
+    /// Numbers the looks: a look shows all that happened before its number was given.
+    seq: u64,
+    is_looking: bool,
+    look_at: Instant,
+    failures: u32,
+    shown: Result<(Vec<ObservedContainer>, u64), Problem>,
+    /// Set until the first answer.
+    asked_until: Option<Instant>,
+}
+
+impl EngineObserver {
+    pub fn new(now: Instant) -> Self {
+        let problem = Problem {
+            reason: WorkerReason::DockerUnavailable,
+            message: "Docker has not answered yet".to_owned(),
+        };
+        Self {
+            version: None,
+            is_gone: false,
+            seq: 0,
+            is_looking: false,
+            look_at: now,
+            failures: 0,
+            shown: Err(problem),
+            asked_until: Some(now + FIRST_ANSWER),
+        }
+    }
+
+    /// Something happened: a look that has begun already is not enough. Returns the number of the
+    /// look that is.
+    pub fn changed(&mut self, now: Instant) -> u64 {
+        self.seq += 1;
+        self.look_at = now;
+        self.seq
+    }
+
+    /// The engine came, with this version, or went. Returns whether that is news.
+    pub fn answered(&mut self, version: Option<String>, now: Instant) -> bool {
+        self.changed(now);
+        let is_news = version != self.version || version.is_none() != self.is_gone;
+        self.is_gone = version.is_none();
+        self.version = version;
+        is_news
+    }
+
+    /// Whether to look now, and under which number. Counts as looking.
+    pub fn look(&mut self, now: Instant) -> Option<u64> {
+        if self.is_looking || self.look_at > now {
+            return None;
+        }
+        self.is_looking = true;
+        // Whatever changes from here on asks for another look.
+        self.look_at = now + REGULAR;
+        Some(self.seq)
+    }
+
+    /// What the look of this number showed.
+    pub fn looked(
+        &mut self,
+        seq: u64,
+        result: Result<Vec<ObservedContainer>, Problem>,
+        now: Instant,
+        random: u64,
+    ) {
+        self.is_looking = false;
+        self.asked_until = None;
+        self.failures = if result.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        if result.is_err() {
+            self.look_at = self.look_at.max(now + ENGINE_OBSERVE.after(self.failures, random));
+        }
+        self.shown = result.map(|containers| (containers, seq));
+    }
+
+    /// The containers and the number of the look that showed them; or why there are none.
+    pub fn shown(&self) -> Result<(&[ObservedContainer], u64), &str> {
+        match &self.shown {
+            Ok((containers, seq)) => Ok((containers, *seq)),
+            Err(problem) => Err(&problem.message),
+        }
+    }
+
+    /// The containers that were last shown; none while the engine does not answer.
+    pub fn containers(&self) -> &[ObservedContainer] {
+        self.shown().map_or(&[], |(containers, _)| containers)
+    }
+
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// Until when the first answer is waited for.
+    pub fn first_answer(&self, now: Instant) -> Option<Instant> {
+        self.asked_until.filter(|at| *at > now)
+    }
+
+    /// When to look again, if not now.
+    pub fn wake_at(&self) -> Option<Instant> {
+        (!self.is_looking).then_some(self.look_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_at_a_time_and_another_for_what_happened_meanwhile() {
+        let now = Instant::now();
+        let mut engine = EngineObserver::new(now);
+        let first = engine.look(now);
+        assert_eq!(first, Some(0));
+        assert_eq!(engine.changed(now), 1);
+        assert_eq!(engine.look(now), None, "one is under way");
+        assert_eq!(engine.first_answer(now), Some(now + FIRST_ANSWER));
+        engine.looked(0, Ok(Vec::new()), now, 0);
+        assert_eq!(engine.first_answer(now), None);
+        assert_eq!(engine.look(now), Some(1), "the change came after the first had begun");
+        engine.looked(1, Ok(Vec::new()), now, 0);
+        assert_eq!((engine.look(now), engine.wake_at()), (None, Some(now + REGULAR)));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_asked_ever_more_slowly() {
+        let mut now = Instant::now();
+        let mut engine = EngineObserver::new(now);
+        let mut waits = Vec::new();
+        let problem = Problem { reason: WorkerReason::DockerUnavailable, message: "no".into() };
+        for _ in 0..8 {
+            assert_eq!(engine.look(now), Some(0));
+            // As if the look had been asked for again meanwhile.
+            engine.look_at = now;
+            engine.looked(0, Err(problem.clone()), now, u64::MAX);
+            let at = engine.wake_at().unwrap_or(now);
+            waits.push(at.duration_since(now).as_secs());
+            now = at;
+        }
+        assert!(waits.is_sorted() && waits.iter().all(|wait| *wait <= 5), "{waits:?}");
+        assert_eq!(engine.shown(), Err("no"));
+        assert!(engine.answered(None, now), "the first time it is news");
+        assert!(!engine.answered(None, now));
+        assert!(engine.answered(Some("docker 1".into()), now));
+        assert_eq!(engine.look(now), Some(3), "at once when it says that it is there");
+    }
+}

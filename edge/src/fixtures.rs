@@ -1,0 +1,87 @@
+//! Values that several unit tests use.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use neptune_wire::{AgentInstance, ModelServer, TopicPrefix};
+use serde_json::json;
+
+use crate::{
+    desired::WantedWorker,
+    domain::{
+        artifact::LocalArtifact,
+        container::NodeContext,
+        observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
+        served_version::ServedVersion,
+    },
+};
+
+pub fn node_context() -> NodeContext {
+    NodeContext {
+        node: "edge0".parse().unwrap(),
+        prefix: TopicPrefix::default(),
+        mqtt_url: "mqtt://127.0.0.1:1884".into(),
+        data_dir: "/var/lib/neptune".into(),
+        docker_socket: "/var/run/docker.sock".into(),
+        dns: Vec::new(),
+    }
+}
+
+/// A file of the node.
+pub fn local_file(path: &str) -> LocalArtifact {
+    let file = Path::new(path).file_name().unwrap().to_str().unwrap().to_owned();
+    LocalArtifact { path: path.into(), file: Some(file) }
+}
+
+pub fn wanted_worker() -> WantedWorker {
+    WantedWorker {
+        owner: "default/jointinferenceservices/s".parse().unwrap(),
+        uid: "uid".into(),
+        worker: serde_json::from_value(json!({
+            "name": "s-w-1", "role": "edge", "image": "i", "model": "m", "args": ["/code/a.py"],
+            "scripts": {"dir": "/code", "bootFile": "a.py"},
+            "env": {"HEM_NAME": "IBT", "MODEL_URL": "mine"}, "resources": {"memoryBytes": 0, "cpuMillis": 5},
+        }))
+        .unwrap(),
+        model: "default/models/m".parse().unwrap(),
+        dataset: None,
+    }
+}
+
+pub fn container_identity() -> ContainerIdentity {
+    ContainerIdentity {
+        node: "edge0".parse().unwrap(),
+        instance: AgentInstance("abc".into()),
+        owner: "default/jointinferenceservices/s".parse().unwrap(),
+        uid: "uid".into(),
+        worker: "s-w-1".parse().unwrap(),
+        spec_hash: "00ff".into(),
+        restarts: 3,
+    }
+}
+
+pub fn observed_container(id: &str) -> ObservedContainer {
+    ObservedContainer {
+        id: id.into(),
+        identity: container_identity(),
+        state: ContainerState::Running,
+        started_at: "then".into(),
+        sources: Vec::new(),
+        version: None,
+    }
+}
+
+/// A server of a version, as `reload` says.
+pub fn serving(version: &str, reload: &str) -> ModelServer {
+    serde_json::from_value(json!({
+        "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,
+        "env": {"A": "b"},
+        "model": {"version": version, "url": format!("http://h/{version}.tar"), "directory": "/models/m"},
+        "health": {"httpPath": "/v/{version}", "periodMs": 1000, "timeoutMs": 500, "startWithinMs": 60_000, "probationMs": 30_000},
+    }))
+    .unwrap()
+}
+
+pub fn served_version(version: &str, reload: &str) -> ServedVersion {
+    ServedVersion::new(&serving(version, reload), 1)
+}

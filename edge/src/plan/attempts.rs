@@ -1,0 +1,321 @@
+//! Decides what is remembered of a worker from one turn to the next: whether something is being done
+//! to it, how often it failed, when it may be tried again. What to do about it is plan.rs's.
+
+use std::time::{Duration, Instant};
+
+use neptune_wire::{ContentHash, WorkerReason};
+
+use crate::{
+    backoff::{CONTAINER_REFUSED, IMAGE_PULL, WORKER_RESTART},
+    domain::{
+        observed_container::{ContainerExit, ContainerState, ObservedContainer},
+        outcome::StepOutcome,
+        problem::Problem,
+    },
+};
+
+/// Between looks for what somebody has to put on the node: a script, an image, a file.
+pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
+/// A worker that ran so long has no history of failing. Twice the longest wait.
+const HEALTHY: Duration = Duration::from_secs(10 * 60);
+
+/// What is known of a worker beside what it should be and what Docker shows.
+#[derive(Debug, Clone, Default)]
+pub struct Attempts {
+    /// An operation is in flight.
+    pub busy: bool,
+    /// Observations begun before this one saw the worker in the middle of an operation.
+    pub fresh_from: u64,
+    pub failures: u32,
+    pub next_try: Option<Instant>,
+    pub problem: Option<Problem>,
+    /// How the container that was last seen running ended.
+    pub ending: Option<String>,
+    /// The last spec that was started, and how often it was started before.
+    pub started: Option<(String, u32)>,
+    /// The spec that the failures belong to.
+    aimed_at: Option<ContentHash>,
+    alive: Option<RunningSince>,
+    pull_failures: u32,
+    next_pull: Option<Instant>,
+}
+
+#[derive(Debug, Clone)]
+struct RunningSince {
+    id: String,
+    since: Instant,
+}
+
+impl Attempts {
+    /// The worker should now have this spec. Failures of another spec do not delay it.
+    pub fn aim(&mut self, spec: &ContentHash) {
+        if self.aimed_at.as_ref() != Some(spec) {
+            self.aimed_at = Some(spec.clone());
+            self.failures = 0;
+            self.pull_failures = 0;
+            self.next_pull = None;
+            self.next_try = None;
+            self.problem = None;
+        }
+    }
+
+    /// Another version is to run, maybe in the same container: it has failed at nothing yet.
+    pub fn forgive(&mut self) {
+        self.aimed_at = None;
+        self.failures = 0;
+        self.pull_failures = 0;
+        self.next_pull = None;
+        self.next_try = None;
+        self.problem = None;
+        self.ending = None;
+    }
+
+    /// Takes note of what Docker shows of the worker while no operation is in flight.
+    pub fn observe(&mut self, containers: &[&ObservedContainer], now: Instant, random: u64) {
+        if let Some(container) = containers.iter().find(|container| container.is_alive()) {
+            let identity = &container.identity;
+            if self.alive.as_ref().is_none_or(|alive| alive.id != container.id) {
+                self.alive = Some(RunningSince { id: container.id.clone(), since: now });
+                self.started = Some((identity.spec_hash.clone(), identity.restarts));
+            }
+            if self.has_run_for(HEALTHY, now) {
+                self.failures = 0;
+            }
+            return;
+        }
+        if self.started.is_none()
+            && let Some(container) = containers.first()
+        {
+            self.started =
+                Some((container.identity.spec_hash.clone(), container.identity.restarts));
+        }
+        let Some(alive) = self.alive.take() else { return };
+        let ended = containers.iter().find(|container| container.id == alive.id);
+        self.fail(now, random);
+        let (reason, what) = ending(ended.map(|container| &container.state));
+        let again = WORKER_RESTART.step(self.failures).as_secs();
+        let message = format!("{what}; it is started again within {again} s");
+        self.problem = Some(Problem { reason, message });
+        self.ending = Some(what);
+    }
+
+    /// Takes note of how an operation ended. `seq` is the next observation's number.
+    pub fn done(
+        &mut self,
+        outcome: StepOutcome,
+        spec: Option<(String, u32)>,
+        seq: u64,
+        now: Instant,
+        random: u64,
+    ) {
+        self.busy = false;
+        self.fresh_from = seq;
+        if let StepOutcome::Placed(placed) = outcome {
+            if let Err(problem) = placed {
+                self.next_try = Some(now + RECHECK_INTERVAL);
+                self.problem = Some(problem);
+            }
+            return;
+        }
+        self.alive = None;
+        match outcome {
+            StepOutcome::Started { id } => {
+                self.alive = Some(RunningSince { id, since: now });
+                self.started = spec;
+                self.next_try = None;
+                self.next_pull = None;
+                self.pull_failures = 0;
+                // Whether it stays up is not known yet, so that a history of ending stands.
+                let keeps_ending = |problem: &Problem| {
+                    matches!(
+                        problem.reason,
+                        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory
+                    )
+                };
+                if !self.problem.as_ref().is_some_and(keeps_ending) {
+                    self.problem = None;
+                    self.failures = 0;
+                }
+            }
+            StepOutcome::Removed | StepOutcome::Placed(_) => self.next_try = None,
+            StepOutcome::ImageAbsent => {
+                self.next_try =
+                    Some(self.next_pull.map_or(now, |pull| pull.min(now + RECHECK_INTERVAL)));
+                if self
+                    .problem
+                    .as_ref()
+                    .is_none_or(|problem| problem.reason != WorkerReason::ImageMissing)
+                {
+                    let message = "the image is not on the node; pulling it".to_owned();
+                    self.problem = Some(Problem { reason: WorkerReason::Starting, message });
+                }
+            }
+            StepOutcome::PullFailed(message) => {
+                self.pull_failures = self.pull_failures.saturating_add(1);
+                self.next_pull = Some(now + IMAGE_PULL.after(self.pull_failures, random));
+                self.next_try = Some(now + RECHECK_INTERVAL);
+                self.problem = Some(Problem { reason: WorkerReason::ImageMissing, message });
+            }
+            StepOutcome::Failed(problem) => {
+                match problem.reason {
+                    WorkerReason::ScriptMissing
+                    | WorkerReason::ModelUnavailable
+                    | WorkerReason::DatasetUnavailable
+                    | WorkerReason::DockerUnavailable => {
+                        self.next_try = Some(now + RECHECK_INTERVAL);
+                    }
+                    _ => {
+                        self.failures = self.failures.saturating_add(1);
+                        self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
+                    }
+                }
+                self.problem = Some(problem);
+            }
+        }
+    }
+
+    /// Whether an image that is missing may be pulled now.
+    pub fn may_pull(&self, now: Instant) -> bool {
+        let was_absent = self.problem.as_ref().is_some_and(|problem| {
+            matches!(problem.reason, WorkerReason::Starting | WorkerReason::ImageMissing)
+        });
+        was_absent && self.next_pull.is_none_or(|at| at <= now)
+    }
+
+    /// Whether the container that is there has been seen running for so long.
+    pub fn has_run_for(&self, time: Duration, now: Instant) -> bool {
+        self.alive.as_ref().is_some_and(|alive| now.duration_since(alive.since) >= time)
+    }
+
+    /// When the container that is there was first seen running.
+    pub fn alive_since(&self) -> Option<Instant> {
+        self.alive.as_ref().map(|alive| alive.since)
+    }
+
+    /// How often this spec was started before a start that comes now.
+    pub fn restarts_of(&self, spec: &ContentHash) -> u32 {
+        match &self.started {
+            Some((started, restarts)) if started == spec.as_str() => restarts.saturating_add(1),
+            _ => 0,
+        }
+    }
+
+    fn fail(&mut self, now: Instant, random: u64) {
+        self.failures = self.failures.saturating_add(1);
+        self.next_try = Some(now + WORKER_RESTART.after(self.failures, random));
+    }
+}
+
+/// What to say of a container that ended, or is gone.
+fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
+    match state {
+        Some(ContainerState::Ended(ContainerExit { out_of_memory: true, .. })) => (
+            WorkerReason::OutOfMemory,
+            "the container used more memory than workerSpec.resources allows, or than the node has"
+                .to_owned(),
+        ),
+        Some(ContainerState::Ended(ContainerExit { exit_code, log_tail, .. })) => {
+            // Podman does not always say of what the kernel ended that it was for its memory.
+            let killed = match exit_code {
+                137 => " (killed: by somebody, or by the kernel for its memory)",
+                _ => "",
+            };
+            let words = match log_tail.as_str() {
+                "" => " and wrote nothing".to_owned(),
+                words => format!(", its last words: {words}"),
+            };
+            let message = format!("the container ended with exit code {exit_code}{killed}{words}");
+            (WorkerReason::CrashLoopBackOff, message)
+        }
+        _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> ContentHash {
+        ContentHash::of(&name)
+    }
+
+    fn failed(reason: WorkerReason) -> StepOutcome {
+        StepOutcome::Failed(Problem { reason, message: "why".into() })
+    }
+
+    #[test]
+    fn an_ending_says_what_may_have_caused_it() {
+        let said = |exit_code, out_of_memory, words: &str| {
+            let log_tail = words.to_owned();
+            ending(Some(&ContainerState::Ended(ContainerExit {
+                exit_code,
+                out_of_memory,
+                log_tail,
+            })))
+        };
+        assert_eq!(said(137, true, "").0, WorkerReason::OutOfMemory);
+        let (reason, message) = said(137, false, "");
+        assert_eq!(reason, WorkerReason::CrashLoopBackOff);
+        assert!(message.contains("for its memory) and wrote nothing"), "{message}");
+        assert_eq!(
+            said(3, false, "no").1,
+            "the container ended with exit code 3, its last words: no"
+        );
+    }
+
+    #[test]
+    fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
+        let (mut track, now) = (Attempts::default(), Instant::now());
+        for reason in [
+            WorkerReason::ScriptMissing,
+            WorkerReason::ModelUnavailable,
+            WorkerReason::DockerUnavailable,
+        ] {
+            for _ in 0..50 {
+                track.done(failed(reason), None, 1, now, u64::MAX);
+                assert_eq!(track.next_try, Some(now + RECHECK_INTERVAL));
+                assert_eq!(track.failures, 0);
+            }
+        }
+        for _ in 0..50 {
+            track.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
+        }
+        assert!(track.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
+        let (mut track, now) = (Attempts::default(), Instant::now());
+        track.aim(&spec("a"));
+        track.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
+        let started = || StepOutcome::Started { id: "1".into() };
+        track.done(started(), Some(("a".into(), 0)), 2, now, 0);
+        assert_eq!((track.failures, &track.problem), (0, &None));
+
+        track.observe(&[], now, 0);
+        assert_eq!(track.failures, 1, "it is gone, and nobody here removed it");
+        assert!(
+            track
+                .problem
+                .as_ref()
+                .is_some_and(|problem| problem.message.contains("removed from outside"))
+        );
+        track.observe(&[], now, 0);
+        assert_eq!(track.failures, 1, "that is known already");
+        track.done(started(), Some(("a".into(), 1)), 3, now, 0);
+        assert_eq!(track.failures, 1);
+        track.aim(&spec("a"));
+        assert_eq!(track.failures, 1);
+        track.aim(&spec("b"));
+        assert_eq!((track.failures, track.next_try), (0, None));
+    }
+
+    #[test]
+    fn restarts_are_counted_for_each_spec() {
+        let mut track =
+            Attempts { started: Some((spec("a").to_string(), 4)), ..Attempts::default() };
+        assert_eq!((track.restarts_of(&spec("a")), track.restarts_of(&spec("b"))), (5, 0));
+        track.started = Some((spec("a").to_string(), u32::MAX));
+        assert_eq!(track.restarts_of(&spec("a")), u32::MAX);
+    }
+}

@@ -1,0 +1,348 @@
+//! Decides what a node says over `KubeEdge`'s `EventBus`, and when. It carries few messages, and of those it loses
+//! some without a word; nothing is retained. So what a broker would keep is kept here: messages go together, at most
+//! one batch a second, and each is said again and again. Publishing a batch is left to upstream.rs.
+//!
+//! | a message | is said |
+//! |---|---|
+//! | that would be retained | at once; again after 5 to 10 s, 10 to 20 s, ... and for ever each 2.5 to 5 minutes |
+//! | that would clear a retained one | the same, four times in all |
+//! | any other | once |
+//! | with the content that was said last on its topic | as if it had not come |
+//! | none since the last heartbeat's time | an empty batch says that the node is there |
+//!
+//! What was lost in an outage is thus said again at most 10 s, or as long as the outage was, after its end, and at
+//! most 5 minutes after. Repetitions are what was said, under the same number: they count nothing twice.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use neptune_wire::{Batch, BatchMessage};
+use serde_json::Value;
+
+use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
+
+/// Between two batches.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of more than some 400 objects.
+/// The controller takes as much as `KubeEdge`'s router does, and lets it count as several batches.
+const LARGEST: usize = 64 * 1024;
+/// How often it is said that something is gone.
+const GONE: u32 = 4;
+
+/// What is to be said.
+#[derive(Debug)]
+pub struct Batches {
+    identity: AgentIdentity,
+    heartbeat: Duration,
+    /// Bytes of a batch without messages.
+    frame: usize,
+    seq: u64,
+    last_at: Option<Instant>,
+    /// By topic.
+    words: BTreeMap<String, QueuedMessage>,
+    /// The last place that was given.
+    place: u64,
+}
+
+#[derive(Debug)]
+struct QueuedMessage {
+    payload: Value,
+    /// Bytes in a batch.
+    size: usize,
+    is_kept: bool,
+    said: u32,
+    /// When it is to be said next; `None` as soon as may be.
+    at: Option<Instant>,
+    /// Its place among those that wait.
+    place: u64,
+}
+
+impl QueuedMessage {
+    fn waits(&self, now: Instant) -> bool {
+        self.at.is_none_or(|at| at <= now)
+    }
+}
+
+impl Batches {
+    /// Of a node that says that it is there each `heartbeat`.
+    pub fn new(identity: AgentIdentity, heartbeat: Duration) -> Self {
+        let longest = Batch {
+            instance: identity.instance.clone(),
+            epoch: identity.epoch,
+            seq: u64::MAX,
+            messages: Vec::new(),
+        };
+        let frame = bytes(&longest).len();
+        Self { identity, heartbeat, frame, seq: 0, last_at: None, words: BTreeMap::new(), place: 0 }
+    }
+
+    /// Adds a message, in place of what waits on its topic. Its payload is JSON, or nothing.
+    pub fn put(&mut self, topic: String, payload: &[u8], is_kept: bool) {
+        let payload = match payload {
+            [] => Value::Null,
+            json => serde_json::from_slice(json).expect("messages are JSON"),
+        };
+        self.place += 1;
+        let mut place = self.place;
+        if let Some(before) = self.words.get(&topic) {
+            if before.is_kept && before.payload == payload {
+                return;
+            }
+            if before.at.is_none() {
+                place = before.place;
+            }
+        }
+        let message = BatchMessage { topic, payload };
+        let size = bytes(&message).len();
+        let BatchMessage { topic, payload } = message;
+        self.words
+            .insert(topic, QueuedMessage { payload, size, is_kept, said: 0, at: None, place });
+    }
+
+    /// The far side may know nothing: everything that is kept is to be said now.
+    pub fn again(&mut self) {
+        for word in self.words.values_mut() {
+            word.said = 0;
+            word.at = None;
+        }
+    }
+
+    /// The batch that is due, which then counts as said. `random` is any number.
+    pub fn due(&mut self, now: Instant, random: u64) -> Option<Vec<u8>> {
+        if self.wake_at().is_some_and(|at| at > now) {
+            return None;
+        }
+        Some(self.batch(now, random))
+    }
+
+    /// When [`Batches::due`] has something next; `None` before the first batch, which is due.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let last_at = self.last_at?;
+        let heartbeat_at = last_at + self.heartbeat;
+        let words = self.words.values().map(|word| word.at.unwrap_or(last_at));
+        let next = words.min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
+        Some(next.max(last_at + AT_MOST_EVERY))
+    }
+
+    /// What still waits, in batches that go at once: a node's last words.
+    pub fn rest(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut batches = Vec::new();
+        while self.words.values().any(|word| word.waits(now)) {
+            batches.push(self.batch(now, 0));
+        }
+        batches
+    }
+
+    fn batch(&mut self, now: Instant, random: u64) -> Vec<u8> {
+        let mut waiting: Vec<_> = self.words.iter().filter(|(_, word)| word.waits(now)).collect();
+        waiting.sort_by_key(|(_, word)| word.place);
+        let mut size = self.frame;
+        let mut topics = Vec::new();
+        for (topic, word) in waiting {
+            // And a comma.
+            size += word.size + 1;
+            if size > LARGEST && !topics.is_empty() {
+                break;
+            }
+            topics.push(topic.clone());
+        }
+        self.seq += 1;
+        self.last_at = Some(now);
+        bytes(&Batch {
+            instance: self.identity.instance.clone(),
+            epoch: self.identity.epoch,
+            seq: self.seq,
+            messages: topics.into_iter().map(|topic| self.say(topic, now, random)).collect(),
+        })
+    }
+
+    fn say(&mut self, topic: String, now: Instant, random: u64) -> BatchMessage {
+        let word = self.words.get_mut(&topic).expect("the topic was just listed");
+        word.said = word.said.saturating_add(1);
+        self.place += 1;
+        word.place = self.place;
+        word.at = Some(now + EVENTBUS_REPEAT.after(word.said, random));
+        let payload = word.payload.clone();
+        if !word.is_kept || payload.is_null() && word.said >= GONE {
+            self.words.remove(&topic);
+        }
+        BatchMessage { topic, payload }
+    }
+}
+
+fn bytes(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("wire values have text keys and finite numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
+    use neptune_wire::AgentInstance;
+    use serde_json::json;
+
+    use super::*;
+
+    const HEARTBEAT: Duration = Duration::from_secs(15);
+
+    fn batches() -> Batches {
+        Batches::new(AgentIdentity { instance: AgentInstance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
+    }
+
+    /// Its number and its messages, such as `a=1 b=null`.
+    fn read(batch: &[u8]) -> (u64, String) {
+        let batch: Batch = serde_json::from_slice(batch).unwrap();
+        let mut text = String::new();
+        for BatchMessage { topic, payload } in batch.messages {
+            let space = if text.is_empty() { "" } else { " " };
+            write!(text, "{space}{topic}={payload}").unwrap();
+        }
+        (batch.seq, text)
+    }
+
+    /// All that is said until `end`: the second, the batch's number and messages.
+    fn listen(
+        batches: &mut Batches,
+        start: Instant,
+        mut now: Instant,
+        end: u64,
+    ) -> Vec<(u64, String)> {
+        let mut heard = Vec::new();
+        while now < start + Duration::from_secs(end) {
+            let batch = batches.due(now, u64::MAX).expect("it is due when it says so");
+            heard.push((now.duration_since(start).as_secs(), read(&batch).1));
+            now = batches.wake_at().unwrap();
+        }
+        heard
+    }
+
+    #[test]
+    fn what_comes_within_a_second_goes_together_the_newest_of_each_topic_at_the_place_of_the_first()
+    {
+        let (mut batches, start) = (batches(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        batches.put("first".into(), b"0", true);
+        let first = batches.due(after(0), 0).unwrap();
+        assert_eq!(read(&first), (1, "first=0".into()));
+        for (ms, topic, payload) in
+            [(1, "b", "1"), (2, "a", "1"), (3, "b", "2"), (4, "c", ""), (5, "first", "0")]
+        {
+            batches.put(topic.into(), payload.as_bytes(), true);
+            assert_eq!(batches.due(after(ms), 0), None);
+        }
+        assert_eq!(batches.wake_at(), Some(after(1000)));
+        let second = batches.due(after(1000), 0).unwrap();
+        assert_eq!(read(&second), (2, "b=2 a=1 c=null".into()), "what did not change is no news");
+        let batch: Batch = serde_json::from_slice(&second).unwrap();
+        assert_eq!((batch.instance.0.len(), batch.epoch), (32, 3));
+    }
+
+    #[test]
+    fn what_is_kept_is_said_again_ever_more_seldom_and_a_heartbeat_fills_the_silence() {
+        let (mut batches, start) = (batches(), Instant::now());
+        batches.put("a".into(), b"1", true);
+        batches.put("sync".into(), b"2", false);
+        let heard = listen(&mut batches, start, start, 1800);
+        assert_eq!(heard[0], (0, "a=1 sync=2".into()));
+        let said = heard.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
+        let said: Vec<_> = said.collect();
+        let pauses: Vec<_> = said.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let longest = [10, 20, 40, 80, 160, 300, 300, 300].into_iter();
+        assert!(pauses.len() >= longest.len(), "{pauses:?}");
+        for (pause, longest) in pauses.iter().zip(longest) {
+            // Whole seconds are counted.
+            assert!((longest / 2..=longest + 1).contains(pause), "{pauses:?}");
+        }
+        let silences = heard.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        assert_eq!(silences.max(), Some(15));
+        assert!(heard[1..].iter().all(|(_, text)| text == "a=1" || text.is_empty()));
+    }
+
+    #[test]
+    fn what_changes_or_is_asked_for_begins_anew_and_what_is_gone_is_said_four_times() {
+        let (mut batches, start) = (batches(), Instant::now());
+        let after = |s| start + Duration::from_secs(s);
+        batches.put("a".into(), b"1", true);
+        listen(&mut batches, start, start, 1000);
+        batches.again();
+        let asked = listen(&mut batches, start, after(1001), 1012);
+        assert_eq!(asked[0], (1001, "a=1".into()));
+        assert_eq!(asked.iter().filter(|(_, text)| text == "a=1").count(), 2, "{asked:?}");
+        batches.put("a".into(), b"", true);
+        let gone = listen(&mut batches, start, after(1100), 3600);
+        assert_eq!(gone.iter().filter(|(_, text)| text == "a=null").count(), 4);
+        assert!(batches.words.is_empty());
+    }
+
+    #[test]
+    fn batches_stay_below_the_limit_a_second_apart_and_what_is_larger_goes_alone() {
+        let (mut batches, start) = (batches(), Instant::now());
+        for n in 0..200 {
+            let payload = json!("x".repeat(997)).to_string();
+            batches.put(format!("topic/{n:03}"), payload.as_bytes(), false);
+        }
+        let large = json!("\u{fe}\u{0}".repeat(LARGEST)).to_string();
+        batches.put("topic/large".into(), large.as_bytes(), false);
+        batches.put("topic/last".into(), b"1", false);
+        let (mut now, mut topics, mut sizes) = (start, Vec::new(), Vec::new());
+        for _ in 0..6 {
+            let batch = batches.due(now, 0).unwrap();
+            sizes.push(batch.len());
+            let read: Batch = serde_json::from_slice(&batch).unwrap();
+            topics.extend(read.messages.into_iter().map(|message| message.topic));
+            now = batches.wake_at().unwrap();
+        }
+        assert_eq!(topics.len(), 202);
+        assert!(topics.is_sorted(), "in their order");
+        assert_eq!(now, start + Duration::from_secs(20), "5 s for the six, and a heartbeat");
+        assert!(
+            sizes[..3].iter().all(|size| (LARGEST - 1100..=LARGEST).contains(size)),
+            "{sizes:?}"
+        );
+        assert!(sizes[4] > LARGEST && sizes[5] < 200, "{sizes:?}");
+    }
+
+    #[test]
+    fn last_words_wait_for_nothing() {
+        let (mut batches, start) = (batches(), Instant::now());
+        batches.put("node".into(), b"1", true);
+        assert!(batches.due(start, 0).is_some());
+        batches.put("a".into(), b"1", true);
+        batches.put("node".into(), b"0", true);
+        let rest = batches.rest(start);
+        assert_eq!(
+            rest.iter().map(|batch| read(batch)).collect::<Vec<_>>(),
+            [(2, "a=1 node=0".into())]
+        );
+        assert_eq!(batches.rest(start), Vec::<Vec<u8>>::new());
+    }
+
+    /// With four services that do not change, and a sync every few minutes.
+    #[test]
+    fn an_idle_node_says_less_than_a_quarter_of_a_kilobit_a_second() {
+        let (mut batches, start) = (batches(), Instant::now());
+        let payload = |bytes: usize| json!("x".repeat(bytes)).to_string();
+        let status =
+            |n| format!("neptune/edge0/upstream/default/jointinferenceservices/s{n}/status");
+        for n in 0..4 {
+            batches.put(status(n), payload(600).as_bytes(), true);
+        }
+        batches.put("neptune/edge0/upstream/node".into(), payload(200).as_bytes(), true);
+        let (mut now, mut octets, day) = (start, 0, Duration::from_secs(24 * 3600));
+        let mut sync_at = start;
+        while now < start + day {
+            if now >= sync_at {
+                let sync = payload(1000);
+                batches.put("neptune/edge0/upstream/sync".into(), sync.as_bytes(), false);
+                sync_at += Duration::from_secs(225);
+            }
+            octets += batches.due(now, now.duration_since(start).as_secs()).unwrap().len();
+            now = batches.wake_at().unwrap();
+        }
+        let bits = octets * 8 / usize::try_from(day.as_secs()).unwrap();
+        assert!((100..250).contains(&bits), "{bits} bit/s");
+    }
+}

@@ -1,0 +1,5 @@
+//! What is published to the cloud: object status, node presence, and the batches over `EventBus`.
+
+pub mod batches;
+pub mod publisher;
+pub mod reporter;

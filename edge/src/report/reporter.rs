@@ -1,0 +1,369 @@
+//! Decides what is said upstream of each object, and when: only what changed, at most once a second.
+//! Saying it is left to upstream.rs.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use neptune_wire::{
+    DatasetReport, DatasetState, ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey,
+    Phase, PresenceState, ReportOutput, Role, StatusReport, TaskInfo, Transition, WorkerReport,
+    WorkerState, replica::StoredObject,
+};
+
+use crate::domain::{
+    health::{WorkerHealth, is_transient},
+    identity::AgentIdentity,
+    worker_count::CountTotal,
+};
+
+/// Between two reports on one object. Counters that change faster are told together.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// An object of which something is to be told, and how it is now.
+pub struct ObjectStatus<'a> {
+    pub key: &'a ObjectKey,
+    pub held: &'a StoredObject,
+    /// By worker, in the object's order: its health, and the last that it said of itself.
+    pub workers: Vec<(WorkerHealth, String)>,
+    pub total: CountTotal,
+    /// Of a model server.
+    pub serving: Option<ModelServerReport>,
+    /// What the workers said of models.
+    pub outputs: Vec<ModelOutput>,
+    /// Of a model.
+    pub model: Option<ModelPresenceReport>,
+    /// Of a dataset.
+    pub dataset: Option<DatasetReport>,
+}
+
+/// A start usually takes less: then only its end is told, at once, and not first its beginning.
+const START_GRACE: Duration = Duration::from_millis(500);
+
+/// Remembers what was told.
+#[derive(Debug)]
+pub struct Reporter {
+    identity: AgentIdentity,
+    seq: u64,
+    told: BTreeMap<ObjectKey, SentReport>,
+    /// Objects with a worker that is being started, and since when.
+    starting: BTreeMap<ObjectKey, Instant>,
+}
+
+#[derive(Debug)]
+struct SentReport {
+    /// Without its `seq` and `currentTime`.
+    report: StatusReport,
+    at: Instant,
+}
+
+/// What to say now, and when to ask again.
+#[derive(Debug, Default, PartialEq)]
+#[must_use]
+pub struct DueReports {
+    pub reports: Vec<(ObjectKey, StatusReport)>,
+    pub wake_at: Option<Instant>,
+}
+
+impl Reporter {
+    pub fn new(identity: AgentIdentity) -> Self {
+        Self { identity, seq: 0, told: BTreeMap::new(), starting: BTreeMap::new() }
+    }
+
+    /// The far side may know nothing: everything is to be told again.
+    pub fn forget(&mut self) {
+        self.told.clear();
+    }
+
+    /// The reports that are due. Each counts as told.
+    pub fn due(
+        &mut self,
+        subjects: &[ObjectStatus<'_>],
+        now: Instant,
+        wall: Timestamp,
+    ) -> DueReports {
+        let mut due = DueReports::default();
+        self.told.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        self.starting.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        for subject in subjects {
+            let report = self.report(subject);
+            if self.told.get(subject.key).is_some_and(|told| told.report == report) {
+                continue;
+            }
+            let at = self.not_before(subject, now);
+            if at > now {
+                due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
+                continue;
+            }
+            self.seq += 1;
+            let mut said = StatusReport { seq: self.seq, ..report.clone() };
+            if let Some(task) = &mut said.output.task_info {
+                task.current_time = format!("{wall:.3}");
+            }
+            self.told.insert(subject.key.clone(), SentReport { report, at: now });
+            due.reports.push((subject.key.clone(), said));
+        }
+        due
+    }
+
+    /// When something new of this object may be told at the earliest.
+    fn not_before(&mut self, subject: &ObjectStatus<'_>, now: Instant) -> Instant {
+        let paced = self.told.get(subject.key).map_or(now, |told| told.at + AT_MOST_EVERY);
+        let is_starting =
+            subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
+        let is_coming =
+            subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
+        // A small dataset is counted in less.
+        let is_counting =
+            subject.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
+        if !is_starting && !is_coming && !is_counting {
+            self.starting.remove(subject.key);
+            return paced;
+        }
+        let since = *self.starting.entry(subject.key.clone()).or_insert(now);
+        paced.max(since + START_GRACE)
+    }
+
+    fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
+        let ObjectStatus { held, workers, total, serving, outputs, model, dataset, .. } = subject;
+        let task_info = total.has_counted.then(|| TaskInfo {
+            inference_number: total.counters.inference,
+            hard_example_number: total.counters.hard,
+            upload_cloud_ratio: total.counters.upload_cloud_ratio(),
+            start_time: total.first_start.clone(),
+            current_time: String::new(),
+        });
+        let statuses =
+            held.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
+                name: worker.name.clone(),
+                role: worker.role,
+                state: health.state,
+                reason: health.reason,
+                message: health.message.clone(),
+                restarts: health.restarts,
+            });
+        StatusReport {
+            instance: self.identity.instance.clone(),
+            epoch: self.identity.epoch,
+            seq: 0,
+            uid: held.content.metadata.uid.clone(),
+            revision: held.revision,
+            phase: phase(workers.iter().map(|(health, _)| health.state))
+                .max(serving.as_ref().map_or(Phase::Running, phase_of_server))
+                .max(model.as_ref().map_or(Phase::Running, phase_of_model))
+                .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
+            status: status(subject),
+            output: ReportOutput { models: outputs.clone(), task_info },
+            workers: statuses.collect(),
+            serving: serving.clone(),
+            model: model.clone().map(Box::new),
+            dataset: dataset.clone().map(Box::new),
+        }
+    }
+}
+
+/// The worst state.
+fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
+    let of = |state| match state {
+        WorkerState::Running => Phase::Running,
+        WorkerState::Pending => Phase::Pending,
+        WorkerState::Failed => Phase::Failed,
+    };
+    states.map(of).max().unwrap_or(Phase::Running)
+}
+
+/// One word for a model server.
+fn phase_of_server(status: &ModelServerReport) -> Phase {
+    match status.transition {
+        Transition::UpToDate => Phase::Running,
+        Transition::InProgress => Phase::Pending,
+        Transition::BlockedByFailedLoad | Transition::InvalidSpec => Phase::Failed,
+    }
+}
+
+/// One word for a model.
+fn phase_of_model(model: &ModelPresenceReport) -> Phase {
+    match model.state {
+        PresenceState::Present => Phase::Running,
+        PresenceState::Downloading => Phase::Pending,
+        PresenceState::Failed => Phase::Failed,
+    }
+}
+
+/// One word for a dataset.
+fn phase_of_dataset(status: &DatasetReport) -> Phase {
+    match status.state {
+        DatasetState::Counted => Phase::Running,
+        DatasetState::Counting => Phase::Pending,
+        DatasetState::Failed => Phase::Failed,
+    }
+}
+
+/// What the edge workers say of themselves, in one word: the one that a person should know first. The
+/// cloud workers' word counts where there are no others.
+fn status(subject: &ObjectStatus<'_>) -> String {
+    let said = |role: Option<Role>| -> Vec<&str> {
+        let workers = subject.held.content.workers.iter().zip(&subject.workers);
+        let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
+        of_role.map(|(_, (_, said))| said.as_str()).collect()
+    };
+    let edge = said(Some(Role::Edge));
+    let words = if edge.is_empty() { said(None) } else { edge };
+    let first =
+        ["failed", "running", "", "completed"].into_iter().find(|word| words.contains(word));
+    first.or_else(|| words.first().copied()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision, WorkerReason};
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(roles: &[&str]) -> StoredObject {
+        let worker = |(n, role): (usize, &&str)| json!({"name": format!("w{n}"), "role": role, "image": "i", "model": "m"});
+        let content: ObjectContent = serde_json::from_value(json!({
+            "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": "u"},
+            "workers": roles.iter().enumerate().map(worker).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+        StoredObject { revision: Revision(7), hash: content.hash(), content }
+    }
+
+    fn health(state: WorkerState) -> WorkerHealth {
+        WorkerHealth { state, reason: None, message: String::new(), restarts: 0 }
+    }
+
+    fn subject<'a>(
+        key: &'a ObjectKey,
+        held: &'a StoredObject,
+        workers: &[(WorkerState, &str)],
+        inference: u64,
+    ) -> ObjectStatus<'a> {
+        let counters = Counters { inference, hard: inference / 2 };
+        ObjectStatus {
+            key,
+            held,
+            workers: workers
+                .iter()
+                .map(|(state, said)| (health(*state), (*said).to_owned()))
+                .collect(),
+            total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
+            serving: None,
+            outputs: Vec::new(),
+            model: None,
+            dataset: None,
+        }
+    }
+
+    fn reporter() -> Reporter {
+        Reporter::new(AgentIdentity { instance: AgentInstance("i".into()), epoch: 3 })
+    }
+
+    #[test]
+    fn what_changed_is_told_at_once_and_then_at_most_once_a_second() {
+        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let running =
+            |inference| [subject(&key, &held, &[(WorkerState::Running, "running")], inference)];
+        let (mut reporter, start) = (reporter(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+
+        let first = reporter.due(&running(0), after(0), Timestamp::UNIX_EPOCH);
+        assert_eq!(first.reports[0].1.output.task_info, None, "nothing counted yet");
+        assert_eq!(
+            reporter.due(&running(0), after(500), Timestamp::UNIX_EPOCH),
+            DueReports::default()
+        );
+        let early = reporter.due(&running(10), after(600), Timestamp::UNIX_EPOCH);
+        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(after(1000)) });
+        let second = reporter.due(&running(20), after(1000), Timestamp::UNIX_EPOCH);
+        let report = &second.reports[0].1;
+        assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
+        let task = report.output.task_info.as_ref().unwrap();
+        assert_eq!((task.inference_number, task.hard_example_number), (20, 10));
+        assert!((task.upload_cloud_ratio - 0.5).abs() < f64::EPSILON);
+        assert_eq!(task.current_time, "1970-01-01T00:00:00.000Z");
+
+        reporter.forget();
+        let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
+        assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
+    }
+
+    #[test]
+    fn a_quick_start_is_told_by_its_end_alone() {
+        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let (mut reporter, start) = (reporter(), Instant::now());
+        let mut starting = [subject(&key, &held, &[(WorkerState::Pending, "")], 0)];
+        starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
+        let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
+        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
+        assert_eq!(
+            reporter.due(&starting, start + START_GRACE, Timestamp::UNIX_EPOCH).reports.len(),
+            1
+        );
+
+        let mut quick = Reporter::new(reporter.identity.clone());
+        assert_eq!(quick.due(&starting, start, Timestamp::UNIX_EPOCH).reports.len(), 0);
+        let running = [subject(&key, &held, &[(WorkerState::Running, "")], 0)];
+        let soon = start + Duration::from_millis(100);
+        assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
+    }
+
+    #[test]
+    fn a_model_is_told_when_it_is_there_and_only_once() {
+        let key = "d/models/m".parse().unwrap();
+        let (mut reporter, held, start) = (reporter(), held(&[]), Instant::now());
+        let presence = |state| ModelPresenceReport {
+            state,
+            url: "http://h/m".into(),
+            sha256: None,
+            bytes: None,
+            progress: None,
+            reason: None,
+            message: String::new(),
+        };
+        let subject =
+            |state| [ObjectStatus { model: Some(presence(state)), ..subject(&key, &held, &[], 0) }];
+        let coming = subject(PresenceState::Downloading);
+        let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
+        assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
+        let here = subject(PresenceState::Present);
+        let due = reporter.due(&here, start, Timestamp::UNIX_EPOCH);
+        let report = &due.reports[0].1;
+        assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
+        assert_eq!(report.model.as_deref(), here[0].model.as_ref());
+        assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), DueReports::default());
+        let failed = subject(PresenceState::Failed);
+        let due = reporter.due(&failed, start + AT_MOST_EVERY, Timestamp::UNIX_EPOCH);
+        assert_eq!(due.reports[0].1.phase, Phase::Failed);
+    }
+
+    #[test]
+    fn the_worst_worker_decides_the_phase_and_the_edge_workers_the_status() {
+        use WorkerState::{Failed, Pending, Running};
+        let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
+        let both = held(&["edge", "cloud"]);
+        for (workers, phase, status) in [
+            ([(Running, "running"), (Running, "completed")], Phase::Running, "running"),
+            ([(Running, "completed"), (Pending, "running")], Phase::Pending, "completed"),
+            ([(Failed, ""), (Pending, "running")], Phase::Failed, ""),
+            ([(Running, "other"), (Running, "running")], Phase::Running, "other"),
+        ] {
+            let due = reporter().due(
+                &[subject(&key, &both, &workers, 0)],
+                Instant::now(),
+                Timestamp::UNIX_EPOCH,
+            );
+            let report = &due.reports[0].1;
+            assert_eq!((report.phase, report.status.as_str()), (phase, status), "{workers:?}");
+        }
+        let cloud = held(&["cloud"]);
+        let subject = subject(&key, &cloud, &[(Running, "running")], 0);
+        let due = reporter().due(&[subject], Instant::now(), Timestamp::UNIX_EPOCH);
+        assert_eq!(due.reports[0].1.status, "running");
+    }
+}

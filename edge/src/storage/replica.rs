@@ -1,0 +1,159 @@
+//! The stored desired state: the wire's `Replica`, change by change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neptune_wire::{
+    Index, Insert, ObjectKey, Replica, Revision, decode, encode,
+    replica::{ReplicaChange, StoredObject},
+};
+use rusqlite::{OptionalExtension as _, Transaction, params};
+use tracing::warn;
+
+use crate::{Error, storage::Store};
+
+impl Store {
+    /// What the node was told. An object that this version cannot read is left in the database and
+    /// out of the result: the index then shows that it is missing, and the cloud says it again.
+    pub fn replica(&self) -> Result<Replica, Error> {
+        let mut objects = BTreeMap::new();
+        let mut rows =
+            self.connection.prepare("SELECT key, revision, hash, payload FROM objects")?;
+        let rows = rows.query_map([], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, i64>(1)?,
+                row.get::<_, String>(2)?,
+                row.get::<_, Vec<u8>>(3)?,
+            ))
+        })?;
+        for row in rows {
+            let (key, revision, hash, payload) = row?;
+            match (key.parse::<ObjectKey>(), decode::<Insert>(&payload)) {
+                (Ok(key), Ok(insert)) if insert.hash.as_str() == hash => {
+                    let revision = Revision(revision.cast_unsigned());
+                    objects.insert(
+                        key,
+                        StoredObject { revision, hash: insert.hash, content: insert.content },
+                    );
+                }
+                (Err(error), _) => {
+                    warn!(key, %error, "stored object of an unknown kind is left alone");
+                }
+                (_, Err(error)) => {
+                    warn!(key, %error, "stored object cannot be read by this version");
+                }
+                _ => warn!(key, "stored object does not have the hash that was stored with it"),
+            }
+        }
+        let tombstones = self.rows("SELECT key, revision FROM tombstones", |row| {
+            Ok((row.get::<_, String>(0)?, Revision(row.get::<_, i64>(1)?.cast_unsigned())))
+        })?;
+        let tombstones = tombstones
+            .into_iter()
+            .filter_map(|(key, revision)| Some((key.parse().ok()?, revision)));
+        let index: Option<Vec<u8>> = self
+            .connection
+            .query_row("SELECT value FROM meta WHERE name = 'index'", [], |row| row.get(0))
+            .optional()?;
+        let index = index.and_then(|payload| decode::<Index>(&payload).ok()).unwrap_or_default();
+        Ok(Replica::restore(objects, tombstones.collect(), index))
+    }
+
+    /// Makes changes durable, all or none. `payload` is the insert that made them, if one did.
+    pub fn apply(
+        &mut self,
+        replica: &Replica,
+        changes: &[ReplicaChange],
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        self.durable(|tx| {
+            changes.iter().try_for_each(|change| store_change(tx, replica, change, payload))
+        })
+    }
+
+    /// Every object whose status is still to be taken back upstream.
+    pub fn farewells(&self) -> Result<BTreeSet<ObjectKey>, Error> {
+        let keys: Vec<String> = self.rows("SELECT key FROM farewells", |row| row.get(0))?;
+        Ok(keys.iter().filter_map(|key| key.parse().ok()).collect())
+    }
+
+    /// The cloud's broker has taken these back.
+    pub fn farewells_said(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
+        self.quick(|tx| {
+            keys.iter().try_for_each(|key| {
+                tx.execute("DELETE FROM farewells WHERE key = ?1", [key.to_string()]).map(drop)
+            })
+        })
+    }
+}
+
+fn store_change(
+    tx: &Transaction<'_>,
+    replica: &Replica,
+    change: &ReplicaChange,
+    payload: &[u8],
+) -> rusqlite::Result<()> {
+    match change {
+        ReplicaChange::Set(key) => {
+            let held = &replica.objects()[key];
+            let name = key.to_string();
+            tx.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4)",
+                params![name, held.revision.0.cast_signed(), held.hash.as_str(), payload],
+            )?;
+            tx.execute("DELETE FROM tombstones WHERE key = ?1", [&name])?;
+            tx.execute("DELETE FROM farewells WHERE key = ?1", [&name])?;
+            tx.execute(
+                "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
+                [&name, &held.content.metadata.uid],
+            )?;
+            for table in ["servings", "datasets"] {
+                tx.execute(
+                    &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
+                    [&name, &held.content.metadata.uid],
+                )?;
+            }
+        }
+        ReplicaChange::Renewed(key) => {
+            let revision = replica.objects()[key].revision.0.cast_signed();
+            tx.execute(
+                "UPDATE objects SET revision = ?2 WHERE key = ?1",
+                params![key.to_string(), revision],
+            )?;
+            tx.execute("DELETE FROM tombstones WHERE key = ?1", [key.to_string()])?;
+        }
+        ReplicaChange::Removed(key) => {
+            let name = key.to_string();
+            let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
+            tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
+            tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
+            if was_there {
+                tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
+            }
+            if let Some(revision) = replica.tombstone(key) {
+                tx.execute(
+                    "INSERT OR REPLACE INTO tombstones VALUES (?1, ?2)",
+                    params![name, revision.0.cast_signed()],
+                )?;
+            }
+        }
+        ReplicaChange::Index => {
+            let index = replica.index();
+            tx.execute("INSERT OR REPLACE INTO meta VALUES ('index', ?1)", [encode(index)])?;
+            let mut keep = tx.prepare("SELECT key FROM tombstones")?;
+            let keys = keep
+                .query_map([], |row| row.get::<_, String>(0))?
+                .collect::<Result<Vec<_>, _>>()?;
+            for key in keys {
+                let is_kept =
+                    key.parse().is_ok_and(|key: ObjectKey| replica.tombstone(&key).is_some());
+                if !is_kept {
+                    tx.execute("DELETE FROM tombstones WHERE key = ?1", [key])?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

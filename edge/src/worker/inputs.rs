@@ -1,0 +1,86 @@
+//! Decides whether all that a worker uses, its model and its dataset, is on the node, and if it is not, why.
+
+use std::collections::BTreeMap;
+
+use neptune_wire::{ObjectKey, WorkerReason};
+
+use crate::{
+    desired::{Desired, WantedWorker},
+    domain::{
+        artifact::{Availability, LocalArtifact},
+        problem::Problem,
+    },
+    worker::reload::ReloadDecision,
+};
+
+/// What of the node a worker uses.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerInputs<'a> {
+    pub model: &'a LocalArtifact,
+    /// With its format, if it names one.
+    pub dataset: Option<(&'a LocalArtifact, &'a str)>,
+}
+
+/// What is on the node for workers to use.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeInputs<'a> {
+    pub models: &'a BTreeMap<ObjectKey, Availability>,
+    pub datasets: &'a BTreeMap<ObjectKey, Availability>,
+}
+
+/// Why a worker cannot have what it needs.
+#[derive(Debug, PartialEq)]
+pub struct MissingInput {
+    pub problem: Problem,
+    /// Whether the problem needs somebody's help.
+    pub is_stuck: bool,
+}
+
+impl<'a> NodeInputs<'a> {
+    /// What a worker uses, if all of it is here.
+    pub fn of(
+        &self,
+        wanted: &WantedWorker,
+        desired: &'a Desired,
+    ) -> Result<WorkerInputs<'a>, MissingInput> {
+        use WorkerReason::{DatasetDownloading, DatasetNotReceived};
+        use WorkerReason::{ModelDownloading, ModelNotReceived};
+        let model =
+            find(self.models, &wanted.model, "Model", [ModelNotReceived, ModelDownloading])?;
+        let Some(key) = &wanted.dataset else { return Ok(WorkerInputs { model, dataset: None }) };
+        let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
+        let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
+        Ok(WorkerInputs { model, dataset: Some((data, format)) })
+    }
+
+    /// What a person should know of what a running worker uses.
+    pub fn note(&self, wanted: &WantedWorker, reload: Option<&ReloadDecision>) -> String {
+        match self.models.get(&wanted.model).and_then(|view| view.problem.as_ref()) {
+            Some(problem) => format!("runs on the model's previous version: {}", problem.message),
+            None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn find<'a>(
+    views: &'a BTreeMap<ObjectKey, Availability>,
+    key: &ObjectKey,
+    kind: &str,
+    [not_received, on_its_way]: [WorkerReason; 2],
+) -> Result<&'a LocalArtifact, MissingInput> {
+    let Some(view) = views.get(key) else {
+        let message =
+            format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
+        return Err(MissingInput {
+            problem: Problem { reason: not_received, message },
+            is_stuck: false,
+        });
+    };
+    view.usable.as_ref().ok_or_else(|| {
+        let problem = view.problem.clone().unwrap_or_else(|| Problem {
+            reason: on_its_way,
+            message: format!("{key} is on its way"),
+        });
+        MissingInput { problem, is_stuck: view.is_stuck }
+    })
+}

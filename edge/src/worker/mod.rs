@@ -1,0 +1,9 @@
+//! Workers of joint inference services: their containers, inputs, messages and counters.
+
+pub mod container;
+pub mod counts;
+pub mod inputs;
+pub mod message;
+pub mod model_reports;
+pub mod pending_messages;
+pub mod reload;
