@@ -62,32 +62,40 @@ fn visit(
                 path.pop();
             }
         }
-        Shape::Elements(schema) => {
-            let (left, right) = (indexed(old, schema), indexed(new, schema));
-            let mut elements: Vec<&Element> =
-                left.iter().chain(&right).map(|(element, _)| element).collect();
-            elements.sort();
-            elements.dedup();
-            let find = |side: &[(Element, Value)], wanted: &Element| {
-                side.iter().find(|(element, _)| element == wanted).map(|(_, value)| value.clone())
-            };
-            for element in elements {
-                path.push(element.clone());
-                visit(
-                    find(&left, element).as_ref(),
-                    find(&right, element).as_ref(),
-                    schema.items(),
-                    path,
-                    changes,
-                );
-                path.pop();
-            }
-        }
+        Shape::Elements(schema) => visit_elements(old, new, schema, path, changes),
     }
     if old.is_none() {
         changes.added.insert(path);
     } else if new.is_none() {
         changes.removed.insert(path);
+    }
+}
+
+fn visit_elements(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    schema: Schema<'_>,
+    path: &mut Vec<Element>,
+    changes: &mut Changes,
+) {
+    let (left, right) = (indexed(old, schema), indexed(new, schema));
+    let mut elements: Vec<&Element> =
+        left.iter().chain(&right).map(|(element, _)| element).collect();
+    elements.sort();
+    elements.dedup();
+    let find = |side: &[(Element, Value)], wanted: &Element| {
+        side.iter().find(|(element, _)| element == wanted).map(|(_, value)| value.clone())
+    };
+    for element in elements {
+        path.push(element.clone());
+        visit(
+            find(&left, element).as_ref(),
+            find(&right, element).as_ref(),
+            schema.items(),
+            path,
+            changes,
+        );
+        path.pop();
     }
 }
 

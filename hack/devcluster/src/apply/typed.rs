@@ -126,33 +126,34 @@ fn walk(value: &Value, schema: Schema<'_>, path: &str, faults: &mut Vec<String>)
                 }
             }
         }
-        Value::Array(items) => {
-            let Some(item_schema) = schema.items() else { return };
-            let mut seen = HashSet::new();
-            for (position, item) in items.iter().enumerate() {
-                if let ListKind::Map(keys) = schema.list_kind() {
-                    let identity = identity_of(item, &keys, schema.items());
-                    if keys.iter().all(|key| identity.get(*key).is_none()) {
-                        let quoted: Vec<String> =
-                            keys.iter().map(|key| format!("{key:?}")).collect();
-                        let keys = quoted.join(" ");
-                        faults.push(format!("{path}: element {position}: associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"));
-                    }
-                }
-                if schema.list_kind() != ListKind::Atomic
-                    && let Some(element) = element(schema, item)
-                {
-                    let mut one = FieldSet::default();
-                    one.add_member(element);
-                    let name = one.paths().concat();
-                    if !seen.insert(name.clone()) {
-                        faults.push(format!("{path}: duplicate entries for key {name}"));
-                    }
-                }
-                walk(item, item_schema, &format!("{path}[{position}]"), faults);
+        Value::Array(items) => walk_list(items, schema, path, faults),
+        _ => {}
+    }
+}
+
+fn walk_list(items: &[Value], schema: Schema<'_>, path: &str, faults: &mut Vec<String>) {
+    let Some(item_schema) = schema.items() else { return };
+    let mut seen = HashSet::new();
+    for (position, item) in items.iter().enumerate() {
+        if let ListKind::Map(keys) = schema.list_kind() {
+            let identity = identity_of(item, &keys, schema.items());
+            if keys.iter().all(|key| identity.get(*key).is_none()) {
+                let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                let keys = quoted.join(" ");
+                faults.push(format!("{path}: element {position}: associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"));
             }
         }
-        _ => {}
+        if schema.list_kind() != ListKind::Atomic
+            && let Some(element) = element(schema, item)
+        {
+            let mut one = FieldSet::default();
+            one.add_member(element);
+            let name = one.paths().concat();
+            if !seen.insert(name.clone()) {
+                faults.push(format!("{path}: duplicate entries for key {name}"));
+            }
+        }
+        walk(item, item_schema, &format!("{path}[{position}]"), faults);
     }
 }
 

@@ -57,12 +57,7 @@ pub async fn answer(
         identity: fresh_identity(),
     };
     if options.flag("watch") && *method == Method::GET && endpoint == Endpoint::Main {
-        let stream = watch::open(cluster, call)?;
-        let mut response = Response::new(Body::from_stream(stream));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        return Ok(response);
+        return open_watch(cluster, call);
     }
     if resource.namespaced
         && call.namespace.is_empty()
@@ -79,6 +74,14 @@ pub async fn answer(
     warnings.extend(reply.warnings);
     let body = render::answer(&resource, reply.body, options);
     Ok(json_response(reply.code, &body))
+}
+
+fn open_watch(cluster: &Arc<Cluster>, call: Call) -> Result<Response, ApiError> {
+    let stream = watch::open(cluster, call)?;
+    let mut response = Response::new(Body::from_stream(stream));
+    let media = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    Ok(response)
 }
 
 fn get(state: &State, call: &Call) -> Result<Reply, ApiError> {
