@@ -1,4 +1,4 @@
-//! A devcluster and a real API server that are asked the same, and what they answered differently.
+//! Sends the same requests to a devcluster and to a real API server, and collects the differences of their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -11,17 +11,18 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::bed::Bed;
+use crate::harness::TestServer;
 
-/// The age of an object in a table; in a message a uid, a version or a generated name.
+/// The age of an object in a table.
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+m)?\d+s$").unwrap());
-static UID: LazyLock<Regex> = LazyLock::new(|| {
+/// A uid, a version or a generated name in a message.
+static IDENTITY: LazyLock<Regex> = LazyLock::new(|| {
     let uid = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|in record \\([0-9]+\\)|A_[a-z0-9]{5}";
     Regex::new(uid).unwrap()
 });
 
-/// One request, as both get it; `*` in a body's `resourceVersion` stands for the version that each server has.
-pub struct Ask<'a> {
+/// A request. `*` as `resourceVersion` of the body is replaced by the current version of each server.
+pub struct TestRequest<'a> {
     pub method: &'a str,
     pub path: String,
     pub content_type: &'a str,
@@ -29,7 +30,7 @@ pub struct Ask<'a> {
     pub body: String,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> TestRequest<'a> {
     pub fn new(method: &'a str, path: impl Into<String>) -> Self {
         let json = "application/json";
         Self { method, path: path.into(), content_type: json, accept: json, body: String::new() }
@@ -52,136 +53,136 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Both servers and the differences so far.
-pub struct Both {
-    bed: Bed,
+/// Both servers and the differences found so far.
+pub struct Comparison {
+    devcluster: TestServer,
     real: Client,
-    /// Request and differences.
+    /// Case and text of each difference.
     differences: Vec<(String, String)>,
-    asked: usize,
+    count: usize,
 }
 
-impl Both {
-    /// A devcluster of its own, and the server that the kubeconfig in `DEVCLUSTER_REAL_KUBECONFIG` names.
+impl Comparison {
+    /// Starts a devcluster and connects to the server of the kubeconfig in `DEVCLUSTER_REAL_KUBECONFIG`.
     pub async fn start() -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
-        let path = std::env::var_os("DEVCLUSTER_REAL_KUBECONFIG").expect(
-            "DEVCLUSTER_REAL_KUBECONFIG names no kubeconfig: run hack/test-apiextensions.sh",
-        );
+        let path = std::env::var_os("DEVCLUSTER_REAL_KUBECONFIG")
+            .expect("DEVCLUSTER_REAL_KUBECONFIG is not set: run hack/test-apiextensions.sh");
         let kubeconfig = kube::config::Kubeconfig::read_from(PathBuf::from(path)).unwrap();
         let options = kube::config::KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         let real = Client::try_from(config).unwrap();
-        Self { bed: Bed::start().await, real, differences: Vec::new(), asked: 0 }
+        Self { devcluster: TestServer::start().await, real, differences: Vec::new(), count: 0 }
     }
 
-    /// Asks both and notes how the answers differ; gives the devcluster's and the real one's, each as it came.
-    pub async fn ask(&mut self, what: &str, ask: &Ask<'_>) -> (Value, Value) {
-        self.ask_each(what, ask, ask).await
+    /// Sends a request to both servers and records the difference. Returns both answers, the devcluster's first.
+    pub async fn compare(&mut self, case: &str, request: &TestRequest<'_>) -> (Value, Value) {
+        self.compare_each(case, request, request).await
     }
 
-    /// The same of two requests that are one but for what a server made up.
-    pub async fn ask_each(
+    /// Like `compare`, for requests that contain values of each server.
+    pub async fn compare_each(
         &mut self,
-        what: &str,
-        ask: &Ask<'_>,
-        of_real: &Ask<'_>,
+        case: &str,
+        request: &TestRequest<'_>,
+        real_request: &TestRequest<'_>,
     ) -> (Value, Value) {
-        let ours = answer(&self.bed.client(), ask).await;
-        let real = answer(&self.real, of_real).await;
-        self.asked += 1;
-        assert!(
-            ours.is_object() && real.is_object(),
-            "{what}: {} {}: {ours} / {real}",
-            ask.method,
-            ask.path
-        );
+        let ours = answer(&self.devcluster.client(), request).await;
+        let real = answer(&self.real, real_request).await;
+        self.count += 1;
+        let TestRequest { method, path, .. } = request;
+        assert!(ours.is_object() && real.is_object(), "{case}: {method} {path}: {ours} / {real}");
         let (mut plain_ours, mut plain_real) = (ours.clone(), real.clone());
-        plain(&mut plain_ours);
-        plain(&mut plain_real);
+        normalize(&mut plain_ours);
+        normalize(&mut plain_real);
         let mut found = Vec::new();
         differences("", &plain_ours, &plain_real, &mut found);
         if !found.is_empty() {
             let found = found.join("\n    ");
-            let text = format!("{what}: {} {}\n    {found}", ask.method, ask.path);
-            self.differences.push((what.to_owned(), text));
+            let text = format!("{case}: {method} {path}\n    {found}");
+            self.differences.push((case.to_owned(), text));
         }
         (ours, real)
     }
 
-    /// Asks both until both answers fulfil `fits`.
-    pub async fn settle(&mut self, what: &str, ask: &Ask<'_>, fits: impl Fn(&Value) -> bool) {
-        for client in [self.bed.client(), self.real.clone()] {
+    /// Repeats a request until the answers of both servers satisfy `condition`, then compares them.
+    pub async fn wait_until(
+        &mut self,
+        case: &str,
+        request: &TestRequest<'_>,
+        condition: impl Fn(&Value) -> bool,
+    ) {
+        for client in [self.devcluster.client(), self.real.clone()] {
             let wait = async {
-                while !fits(&answer(&client, ask).await) {
+                while !condition(&answer(&client, request).await) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             };
             let waited = timeout(Duration::from_secs(30), wait).await;
-            waited.unwrap_or_else(|_| panic!("in vain: {what}"));
+            waited.unwrap_or_else(|_| panic!("timed out: {case}"));
         }
-        self.ask(what, ask).await;
+        self.compare(case, request).await;
     }
 
-    /// Notes a difference that was found otherwise.
-    pub fn differ(&mut self, what: &str, ours: &str, real: &str) {
-        self.asked += 1;
+    /// Compares two texts.
+    pub fn compare_texts(&mut self, case: &str, ours: &str, real: &str) {
+        self.count += 1;
         if ours != real {
-            let text = format!("{what}:\n  devcluster:\n{ours}\n  real:\n{real}");
-            self.differences.push((what.to_owned(), text));
+            let text = format!("{case}:\n  devcluster:\n{ours}\n  real:\n{real}");
+            self.differences.push((case.to_owned(), text));
         }
     }
 
-    /// The addresses for kubectl: arguments for the devcluster, and for the real one.
+    /// The arguments that select a server in kubectl, the devcluster's first.
     pub fn kubectl(&self) -> [Vec<String>; 2] {
         let real = std::env::var("DEVCLUSTER_REAL_KUBECONFIG").unwrap();
         [
-            vec!["--server".to_owned(), format!("http://{}", self.bed.address)],
+            vec!["--server".to_owned(), format!("http://{}", self.devcluster.address)],
             vec!["--kubeconfig".to_owned(), real],
         ]
     }
 
-    /// Every difference is one of the known ones, and each of these is still there.
-    pub fn end(self, known: &[(&str, &str)]) {
-        let is_known = |what: &str| known.iter().any(|(name, _)| *name == what);
+    /// Checks that the differences are exactly the known ones.
+    pub fn finish(self, known: &[(&str, &str)]) {
+        let is_known = |case: &str| known.iter().any(|(name, _)| *name == case);
         let new: Vec<&str> = self
             .differences
             .iter()
-            .filter(|(what, _)| !is_known(what))
+            .filter(|(case, _)| !is_known(case))
             .map(|(_, text)| text.as_str())
             .collect();
-        let found = |name: &str| self.differences.iter().any(|(what, _)| what == name);
-        let gone: Vec<_> = known.iter().filter(|(name, _)| !found(name)).collect();
+        let found = |name: &str| self.differences.iter().any(|(case, _)| case == name);
+        let obsolete: Vec<_> = known.iter().filter(|(name, _)| !found(name)).collect();
         println!(
             "{} comparisons, {} differences, {} of them new",
-            self.asked,
+            self.count,
             self.differences.len(),
             new.len()
         );
         assert!(new.is_empty(), "{}", new.join("\n"));
-        assert!(gone.is_empty(), "no longer different, so no longer to be listed: {gone:?}");
+        assert!(obsolete.is_empty(), "no longer different, remove from KNOWN: {obsolete:?}");
     }
 }
 
-/// Code, warnings and body.
-async fn answer(client: &Client, ask: &Ask<'_>) -> Value {
-    let mut body = ask.body.clone();
+/// Sends a request and returns code, warnings and body of the answer.
+async fn answer(client: &Client, request: &TestRequest<'_>) -> Value {
+    let mut body = request.body.clone();
     if body.contains(r#""resourceVersion":"*""#) {
-        let path = ask.path.split('?').next().unwrap_or_default().trim_end_matches("/status");
-        let now = Box::pin(answer(client, &Ask::new("GET", path))).await;
-        let version = now["body"]["metadata"]["resourceVersion"].to_string();
+        let path = request.path.split('?').next().unwrap_or_default().trim_end_matches("/status");
+        let current = Box::pin(answer(client, &TestRequest::new("GET", path))).await;
+        let version = current["body"]["metadata"]["resourceVersion"].to_string();
         body = body.replace(r#""resourceVersion":"*""#, &format!(r#""resourceVersion":{version}"#));
     }
-    let request = Request::builder()
-        .method(ask.method)
-        .uri(&ask.path)
-        .header("content-type", ask.content_type)
-        .header("accept", ask.accept)
+    let http_request = Request::builder()
+        .method(request.method)
+        .uri(&request.path)
+        .header("content-type", request.content_type)
+        .header("accept", request.accept)
         .header("user-agent", "real-test")
         .body(Body::from(body.into_bytes()))
         .unwrap();
-    let patience = Duration::from_secs(20);
-    let Ok(response) = timeout(patience, client.send(request)).await else {
+    let limit = Duration::from_secs(20);
+    let Ok(response) = timeout(limit, client.send(http_request)).await else {
         return "no answer".into();
     };
     let response = response.unwrap();
@@ -192,8 +193,8 @@ async fn answer(client: &Client, ask: &Ask<'_>) -> Value {
         .iter()
         .map(|value| value.to_str().unwrap().to_owned())
         .collect();
-    let Ok(bytes) = timeout(patience, response.into_body().collect_bytes()).await else {
-        return "an answer without an end".into();
+    let Ok(bytes) = timeout(limit, response.into_body().collect_bytes()).await else {
+        return "incomplete answer".into();
     };
     let bytes = bytes.unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -207,15 +208,15 @@ async fn answer(client: &Client, ask: &Ask<'_>) -> Value {
     json!({"code": code, "warnings": warnings, "body": body})
 }
 
-/// Takes out what two servers cannot agree on: identities, versions and times.
-fn plain(value: &mut Value) {
+/// Replaces values that differ between any two servers: identities, versions and times.
+fn normalize(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let causes = fields
                 .get_mut("details")
                 .and_then(|details| details.get_mut("causes")?.as_array_mut());
             if let Some(causes) = causes {
-                // Go visits the fields of an object in any order, and says some things twice.
+                // The real server reports causes in random order, some of them twice.
                 causes.sort_by_key(Value::to_string);
                 causes.dedup();
                 if causes.len() > 1 {
@@ -223,7 +224,7 @@ fn plain(value: &mut Value) {
                 }
             }
             if fields.get("kind").is_some_and(|kind| kind == "CustomResourceDefinition") {
-                // Who wrote what of a definition: the Go types of the real one group that otherwise.
+                // The field owners of a definition differ: the real server decodes it into Go types.
                 if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("managedFields");
                 }
@@ -240,20 +241,15 @@ fn plain(value: &mut Value) {
                     *value = "*".into();
                 }
             }
-            if let Some(value) = fields.get_mut("continue").filter(|value| *value != "") {
-                *value = "*".into();
-            }
-            fields.values_mut().for_each(plain);
+            fields.values_mut().for_each(normalize);
         }
         Value::Array(items) => {
-            // When a watch tells how far it is, each server decides; only the end of the first events is fixed.
-            items.retain(|item| {
-                item["type"] != "BOOKMARK" || !item["object"]["metadata"]["annotations"].is_null()
-            });
-            items.iter_mut().for_each(plain);
+            // Servers choose when to send bookmarks.
+            items.retain(|item| item["type"] != "BOOKMARK");
+            items.iter_mut().for_each(normalize);
         }
         Value::String(text) if AGE.is_match(text) => *text = "*".into(),
-        Value::String(text) => *text = UID.replace_all(text, "*").into_owned(),
+        Value::String(text) => *text = IDENTITY.replace_all(text, "*").into_owned(),
         _ => {}
     }
 }
@@ -285,7 +281,7 @@ fn differences(path: &str, ours: &Value, real: &Value, found: &mut Vec<String>) 
 }
 
 fn shown(value: Option<Value>) -> String {
-    value.map_or_else(|| "nothing".to_owned(), |value| value.to_string())
+    value.map_or_else(|| "missing".to_owned(), |value| value.to_string())
 }
 
 /// The root of the repository.
@@ -293,7 +289,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every document of a file, with what the examples' instructions have a user fill in.
+/// All documents of a file, with the placeholders of the examples filled in.
 pub fn documents(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.replace("${MODEL_SERVER}", "http://192.0.2.1:8000");

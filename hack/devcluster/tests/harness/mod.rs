@@ -1,4 +1,4 @@
-//! A devcluster in this process for the tests, and the CRD that they use.
+//! A devcluster in the process of the test, and the CRD of the tests.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::net::SocketAddr;
@@ -8,19 +8,19 @@ use tokio::sync::oneshot;
 
 pub const WIDGET_CRD: &str = include_str!("../fixtures/widget-crd.yaml");
 
-/// A running devcluster; it ends when this is dropped.
-pub struct Bed {
+/// A running devcluster. It stops when this is dropped.
+pub struct TestServer {
     pub address: SocketAddr,
     _stop: oneshot::Sender<()>,
 }
 
-impl Bed {
+impl TestServer {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(devcluster::serve(listener, async move {
-            // An error means that the bed was dropped, which is the signal.
+            // An error means that the sender was dropped.
             let _ = stopped.await;
         }));
         Self { address, _stop: stop }
