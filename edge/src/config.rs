@@ -1,13 +1,14 @@
 //! Decides whether the command line can work, and what it means.
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use neptune_link::BrokerUrl;
-use neptune_models::{Allowed, Policy};
+use neptune_models::{Allowed, Policy, S3};
 use neptune_wire::{Namespace, NodeName, Prefix};
 
 use crate::{
@@ -245,6 +246,19 @@ pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
         file_roots: args.allow_model_dir,
         ..Policy::default()
     })
+}
+
+/// The settings for s3:// from the environment, and from the file that it names.
+///
+/// # Errors
+/// [`Error::File`] when the file cannot be read, [`Error::Model`] when a setting is invalid.
+pub fn s3_from_environment() -> Result<S3, Error> {
+    let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
+    let file = file.map(|path| {
+        fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
+    });
+    let file = file.transpose()?;
+    Ok(S3::read(|name| std::env::var(name).ok(), file.as_deref())?)
 }
 
 #[cfg(test)]

@@ -34,8 +34,8 @@ pub struct Attempts {
     /// The last spec that was started, and how often it was started before.
     pub started: Option<(String, u32)>,
     /// The spec that the failures belong to.
-    aimed_at: Option<ContentHash>,
-    alive: Option<RunningSince>,
+    target: Option<ContentHash>,
+    running: Option<RunningSince>,
     pull_failures: u32,
     next_pull: Option<Instant>,
 }
@@ -48,9 +48,9 @@ struct RunningSince {
 
 impl Attempts {
     /// The worker should now have this spec. Failures of another spec do not delay it.
-    pub fn aim(&mut self, spec: &ContentHash) {
-        if self.aimed_at.as_ref() != Some(spec) {
-            self.aimed_at = Some(spec.clone());
+    pub fn set_target(&mut self, spec: &ContentHash) {
+        if self.target.as_ref() != Some(spec) {
+            self.target = Some(spec.clone());
             self.failures = 0;
             self.pull_failures = 0;
             self.next_pull = None;
@@ -60,8 +60,8 @@ impl Attempts {
     }
 
     /// Another version is to run, maybe in the same container: it has failed at nothing yet.
-    pub fn forgive(&mut self) {
-        self.aimed_at = None;
+    pub fn reset_failures(&mut self) {
+        self.target = None;
         self.failures = 0;
         self.pull_failures = 0;
         self.next_pull = None;
@@ -74,8 +74,8 @@ impl Attempts {
     pub fn observe(&mut self, containers: &[&ObservedContainer], now: Instant, random: u64) {
         if let Some(container) = containers.iter().find(|container| container.is_alive()) {
             let identity = &container.identity;
-            if self.alive.as_ref().is_none_or(|alive| alive.id != container.id) {
-                self.alive = Some(RunningSince { id: container.id.clone(), since: now });
+            if self.running.as_ref().is_none_or(|running| running.id != container.id) {
+                self.running = Some(RunningSince { id: container.id.clone(), since: now });
                 self.started = Some((identity.spec_hash.clone(), identity.restarts));
             }
             if self.has_run_for(HEALTHY, now) {
@@ -89,8 +89,8 @@ impl Attempts {
             self.started =
                 Some((container.identity.spec_hash.clone(), container.identity.restarts));
         }
-        let Some(alive) = self.alive.take() else { return };
-        let ended = containers.iter().find(|container| container.id == alive.id);
+        let Some(running) = self.running.take() else { return };
+        let ended = containers.iter().find(|container| container.id == running.id);
         self.fail(now, random);
         let (reason, what) = ending(ended.map(|container| &container.state));
         let again = WORKER_RESTART.step(self.failures).as_secs();
@@ -117,10 +117,10 @@ impl Attempts {
             }
             return;
         }
-        self.alive = None;
+        self.running = None;
         match outcome {
             StepOutcome::Started { id } => {
-                self.alive = Some(RunningSince { id, since: now });
+                self.running = Some(RunningSince { id, since: now });
                 self.started = spec;
                 self.next_try = None;
                 self.next_pull = None;
@@ -184,12 +184,12 @@ impl Attempts {
 
     /// Whether the container that is there has been seen running for so long.
     pub fn has_run_for(&self, time: Duration, now: Instant) -> bool {
-        self.alive.as_ref().is_some_and(|alive| now.duration_since(alive.since) >= time)
+        self.running.as_ref().is_some_and(|running| now.duration_since(running.since) >= time)
     }
 
     /// When the container that is there was first seen running.
-    pub fn alive_since(&self) -> Option<Instant> {
-        self.alive.as_ref().map(|alive| alive.since)
+    pub fn running_since(&self) -> Option<Instant> {
+        self.running.as_ref().map(|running| running.since)
     }
 
     /// How often this spec was started before a start that comes now.
@@ -265,57 +265,57 @@ mod tests {
 
     #[test]
     fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
-        let (mut track, now) = (Attempts::default(), Instant::now());
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
         for reason in [
             WorkerReason::ScriptMissing,
             WorkerReason::ModelUnavailable,
             WorkerReason::DockerUnavailable,
         ] {
             for _ in 0..50 {
-                track.done(failed(reason), None, 1, now, u64::MAX);
-                assert_eq!(track.next_try, Some(now + RECHECK_INTERVAL));
-                assert_eq!(track.failures, 0);
+                attempts.done(failed(reason), None, 1, now, u64::MAX);
+                assert_eq!(attempts.next_try, Some(now + RECHECK_INTERVAL));
+                assert_eq!(attempts.failures, 0);
             }
         }
         for _ in 0..50 {
-            track.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
+            attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
         }
-        assert!(track.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
+        assert!(attempts.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
     }
 
     #[test]
     fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
-        let (mut track, now) = (Attempts::default(), Instant::now());
-        track.aim(&spec("a"));
-        track.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        attempts.set_target(&spec("a"));
+        attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
         let started = || StepOutcome::Started { id: "1".into() };
-        track.done(started(), Some(("a".into(), 0)), 2, now, 0);
-        assert_eq!((track.failures, &track.problem), (0, &None));
+        attempts.done(started(), Some(("a".into(), 0)), 2, now, 0);
+        assert_eq!((attempts.failures, &attempts.problem), (0, &None));
 
-        track.observe(&[], now, 0);
-        assert_eq!(track.failures, 1, "it is gone, and nobody here removed it");
+        attempts.observe(&[], now, 0);
+        assert_eq!(attempts.failures, 1, "it is gone, and nobody here removed it");
         assert!(
-            track
+            attempts
                 .problem
                 .as_ref()
                 .is_some_and(|problem| problem.message.contains("removed from outside"))
         );
-        track.observe(&[], now, 0);
-        assert_eq!(track.failures, 1, "that is known already");
-        track.done(started(), Some(("a".into(), 1)), 3, now, 0);
-        assert_eq!(track.failures, 1);
-        track.aim(&spec("a"));
-        assert_eq!(track.failures, 1);
-        track.aim(&spec("b"));
-        assert_eq!((track.failures, track.next_try), (0, None));
+        attempts.observe(&[], now, 0);
+        assert_eq!(attempts.failures, 1, "that is known already");
+        attempts.done(started(), Some(("a".into(), 1)), 3, now, 0);
+        assert_eq!(attempts.failures, 1);
+        attempts.set_target(&spec("a"));
+        assert_eq!(attempts.failures, 1);
+        attempts.set_target(&spec("b"));
+        assert_eq!((attempts.failures, attempts.next_try), (0, None));
     }
 
     #[test]
     fn restarts_are_counted_for_each_spec() {
-        let mut track =
+        let mut attempts =
             Attempts { started: Some((spec("a").to_string(), 4)), ..Attempts::default() };
-        assert_eq!((track.restarts_of(&spec("a")), track.restarts_of(&spec("b"))), (5, 0));
-        track.started = Some((spec("a").to_string(), u32::MAX));
-        assert_eq!(track.restarts_of(&spec("a")), u32::MAX);
+        assert_eq!((attempts.restarts_of(&spec("a")), attempts.restarts_of(&spec("b"))), (5, 0));
+        attempts.started = Some((spec("a").to_string(), u32::MAX));
+        assert_eq!(attempts.restarts_of(&spec("a")), u32::MAX);
     }
 }

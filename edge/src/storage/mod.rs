@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// Counts this start. The instance is `new` if the directory has none yet.
-    pub fn begin(&mut self, new: &str) -> Result<AgentIdentity, Error> {
+    pub fn start_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
         self.durable(|tx| {
             tx.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?1), ('epoch', 0)", [new])?;
             tx.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'", [])?;
@@ -166,7 +166,7 @@ impl Store {
     }
 
     /// Keeps counters, quickly.
-    pub fn keep_counts<'a>(
+    pub fn save_counts<'a>(
         &mut self,
         counts: impl Iterator<Item = (&'a (String, WorkerName), &'a WorkerCount)>,
     ) -> Result<(), Error> {
@@ -182,7 +182,7 @@ impl Store {
     }
 
     /// What is remembered of the model server of the object with this uid.
-    pub fn serving(&self, uid: &str) -> Result<RolloutState, Error> {
+    pub fn rollout(&self, uid: &str) -> Result<RolloutState, Error> {
         let text: Option<String> = self
             .connection
             .query_row("SELECT memory FROM servings WHERE uid = ?1", [uid], |row| row.get(0))
@@ -194,7 +194,7 @@ impl Store {
     }
 
     /// Remembers it, before it is acted on.
-    pub fn keep_serving(
+    pub fn save_rollout(
         &mut self,
         object: &ObjectKey,
         uid: &str,
@@ -211,7 +211,7 @@ impl Store {
     }
 
     /// What was counted of the dataset with this uid.
-    pub fn dataset(&self, uid: &str) -> Result<DatasetRecord, Error> {
+    pub fn dataset_record(&self, uid: &str) -> Result<DatasetRecord, Error> {
         let text: Option<String> = self
             .connection
             .query_row("SELECT memory FROM datasets WHERE uid = ?1", [uid], |row| row.get(0))
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Keeps it, quickly: what is lost is counted again.
-    pub fn keep_dataset(
+    pub fn save_dataset_record(
         &mut self,
         object: &ObjectKey,
         uid: &str,
@@ -246,7 +246,7 @@ impl Store {
     }
 
     /// What was last used of each model.
-    pub fn models(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
+    pub fn models_in_use(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
         let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
             Ok((row.get::<_, String>(0)?, ArtifactSource { url: row.get(1)?, sha256: row.get(2)? }))
         })?;
@@ -254,7 +254,11 @@ impl Store {
     }
 
     /// Keeps what is used of a model.
-    pub fn keep_model(&mut self, object: &ObjectKey, source: &ArtifactSource) -> Result<(), Error> {
+    pub fn save_model_in_use(
+        &mut self,
+        object: &ObjectKey,
+        source: &ArtifactSource,
+    ) -> Result<(), Error> {
         self.durable(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO models VALUES (?1, ?2, ?3)",

@@ -70,13 +70,13 @@ impl Store {
     }
 
     /// Every object whose status is still to be taken back upstream.
-    pub fn farewells(&self) -> Result<BTreeSet<ObjectKey>, Error> {
+    pub fn pending_clears(&self) -> Result<BTreeSet<ObjectKey>, Error> {
         let keys: Vec<String> = self.rows("SELECT key FROM farewells", |row| row.get(0))?;
         Ok(keys.iter().filter_map(|key| key.parse().ok()).collect())
     }
 
     /// The cloud's broker has taken these back.
-    pub fn farewells_said(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
+    pub fn delete_pending_clears(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
         self.quick(|tx| {
             keys.iter().try_for_each(|key| {
                 tx.execute("DELETE FROM farewells WHERE key = ?1", [key.to_string()]).map(drop)

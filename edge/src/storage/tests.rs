@@ -103,8 +103,8 @@ fn fields_that_this_version_does_not_know_stay_in_the_stored_payload() {
 #[test]
 fn the_instance_stays_and_every_start_is_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Store::open(dir.path()).unwrap().begin("a").unwrap();
-    let second = Store::open(dir.path()).unwrap().begin("b").unwrap();
+    let first = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
+    let second = Store::open(dir.path()).unwrap().start_epoch("b").unwrap();
     assert_eq!((first.instance.0.as_str(), first.epoch), ("a", 1));
     assert_eq!((second.instance.0.as_str(), second.epoch), ("a", 2));
 }
@@ -138,7 +138,7 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
     count.tally.observe("run", Counters { inference: u64::MAX, hard: 1 });
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);
     service(&mut store, 1, "uid-1");
-    store.keep_counts([(&entry.0, &entry.1)].into_iter()).unwrap();
+    store.save_counts([(&entry.0, &entry.1)].into_iter()).unwrap();
     store.sync().unwrap();
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
@@ -164,9 +164,9 @@ fn what_was_said_of_a_removed_object_is_taken_back_even_after_a_restart() {
     receive_one(&message(&Topic::Delete(node(), object.clone()), gone), &mut replica, &mut store);
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
-    assert_eq!(store.farewells().unwrap(), [object.clone()].into());
-    store.farewells_said(&[object].into()).unwrap();
-    assert_eq!(store.farewells().unwrap(), BTreeSet::new());
+    assert_eq!(store.pending_clears().unwrap(), [object.clone()].into());
+    store.delete_pending_clears(&[object].into()).unwrap();
+    assert_eq!(store.pending_clears().unwrap(), BTreeSet::new());
 }
 
 #[test]
@@ -201,16 +201,16 @@ fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
          PRAGMA user_version = 1;";
     for earlier in [first, second] {
         let dir = tempfile::tempdir().unwrap();
-        let identity = Store::open(dir.path()).unwrap().begin("a").unwrap();
+        let identity = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
         let store = Store::open(dir.path()).unwrap();
         store.connection.execute_batch(earlier).unwrap();
         drop(store);
         let mut store = Store::open(dir.path()).unwrap();
-        assert_eq!(store.begin("b").unwrap().instance, identity.instance);
+        assert_eq!(store.start_epoch("b").unwrap().instance, identity.instance);
         let source = ArtifactSource { url: "http://h/m".into(), sha256: None };
-        store.keep_model(&key(1), &source).unwrap();
-        assert_eq!(store.models().unwrap(), [(key(1), source)].into());
-        store.keep_dataset(&key(1), "uid", &DatasetRecord::default()).unwrap();
+        store.save_model_in_use(&key(1), &source).unwrap();
+        assert_eq!(store.models_in_use().unwrap(), [(key(1), source)].into());
+        store.save_dataset_record(&key(1), "uid", &DatasetRecord::default()).unwrap();
     }
 }
 
@@ -221,13 +221,13 @@ fn what_is_remembered_of_a_server_goes_with_its_object() {
     let topic = || Topic::Insert(NODE.parse().unwrap(), key(1));
     receive_one(&message(&topic(), encode(&insert(1, 1, 1))), &mut replica, &mut store);
     let memory = RolloutState { blocked: Some("edition".into()), ..RolloutState::default() };
-    store.keep_serving(&key(1), "uid-0", &memory).unwrap();
-    assert_eq!(store.serving("uid-0").unwrap(), memory);
+    store.save_rollout(&key(1), "uid-0", &memory).unwrap();
+    assert_eq!(store.rollout("uid-0").unwrap(), memory);
     receive_one(&message(&topic(), encode(&insert(1, 2, 0))), &mut replica, &mut store);
-    assert_eq!(store.serving("uid-0").unwrap(), memory, "another revision of the same object");
+    assert_eq!(store.rollout("uid-0").unwrap(), memory, "another revision of the same object");
     receive_one(&message(&topic(), encode(&insert(1, 3, 2))), &mut replica, &mut store);
     assert_eq!(
-        store.serving("uid-0").unwrap(),
+        store.rollout("uid-0").unwrap(),
         RolloutState::default(),
         "another object of that name"
     );
