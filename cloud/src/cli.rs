@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use neptune_link::BrokerUrl;
-use neptune_wire::{Namespace, Prefix};
+use neptune_wire::{Namespace, TopicPrefix};
 
 use crate::transport::BaseUrl;
 
@@ -69,7 +69,7 @@ Examples:
 pub struct Status {
     /// Which object: jis/NAME, im/NAME, or NAME for a JointInferenceService.
     #[arg(value_name = "[KIND/]NAME")]
-    pub object: Shown,
+    pub object: ObjectArgument,
     /// Its namespace; without it, that of the kubeconfig's context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
@@ -86,14 +86,14 @@ pub struct Status {
 
 /// An object that has a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ObjectArgument {
     /// A JointInferenceService.
     Service(String),
     /// An InferenceModel.
     InferenceModel(String),
 }
 
-impl FromStr for Shown {
+impl FromStr for ObjectArgument {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = text.split_once('/').unwrap_or(("jis", text));
@@ -151,7 +151,7 @@ pub struct Run {
     pub kubeconfig: Option<PathBuf>,
     /// What stands before every topic. The agents need the same.
     #[arg(long, value_name = "LEVELS", env = "NEPTUNE_TOPIC_PREFIX", default_value = "neptune")]
-    pub topic_prefix: Prefix,
+    pub topic_prefix: TopicPrefix,
     /// Where /livez, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
@@ -315,13 +315,13 @@ mod tests {
 
     #[test]
     fn an_object_is_named_as_kubectl_names_it() {
-        let service = |name: &str| Ok(Shown::Service(name.to_owned()));
+        let service = |name: &str| Ok(ObjectArgument::Service(name.to_owned()));
         for text in ["a", "jis/a", "jointinferenceservices.neptune.io/a"] {
             assert_eq!(text.parse(), service("a"), "{text}");
         }
-        assert_eq!("im/a".parse(), Ok(Shown::InferenceModel("a".to_owned())));
+        assert_eq!("im/a".parse(), Ok(ObjectArgument::InferenceModel("a".to_owned())));
         for text in ["pods/a", "jis/", "", "jis/a/b"] {
-            assert!(text.parse::<Shown>().is_err(), "{text}");
+            assert!(text.parse::<ObjectArgument>().is_err(), "{text}");
         }
     }
 

@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// Another replica acts now.
     #[error("another replica leads now; start this one again, and it stands by")]
-    Deposed,
+    LeadershipLost,
     /// The address of `--webhook-listen` cannot be used.
     #[error("--webhook-listen {address}: {source}")]
     Webhook {
@@ -147,7 +147,7 @@ impl Error {
                 400 | 403 | 422 => Class::Refused,
                 _ => Class::Transient,
             },
-            Self::Api { .. } | Self::Deposed => Class::Transient,
+            Self::Api { .. } | Self::LeadershipLost => Class::Transient,
         }
     }
 

@@ -1,56 +1,29 @@
-//! `neptune-cloud`: reads the command line, sets up logs and TLS, and hands over.
+//! `neptune-cloud`: reads the command line, sets up logs and TLS, and runs the command.
 
-mod admission;
-mod cli;
-mod controllers;
-mod desired;
-mod downstream;
-mod environment;
-mod error;
-mod fleet;
-mod frameworks;
-mod kubeconfig;
-mod leader;
-mod metrics;
-mod model_source;
-mod quantity;
-mod reason;
-mod run;
-mod serve;
-mod servers;
-mod status;
-mod stores;
-mod transport;
-mod upstream;
-mod worker_name;
-
-use std::{
-    io::{IsTerminal as _, Write as _},
-    path::Path,
-    process::ExitCode,
-};
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::Parser as _;
+use neptune_cloud::{
+    cli::{Cli, Command, LogFormat},
+    commands,
+    error::Class,
+    run,
+};
 use tracing_subscriber::EnvFilter;
 
-use crate::{
-    cli::{Cli, Command, LogFormat},
-    error::{Class, Error},
-};
-
-/// The exit code of a program that was started wrong, as of clap.
+/// The exit code for wrong flags and settings, the same as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    // Before anything can open a TLS connection; an error would mean that there is a provider already.
+    // Before any TLS connection. An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let result = match Cli::parse().command {
-        Command::Crds { output } => crds(output.as_deref()),
+        Command::Crds { output } => commands::crds(output.as_deref()),
         Command::Run(flags) => {
-            log(flags.log_format);
+            set_up_logs(flags.log_format);
             runtime().block_on(run::run(*flags))
         }
-        Command::Status(flags) => runtime().block_on(status::status(flags)),
+        Command::Status(flags) => runtime().block_on(commands::status(flags)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,10 +38,10 @@ fn main() -> ExitCode {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("threads can be had")
+    tokio::runtime::Runtime::new().expect("the system gives threads and an I/O driver")
 }
 
-fn log(format: LogFormat) {
+fn set_up_logs(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,neptune_cloud=info,neptune_link=info"));
     let logs = tracing_subscriber::fmt()
@@ -79,19 +52,4 @@ fn log(format: LogFormat) {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),
     }
-}
-
-fn crds(output: Option<&Path>) -> Result<(), Error> {
-    let write = |path: &Path, source| Error::Write { path: path.to_owned(), source };
-    let Some(directory) = output else {
-        let stream = neptune_api::crdgen::stream();
-        let result = std::io::stdout().write_all(stream.as_bytes());
-        return result.map_err(|source| write(Path::new("standard output"), source));
-    };
-    std::fs::create_dir_all(directory).map_err(|source| write(directory, source))?;
-    for (name, text) in neptune_api::crdgen::files() {
-        let path = directory.join(name);
-        std::fs::write(&path, text).map_err(|source| write(&path, source))?;
-    }
-    Ok(())
 }

@@ -34,7 +34,7 @@ impl From<Class> for Outcome {
 
 /// What a message from a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Kind {
+pub enum MessageKind {
     /// A birth, a heartbeat or a last will.
     Node,
     /// How an object fares.
@@ -72,7 +72,7 @@ pub enum Rejection {
 
 /// What was said of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Verdict {
+pub enum ReviewOutcome {
     /// Nothing.
     Allowed,
     /// A warning.
@@ -83,7 +83,7 @@ pub enum Verdict {
 
 /// A node's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum State {
+pub enum NodeState {
     /// Its agent is there.
     Online,
     /// Its agent was there.
@@ -97,7 +97,7 @@ struct ByResult {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
-    kind: Kind,
+    kind: MessageKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,7 +107,7 @@ struct ByReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByVerdict {
-    verdict: Verdict,
+    verdict: ReviewOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -117,7 +117,7 @@ struct ByPost {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
-    state: State,
+    state: NodeState,
 }
 
 /// The counters and gauges.
@@ -158,7 +158,7 @@ impl Metrics {
     }
 
     /// One message of a node was understood.
-    pub fn received(&self, kind: Kind) {
+    pub fn received(&self, kind: MessageKind) {
         self.upstream.get_or_create(&ByKind { kind }).inc();
     }
 
@@ -168,7 +168,7 @@ impl Metrics {
     }
 
     /// How many nodes are in a state.
-    pub fn set_nodes(&self, state: State, count: usize) {
+    pub fn set_nodes(&self, state: NodeState, count: usize) {
         self.nodes.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
@@ -213,7 +213,7 @@ impl Metrics {
     }
 
     /// The webhook answered a review.
-    pub fn reviewed(&self, verdict: Verdict) {
+    pub fn reviewed(&self, verdict: ReviewOutcome) {
         self.reviews.get_or_create(&ByVerdict { verdict }).inc();
     }
 

@@ -13,43 +13,44 @@ use tokio::{
 
 use crate::{
     admission::Webhook,
+    cache::Caches,
     cli::{self, Run},
-    controllers::{self, Context},
-    downstream::Downstream,
+    controllers::{
+        runtime::context::Context,
+        runtime::{queue, triggers},
+    },
     error::Error,
-    kubeconfig,
-    leader::Leadership,
+    fleet::{publisher::Publisher, upstream},
+    health::{self, HealthState},
+    kubernetes::{kubeconfig, leader_election::Leadership},
     metrics::Metrics,
-    serve::{self, Questions},
-    stores::Stores,
     transport::{EventBus, EventBusSettings, Events, Mqtt, Transport},
-    upstream,
 };
 
 /// How long the last messages may take when the program ends.
-const GOODBYE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs until SIGTERM or SIGINT, or until another replica acts.
 ///
 /// # Errors
-/// What is wrong from the start: flags, kubeconfig, a taken address; and [`Error::Deposed`]. Neither the API server nor
+/// What is wrong from the start: flags, kubeconfig, a taken address; and [`Error::LeadershipLost`]. Neither the API server nor
 /// the broker has to be there.
 pub async fn run(flags: Run) -> Result<(), Error> {
-    let listener = serve::bind(flags.listen).await?;
+    let listener = health::bind(flags.listen).await?;
     let webhook = Webhook::prepare(&flags)?;
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), None).await?;
     let client = kubeconfig::client(config)?;
     let metrics = Metrics::default();
     let (transport, events) = transport(&flags, &metrics).await?;
-    let downstream = Downstream::new(transport.clone());
-    let questions = Questions::new(downstream.clone(), metrics.registry());
+    let publisher = Publisher::new(transport.clone());
+    let health_state = HealthState::new(publisher.clone(), metrics.registry());
     let (send_change, changes) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
-    let stores = Stores::watch(&client, only, &flags.namespace, &send_change);
-    let (context, mut wakes) = Context::new(
+    let caches = Caches::watch(&client, only, &flags.namespace, &send_change);
+    let (context, mut receivers) = Context::new(
         client.clone(),
-        stores.clone(),
-        downstream,
+        caches.clone(),
+        publisher,
         metrics.clone(),
         flags.fetch_image.clone(),
     );
@@ -57,36 +58,36 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let act = async {
         let leadership = elected.get_or_init(|| leadership(&client, &flags)).await;
         let act = async {
-            questions.set_stands_by(flags.leader_elect);
+            health_state.set_standby(flags.leader_elect);
             tokio::select! {
                 () = leadership.gained() => {}
-                () = wakes.discard() => {}
+                () = receivers.discard() => {}
             }
-            questions.set_stands_by(false);
+            health_state.set_standby(false);
             metrics.set_leads(true);
-            controllers::expect(&context);
+            queue::expect(&context);
             futures::join!(
-                controllers::run(wakes.services, context.clone()),
-                controllers::run(wakes.inference_models, context.clone()),
-                controllers::run(wakes.models, context.clone()),
-                controllers::run(wakes.datasets, context.clone()),
-                transport.run(&client, &stores.nodes),
+                queue::run(receivers.services, context.clone()),
+                queue::run(receivers.inference_models, context.clone()),
+                queue::run(receivers.models, context.clone()),
+                queue::run(receivers.datasets, context.clone()),
+                transport.run(&client, &caches.nodes),
             );
         };
         tokio::select! {
-            () = leadership.lost() => Err(Error::Deposed),
+            () = leadership.lost() => Err(Error::LeadershipLost),
             () = act => Ok(()),
         }
     };
     let work = async {
         // Before the copies are whole, a model or an object that is not in them may well exist.
-        stores.ready().await;
+        caches.ready().await;
         tracing::info!("the API server's objects are here");
         // A replica that stands by keeps up with the objects and the nodes, and says nothing: the gate of
         // what is said opens with `expect`.
         let keep_up = async {
             futures::join!(
-                controllers::dispatch(changes, context.clone()),
+                triggers::dispatch(changes, context.clone()),
                 upstream::listen(events, context.clone(), flags.topic_prefix.clone()),
             );
             Ok(())
@@ -94,20 +95,20 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         futures::try_join!(act, keep_up).map(|_| ())
     };
     let admission = async {
-        stores.ready().await;
+        caches.ready().await;
         webhook.run(context.clone()).await;
     };
     tracing::info!(listen = %flags.listen, "neptune-cloud runs");
     let result = tokio::select! {
         result = work => result,
         () = admission => Ok(()),
-        () = serve::serve(listener, questions.clone()) => Ok(()),
+        () = health::serve(listener, health_state.clone()) => Ok(()),
         () = stop_signal() => {
             tracing::info!("ending");
             Ok(())
         }
     };
-    transport.close(GOODBYE).await;
+    transport.close(SHUTDOWN_TIMEOUT).await;
     if let Some(leadership) = elected.into_inner() {
         leadership.resign().await;
     }
@@ -137,7 +138,7 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events)
                 certificate_file: flags.mqtt_cert_file.clone(),
                 key_file: flags.mqtt_key_file.clone(),
                 password_file: flags.mqtt_password_file.clone(),
-                allow_open: flags.insecure_broker,
+                allow_insecure: flags.insecure_broker,
                 ..LinkOptions::new(url, client_id())
             };
             Ok(Mqtt::start(options, flags.topic_prefix.clone(), metrics.clone())?)

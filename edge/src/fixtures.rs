@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use neptune_wire::{Instance, Prefix, Serving};
+use neptune_wire::{AgentInstance, ModelServer, TopicPrefix};
 use serde_json::json;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 pub fn node_context() -> NodeContext {
     NodeContext {
         node: "edge0".parse().unwrap(),
-        prefix: Prefix::default(),
+        prefix: TopicPrefix::default(),
         mqtt_url: "mqtt://127.0.0.1:1884".into(),
         data_dir: "/var/lib/neptune".into(),
         docker_socket: "/var/run/docker.sock".into(),
@@ -51,7 +51,7 @@ pub fn wanted_worker() -> WantedWorker {
 pub fn container_identity() -> ContainerIdentity {
     ContainerIdentity {
         node: "edge0".parse().unwrap(),
-        instance: Instance("abc".into()),
+        instance: AgentInstance("abc".into()),
         owner: "default/jointinferenceservices/s".parse().unwrap(),
         uid: "uid".into(),
         worker: "s-w-1".parse().unwrap(),
@@ -72,7 +72,7 @@ pub fn observed_container(id: &str) -> ObservedContainer {
 }
 
 /// A server of a version, as `reload` says.
-pub fn serving(version: &str, reload: &str) -> Serving {
+pub fn serving(version: &str, reload: &str) -> ModelServer {
     serde_json::from_value(json!({
         "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,
         "env": {"A": "b"},

@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn the_manifest_shows_the_same_writes_in_the_same_way() {
         let (manifest, code) = (by_service(), whole("neptune", "https://h/validate", ""));
-        let shown = |configuration: ValidatingWebhookConfiguration| {
+        let serving_certificate = |configuration: ValidatingWebhookConfiguration| {
             let mut webhook = configuration.webhooks.unwrap().pop().unwrap();
             webhook.client_config = WebhookClientConfig::default();
             webhook
         };
         assert_eq!(manifest.metadata.name, code.metadata.name);
-        assert_eq!(shown(manifest), shown(code));
+        assert_eq!(serving_certificate(manifest), serving_certificate(code));
     }
 
     #[test]

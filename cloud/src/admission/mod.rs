@@ -2,15 +2,15 @@
 //! find. Without it the same is said by conditions.
 
 mod certificate;
+mod certificate_store;
 mod configuration;
-mod keep;
-mod look;
-mod question;
+mod decision;
+mod request;
+mod reviewer;
 mod rotation;
-mod serve;
-mod shown;
-mod suggest;
-mod verdict;
+mod server;
+mod serving_certificate;
+mod suggestion;
 mod webhook;
 
 pub use webhook::Webhook;

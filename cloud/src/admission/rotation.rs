@@ -12,7 +12,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::certificate::{Issued, SKEW};
+use crate::admission::certificate::{Issued, SKEW};
 
 /// The certificates that there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +163,8 @@ mod tests {
         ];
         for (current, next, trusted, today, step, again) in table {
             let plan = plan(&held(current, next), &["host".to_owned()], trusted, at(today));
-            let shown = format!("{current:?} {next:?} {trusted} {today}");
-            assert_eq!(plan, Plan { step, wake_at: at(again) }, "{shown}");
+            let case = format!("{current:?} {next:?} {trusted} {today}");
+            assert_eq!(plan, Plan { step, wake_at: at(again) }, "{case}");
         }
     }
 
@@ -187,10 +187,10 @@ mod tests {
             (Step::Issue, "d", "c;d;"),
         ];
         for (step, name, trusted) in steps {
-            let shown = held.current.clone();
+            let serving_certificate = held.current.clone();
             held = held.after(step, made(name)).unwrap();
             assert_eq!(held.bundle(), trusted);
-            for one in [shown, held.current.clone()].into_iter().flatten() {
+            for one in [serving_certificate, held.current.clone()].into_iter().flatten() {
                 assert!(held.bundle().contains(&one.authority));
             }
         }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::http::Uri;
 use tokio::net::TcpSocket;
 
-use super::{
-    keep::{Settings, keep},
-    look::Reviewer,
-    serve::{bind, serve},
-    shown::Shown,
-};
 use crate::{
+    admission::{
+        certificate_store::{Settings, keep},
+        reviewer::Reviewer,
+        server::{bind, serve},
+        serving_certificate::ServingCertificate,
+    },
     cli::{MissingReferences, Run},
-    controllers::Context,
+    controllers::runtime::context::Context,
     error::Error,
 };
 
@@ -22,7 +22,7 @@ pub struct Webhook(Option<Parts>);
 
 struct Parts {
     socket: TcpSocket,
-    shown: Arc<Shown>,
+    serving_certificate: Arc<ServingCertificate>,
     /// The certificate is our own, and so kept.
     own: Option<Settings>,
     references: MissingReferences,
@@ -35,8 +35,8 @@ impl Webhook {
     /// What is wrong with the flags.
     pub fn prepare(flags: &Run) -> Result<Self, Error> {
         let Some(address) = flags.webhook_listen else { return Ok(Self(None)) };
-        let (shown, own) = if let Some(directory) = &flags.webhook_cert_dir {
-            (Shown::from_files(directory)?, None)
+        let (serving_certificate, own) = if let Some(directory) = &flags.webhook_cert_dir {
+            (ServingCertificate::from_files(directory)?, None)
         } else {
             let url = flags.webhook_url.as_deref().map(url).transpose()?;
             let own = Settings {
@@ -45,27 +45,34 @@ impl Webhook {
                 namespace: flags.namespace.clone(),
                 lifetime: flags.webhook_certificate_lifetime,
             };
-            (Shown::default(), Some(own))
+            (ServingCertificate::default(), Some(own))
         };
         let socket = bind(address)?;
         let references = flags.missing_references;
-        Ok(Self(Some(Parts { socket, shown: Arc::new(shown), own, references })))
+        Ok(Self(Some(Parts {
+            socket,
+            serving_certificate: Arc::new(serving_certificate),
+            own,
+            references,
+        })))
     }
 
     /// Answers until the program ends. The context's copies are whole by now.
     pub async fn run(self, context: Context) {
-        let Some(Parts { socket, shown, own, references }) = self.0 else {
+        let Some(Parts { socket, serving_certificate, own, references }) = self.0 else {
             return std::future::pending().await;
         };
         let (client, metrics) = (context.client().clone(), context.metrics().clone());
         let kept = async {
             match own {
-                Some(settings) => keep(client, settings, Arc::clone(&shown), metrics).await,
+                Some(settings) => {
+                    keep(client, settings, Arc::clone(&serving_certificate), metrics).await;
+                }
                 None => std::future::pending().await,
             }
         };
         let reviewer = Reviewer::new(context, references);
-        futures::join!(kept, serve(socket, Arc::clone(&shown), reviewer));
+        futures::join!(kept, serve(socket, Arc::clone(&serving_certificate), reviewer));
     }
 }
 

@@ -1,32 +1,10 @@
-//! One folder a kind, each with the same steps: observe, validate, plan, apply, status. What is the
-//! same for every kind stands beside the folders.
+//! One folder per kind, each with the same steps: facts, validate, plan, observe, status, events. What is the same for
+//! every kind is in `runtime`.
 
 #[cfg(test)]
-mod agreement;
-mod apply;
-mod carry_out;
-mod condition;
-mod context;
+mod crd_consistency;
 mod dataset;
-mod identity;
-mod inferencemodel;
-mod jointinferenceservice;
-mod kind;
-mod merge;
+mod inference_model;
+mod joint_inference_service;
 mod model;
-mod nodes;
-mod notice;
-mod objects;
-mod pods;
-mod queue;
-mod tables;
-mod wake;
-mod write;
-
-pub use apply::FIELD_MANAGER;
-pub use context::Context;
-pub use kind::Kind;
-pub use nodes::is_edge_node;
-pub use objects::{INFERENCE_MODEL_ANNOTATION, MANAGED_BY, SERVICE_ANNOTATION};
-pub use queue::{expect, run};
-pub use wake::dispatch;
+pub mod runtime;

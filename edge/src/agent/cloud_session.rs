@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, Prefix, Replica, Revision, Topic, replica::Change};
+use neptune_wire::{ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
@@ -37,7 +37,7 @@ pub struct CloudSession {
     pub is_up: bool,
     pub heartbeat_at: Option<Instant>,
     heartbeat: Duration,
-    prefix: Prefix,
+    prefix: TopicPrefix,
     reporter: Reporter,
     report_at: Option<Instant>,
     /// Removed objects whose retained status the broker may still have.
@@ -189,12 +189,12 @@ impl CloudSession {
     /// Clears the status of removed objects; an object that is there again needs no clearing.
     pub fn clear_removed(
         &mut self,
-        changes: &[Change],
+        changes: &[ReplicaChange],
         mut removed: BTreeSet<ObjectKey>,
         events: &mpsc::Sender<AgentEvent>,
     ) {
         for change in changes {
-            if let Change::Set(key) = change {
+            if let ReplicaChange::Set(key) = change {
                 self.pending_clears.remove(key);
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use neptune_link::Message;
-use neptune_wire::{ObjectKey, Replica, Revision, replica::Change};
+use neptune_wire::{ObjectKey, Replica, Revision, replica::ReplicaChange};
 use tracing::info;
 
 use crate::{
@@ -53,21 +53,25 @@ impl DesiredState {
     }
 
     /// Logs the changes and drops the counters of objects that are gone. Returns the removed objects.
-    pub fn log_changes(&self, changes: &[Change], counts: &mut Counts) -> BTreeSet<ObjectKey> {
+    pub fn log_changes(
+        &self,
+        changes: &[ReplicaChange],
+        counts: &mut Counts,
+    ) -> BTreeSet<ObjectKey> {
         let mut removed = BTreeSet::new();
         for change in changes {
             match change {
-                Change::Set(key) => {
+                ReplicaChange::Set(key) => {
                     let object = &self.replica.objects()[key];
                     info!(object = %key, revision = %object.revision, "object received");
                     counts.forget(key, Some(&object.content.metadata.uid));
                 }
-                Change::Removed(key) => {
+                ReplicaChange::Removed(key) => {
                     info!(object = %key, "object removed");
                     counts.forget(key, None);
                     removed.insert(key.clone());
                 }
-                Change::Renewed(_) | Change::Index => {}
+                ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
             }
         }
         removed

@@ -9,7 +9,7 @@ use std::{
 
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    ModelReload, ModelUpdate, ObjectKey, Prefix, Replica, Topic, WorkerName, encode,
+    ModelReload, ObjectKey, Replica, Topic, TopicPrefix, WorkerName, WorkerUpdateMode, encode,
 };
 use tracing::{info, warn};
 
@@ -35,7 +35,7 @@ pub struct ModelReloads {
     /// Directories that the last garbage collection kept.
     gc_kept: Option<BTreeSet<PathBuf>>,
     link: Link,
-    prefix: Prefix,
+    prefix: TopicPrefix,
 }
 
 /// What the decisions read of the rest of the agent.
@@ -48,7 +48,7 @@ pub struct ReloadContext<'a> {
 }
 
 impl ModelReloads {
-    pub fn new(link: Link, prefix: Prefix) -> Self {
+    pub fn new(link: Link, prefix: TopicPrefix) -> Self {
         Self { states: BTreeMap::new(), last_sent: BTreeMap::new(), gc_kept: None, link, prefix }
     }
 
@@ -165,7 +165,7 @@ impl ModelReloads {
     fn clear_unwanted(&mut self, desired: &Desired) {
         let reloads = |name: &WorkerName| {
             let update = desired.workers.get(name).map(|wanted| wanted.worker.model_update);
-            update == Some(ModelUpdate::Reload)
+            update == Some(WorkerUpdateMode::Reload)
         };
         let unwanted: Vec<_> =
             self.last_sent.keys().filter(|name| !reloads(name)).cloned().collect();
@@ -194,8 +194,9 @@ impl ModelReloads {
     ) {
         let root = context.data_dir.join(WORKERS_DIR);
         let workers = desired.workers.values();
-        let reloading: Vec<&WantedWorker> =
-            workers.filter(|wanted| wanted.worker.model_update == ModelUpdate::Reload).collect();
+        let reloading: Vec<&WantedWorker> = workers
+            .filter(|wanted| wanted.worker.model_update == WorkerUpdateMode::Reload)
+            .collect();
         let uids: BTreeSet<String> = reloading.iter().map(|wanted| wanted.uid.clone()).collect();
         let mut kept = version_directory::mounted_below(&root, containers);
         kept.extend(reloading.iter().map(|wanted| worker_versions_dir(wanted, context)));

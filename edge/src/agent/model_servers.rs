@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, ServingStatus, Transition};
+use neptune_wire::{ModelServerReport, ObjectKey, Transition};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -284,15 +284,19 @@ fn log_switch(key: &ObjectKey, before: &RolloutState, decision: &RolloutDecision
     true
 }
 
-fn log_changes(key: &ObjectKey, before: &ServingStatus, report: &ServingStatus) {
-    let logged = |report: &ServingStatus| {
+fn log_changes(key: &ObjectKey, before: &ModelServerReport, report: &ModelServerReport) {
+    let logged = |report: &ModelServerReport| {
         (report.transition, report.serving_version.clone(), report.message.clone())
     };
     if logged(before) == logged(report) {
         return;
     }
-    let ServingStatus {
-        serving_version: serving, target_version: target, transition, message, ..
+    let ModelServerReport {
+        serving_version: serving,
+        target_version: target,
+        transition,
+        message,
+        ..
     } = report;
     match transition {
         Transition::UpToDate | Transition::InProgress => {

@@ -1,6 +1,8 @@
 //! Gathers the state of each object from the parts of the agent, for the reports.
 
-use neptune_wire::{ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::Held};
+use neptune_wire::{
+    ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::StoredObject,
+};
 
 use super::{DesiredState, ModelServers, NodeArtifacts, WorkerPool};
 use crate::{domain::health::WorkerHealth, report::reporter::ObjectStatus};
@@ -13,7 +15,7 @@ pub fn object_statuses<'a>(
     artifacts: &NodeArtifacts,
 ) -> Vec<ObjectStatus<'a>> {
     let objects = desired.replica.objects().iter().filter(|(key, object)| is_reported(key, object));
-    let status = |(key, object): (&'a ObjectKey, &'a Held)| {
+    let status = |(key, object): (&'a ObjectKey, &'a StoredObject)| {
         let uid = &object.content.metadata.uid;
         let names = object.content.workers.iter().map(|worker| &worker.name);
         let health = names.map(|name| {
@@ -34,7 +36,7 @@ pub fn object_statuses<'a>(
     objects.map(status).collect()
 }
 
-fn is_reported(key: &ObjectKey, object: &Held) -> bool {
+fn is_reported(key: &ObjectKey, object: &StoredObject) -> bool {
     matches!(key.resource, Resource::Models | Resource::Datasets)
         || object.content.serving.is_some()
         || !object.content.workers.is_empty()

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use neptune_link::{Event as LinkEvent, Message};
+use neptune_link::{LinkEvent, Message};
 use neptune_wire::{WorkerName, WorkerReason};
 use tracing::error;
 

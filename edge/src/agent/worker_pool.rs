@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use jiff::Timestamp;
 use neptune_link::{Link, Message};
-use neptune_wire::{ObjectKey, Prefix, Resource, WorkerModel, WorkerName};
+use neptune_wire::{ObjectKey, Resource, TopicPrefix, WorkerModel, WorkerName};
 use tracing::{error, info, warn};
 
 use super::{
@@ -37,7 +37,7 @@ pub struct WorkerPool {
 
 /// What the handling of a worker's message reads of the rest of the agent.
 pub struct NodeView<'a> {
-    pub prefix: &'a Prefix,
+    pub prefix: &'a TopicPrefix,
     pub desired: &'a DesiredState,
     pub containers: &'a Containers,
     pub models: &'a Models,
@@ -45,7 +45,7 @@ pub struct NodeView<'a> {
 
 impl WorkerPool {
     /// `link`: to the workers' broker.
-    pub fn new(counts: Counts, link: Link, prefix: Prefix) -> Self {
+    pub fn new(counts: Counts, link: Link, prefix: TopicPrefix) -> Self {
         Self {
             counts,
             reloads: ModelReloads::new(link, prefix),

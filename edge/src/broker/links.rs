@@ -1,6 +1,6 @@
 //! Starts the link to the cloud and the one to the workers' broker, and forwards what they receive as events.
 
-use neptune_link::{BrokerUrl, Event as LinkEvent, Events, Link, LinkOptions, Message};
+use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
 
 use crate::{config::Config, error::Error, event::AgentEvent};
@@ -18,7 +18,7 @@ pub fn start_links(
     let mut options = cloud_options(config, format!("neptune-edge-{}", config.node));
     if config.event_bus.is_some() {
         // The workers are at the same broker. A will would not leave the node.
-        options.subscriptions.push(config.prefix.workers());
+        options.subscriptions.push(config.prefix.worker_info_filter());
         options.max_packet_size = MAX_EVENTBUS_PACKET;
         let workers = format!("{}/workers/", config.prefix);
         let named = move |event| match event {
@@ -33,7 +33,7 @@ pub fn start_links(
     options.will = Some(will);
     let link = start_link(options, AgentEvent::Cloud, sender)?;
     let mut options = local_options(config, format!("neptune-edge-{}-local", config.node));
-    options.subscriptions = vec![config.prefix.workers()];
+    options.subscriptions = vec![config.prefix.worker_info_filter()];
     Ok((link, start_link(options, AgentEvent::WorkerBroker, sender)?))
 }
 
@@ -44,8 +44,8 @@ pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
     options.certificate_file = login.certificate_file;
     options.key_file = login.key_file;
     options.password_file = login.password_file;
-    options.allow_open = login.allow_open;
-    options.subscriptions = vec![config.prefix.downstream_of(&config.node)];
+    options.allow_insecure = login.allow_insecure;
+    options.subscriptions = vec![config.prefix.downstream_filter(&config.node)];
     options
 }
 
@@ -53,7 +53,7 @@ pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
 pub fn local_options(config: &Config, client_id: String) -> LinkOptions {
     let mut options = link_options(config, &config.local_url, client_id);
     // Workers' numbers only, on an address that the node's own configuration names.
-    options.allow_open = true;
+    options.allow_insecure = true;
     options
 }
 
@@ -79,7 +79,7 @@ fn start_link(
 
 /// Passes a link's events on, as `named` ones.
 pub async fn forward(
-    mut link: Events,
+    mut link: LinkEvents,
     named: impl Fn(LinkEvent) -> AgentEvent,
     events: mpsc::Sender<AgentEvent>,
 ) {

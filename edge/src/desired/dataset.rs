@@ -8,7 +8,7 @@ use crate::{
     domain::artifact::ArtifactSource,
 };
 use neptune_datasets::{Column, DatasetSpec, Error, Format, Options};
-use neptune_wire::{Content, ContentHash, DatasetReason};
+use neptune_wire::{ContentHash, DatasetReason, ObjectContent};
 
 /// A dataset object as this node has to have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl DatasetProblem {
 }
 
 /// Reads an object. One that cannot be right is kept with the reason.
-pub fn wanted_dataset(content: &Content, hash: &ContentHash) -> WantedDataset {
+pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
     let fields = dataset_fields(content);
     WantedDataset {
         uid: content.metadata.uid.clone(),
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn of(spec: &Value) -> WantedDataset {
-        let content: Content = serde_json::from_value(json!({
+        let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "spec": spec,
             "metadata": {"namespace": "d", "name": "n", "uid": "u"},
         }))

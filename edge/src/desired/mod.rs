@@ -10,7 +10,7 @@ pub mod spec;
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{ObjectKey, ObjectName, Replica, Resource, Serving, Worker, WorkerName};
+use neptune_wire::{ModelServer, ObjectKey, ObjectName, Replica, Resource, Worker, WorkerName};
 
 pub use self::{
     dataset::WantedDataset,
@@ -104,7 +104,7 @@ pub fn from_replica(replica: &Replica) -> Desired {
     desired
 }
 
-fn wanted_server(desired: &Desired, uid: &str, serving: &Serving) -> WantedServer {
+fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
     let has_name = |other: &&WantedServer| other.serving.name == serving.name;
     let name_taken = || {
         let is_taken = desired.workers.contains_key(&serving.name)
@@ -124,7 +124,7 @@ fn wanted_server(desired: &Desired, uid: &str, serving: &Serving) -> WantedServe
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Content, Insert, Revision};
+    use neptune_wire::{Insert, ObjectContent, Revision};
     use serde_json::{Value, json};
 
     use super::*;
@@ -138,7 +138,7 @@ mod tests {
                 "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-{n}")},
             });
             content.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            let content: Content = serde_json::from_value(content).unwrap();
+            let content: ObjectContent = serde_json::from_value(content).unwrap();
             let insert = Insert { revision: Revision(1), hash: content.hash(), content };
             replica.insert(&key, insert).unwrap();
         }

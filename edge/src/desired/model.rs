@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use neptune_wire::{Content, ContentHash};
+use neptune_wire::{ContentHash, ObjectContent};
 
 use crate::{
     desired::spec::{ModelFields, model_fields},
@@ -31,7 +31,7 @@ pub enum ModelSource {
 }
 
 /// Reads a Model. One that cannot work is kept with the reason.
-pub fn wanted_model(content: &Content) -> WantedModel {
+pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     let ModelFields { url, sha256 } = model_fields(content);
     let (url, sha256) = (url.to_owned(), sha256.to_ascii_lowercase());
     let content_key = ContentHash::of(&[&url, &sha256]).to_string();

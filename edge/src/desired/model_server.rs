@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use neptune_wire::Serving;
+use neptune_wire::ModelServer;
 
 use crate::domain::served_version::is_plain_name;
 
@@ -10,13 +10,13 @@ use crate::domain::served_version::is_plain_name;
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedServer {
     pub uid: String,
-    pub serving: Box<Serving>,
+    pub serving: Box<ModelServer>,
     /// Why it cannot be served before the spec is changed.
     pub refusal: Option<String>,
 }
 
 /// Why this can be served on no node.
-pub fn refusal(uid: &str, serving: &Serving) -> Option<String> {
+pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
     if !is_plain_name(uid) {
         return Some(format!("metadata.uid {uid:?} cannot name a directory"));
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn what_would_leave_its_directory_is_refused() {
-        let with = |change: &dyn Fn(&mut Serving)| {
+        let with = |change: &dyn Fn(&mut ModelServer)| {
             let mut serving = serving("4", "watch");
             change(&mut serving);
             refusal("uid", &serving)

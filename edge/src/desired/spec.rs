@@ -1,6 +1,6 @@
 //! Reads the raw JSON specs of `Model` and `Dataset` objects: the only file that knows their field names.
 
-use neptune_wire::Content;
+use neptune_wire::ObjectContent;
 use serde_json::Value;
 
 /// The fields of a Model's spec, trimmed; empty where absent.
@@ -20,18 +20,18 @@ pub struct DatasetFields<'a> {
 }
 
 /// Reads a Model.
-pub fn model_fields(content: &Content) -> ModelFields<'_> {
+pub fn model_fields(content: &ObjectContent) -> ModelFields<'_> {
     let text = |field| text(content, field).unwrap_or_default().trim();
     ModelFields { url: text("modelUrl"), sha256: text("sha256sum") }
 }
 
 /// The format of a Model; empty where absent.
-pub fn model_format(content: &Content) -> &str {
+pub fn model_format(content: &ObjectContent) -> &str {
     text(content, "format").unwrap_or_default()
 }
 
 /// Reads a Dataset.
-pub fn dataset_fields(content: &Content) -> DatasetFields<'_> {
+pub fn dataset_fields(content: &ObjectContent) -> DatasetFields<'_> {
     let text = |field| text(content, field);
     DatasetFields {
         format: text("format").unwrap_or_default().trim(),
@@ -43,6 +43,6 @@ pub fn dataset_fields(content: &Content) -> DatasetFields<'_> {
     }
 }
 
-fn text<'a>(content: &'a Content, field: &str) -> Option<&'a str> {
+fn text<'a>(content: &'a ObjectContent, field: &str) -> Option<&'a str> {
     content.spec.get(field).and_then(Value::as_str)
 }

@@ -2,13 +2,13 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use neptune_wire::{NodeName, Prefix};
+use neptune_wire::{NodeName, TopicPrefix};
 
 /// What all containers of this node have in common.
 #[derive(Debug, Clone)]
 pub struct NodeContext {
     pub node: NodeName,
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     /// How workers reach the local broker.
     pub mqtt_url: String,
     pub data_dir: PathBuf,

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use neptune_wire::{ContentHash, Reload, ServedModel, Serving};
+use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
 use serde::{Deserialize, Serialize};
 
 /// Stands in arguments and health paths for the version.
@@ -15,7 +15,7 @@ pub const VERSIONS_DIR: &str = "serving";
 /// A model server with one version of its model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedVersion {
-    pub serving: Serving,
+    pub serving: ModelServer,
     /// Which directory of versions it is in. Editions that share one share a container.
     #[serde(rename = "lineage")]
     pub directory_generation: u64,
@@ -25,8 +25,8 @@ pub struct ServedVersion {
 
 impl ServedVersion {
     /// The server as it is wanted now, whether or not a switch is held.
-    pub fn new(serving: &Serving, directory_generation: u64) -> Self {
-        let serving = Serving { hold: false, ..serving.clone() };
+    pub fn new(serving: &ModelServer, directory_generation: u64) -> Self {
+        let serving = ModelServer { hold: false, ..serving.clone() };
         Self { id: id(&serving), serving, directory_generation }
     }
 
@@ -79,18 +79,18 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
 }
 
 /// As [`ServedVersion::id`]: holding makes no other edition.
-pub fn id(serving: &Serving) -> String {
-    ContentHash::of(&Serving { hold: false, ..serving.clone() }).to_string()
+pub fn id(serving: &ModelServer) -> String {
+    ContentHash::of(&ModelServer { hold: false, ..serving.clone() }).to_string()
 }
 
 /// As [`ServedVersion::version`].
-pub fn version(serving: &Serving) -> &str {
+pub fn version(serving: &ModelServer) -> &str {
     serving.model.as_ref().map_or(&serving.image, |model| &model.version)
 }
 
-pub fn watched_model(serving: &Serving) -> Option<&ServedModel> {
+pub fn watched_model(serving: &ModelServer) -> Option<&ServedModel> {
     let names_it = serving.args.iter().any(|arg| arg.contains(VERSION));
-    serving.model.as_ref().filter(|_| serving.reload == Reload::Watch && !names_it)
+    serving.model.as_ref().filter(|_| serving.reload == ServerUpdateMode::Watch && !names_it)
 }
 
 /// Whether this can name a directory.
@@ -108,7 +108,7 @@ pub mod tests {
 
     #[test]
     fn holding_makes_no_other_edition() {
-        let held = Serving { hold: true, ..serving("4", "watch") };
+        let held = ModelServer { hold: true, ..serving("4", "watch") };
         assert_eq!(id(&held), id(&serving("4", "watch")));
         assert_ne!(id(&serving("3", "watch")), id(&serving("4", "watch")));
     }

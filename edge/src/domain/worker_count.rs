@@ -1,6 +1,6 @@
 //! What one worker counted and what it reported of its models, as it is stored.
 
-use neptune_wire::{Counters, ModelOutput, ObjectKey, Tally};
+use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals};
 use serde::{Deserialize, Serialize};
 
 /// What one worker of one object has counted and says of itself.
@@ -11,7 +11,7 @@ pub struct WorkerCount {
     pub object: ObjectKey,
     /// Over all runs. Stays empty for a worker that only answers.
     #[serde(default)]
-    pub tally: Tally,
+    pub tally: RunTotals,
     /// The last status that it said.
     #[serde(default)]
     pub status: String,

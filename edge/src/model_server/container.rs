@@ -1,6 +1,6 @@
 //! Decides what the container of one version of a model server is. Pure.
 
-use neptune_wire::{ServedModel, Serving};
+use neptune_wire::{ModelServer, ServedModel};
 
 use crate::domain::{
     artifact::LocalArtifact,
@@ -20,7 +20,7 @@ pub fn server_container(
     model: Option<&LocalArtifact>,
     context: &NodeContext,
 ) -> ContainerSpec {
-    let Serving { image, command, args, env, resources, .. } = &version.serving;
+    let ModelServer { image, command, args, env, resources, .. } = &version.serving;
     let mut env = env.clone();
     env.insert("NODE_NAME".to_owned(), context.node.to_string());
     let mut mount = None;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use neptune_wire::{ContentHash, ObjectKey, ServingStatus, WorkerReason};
+use neptune_wire::{ContentHash, ModelServerReport, ObjectKey, WorkerReason};
 
 use crate::{
     artifacts::downloads::Downloads,
@@ -36,7 +36,7 @@ pub struct ModelServerInstance {
     pub placed: Option<PlacedVersions>,
     /// By version ID: the probed run of a container, and its probes.
     pub probes: BTreeMap<String, (String, ProbeHistory)>,
-    pub report: ServingStatus,
+    pub report: ModelServerReport,
     pub restart: bool,
     /// By version ID: the containers of the kept versions whose models are on the node.
     containers: BTreeMap<String, TargetContainer>,

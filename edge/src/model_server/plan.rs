@@ -92,7 +92,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
 
     use super::*;
     use crate::{
@@ -113,7 +113,7 @@ mod tests {
     fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
-            instance: Instance("ours".into()),
+            instance: AgentInstance("ours".into()),
             owner: "d/inferencemodels/m".parse().unwrap(),
             uid: uid.into(),
             worker: "m-server-1".parse().unwrap(),
@@ -161,7 +161,7 @@ mod tests {
             desired: &Desired::default(),
             is_complete: true,
             keep: &BTreeSet::new(),
-            instance: &Instance("ours".into()),
+            instance: &AgentInstance("ours".into()),
             context: &node_context(),
             observed: Ok((containers, 1)),
             attempts: &[(name.clone(), attempts)].into(),

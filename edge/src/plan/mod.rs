@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_wire::{Instance, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
 
 use crate::{
     desired::Desired,
@@ -36,7 +36,7 @@ pub struct NodeFacts<'a> {
     pub is_complete: bool,
     /// Objects whose containers stay as they are, also those that this data directory never received.
     pub keep: &'a BTreeSet<ObjectKey>,
-    pub instance: &'a Instance,
+    pub instance: &'a AgentInstance,
     pub context: &'a NodeContext,
     /// The containers and the number of the observation that showed them, or why there is none.
     pub observed: Result<(&'a [ObservedContainer], u64), &'a str>,

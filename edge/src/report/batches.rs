@@ -192,7 +192,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
     use serde_json::json;
 
     use super::*;
@@ -200,7 +200,7 @@ mod tests {
     const HEARTBEAT: Duration = Duration::from_secs(15);
 
     fn batches() -> Batches {
-        Batches::new(AgentIdentity { instance: Instance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
+        Batches::new(AgentIdentity { instance: AgentInstance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
     }
 
     /// Its number and its messages, such as `a=1 b=null`.

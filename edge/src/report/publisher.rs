@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Prefix, Replica, StatusReport, Topic,
-    encode,
+    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Replica, StatusReport, Topic,
+    TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -46,7 +46,7 @@ impl EventBusChannel {
 #[derive(Debug, Clone)]
 pub struct PublishingNode {
     pub node: NodeName,
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     pub agent: AgentIdentity,
     pub heartbeat: Duration,
 }

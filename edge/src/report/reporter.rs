@@ -8,9 +8,9 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    DatasetState, DatasetStatus, ModelOutput, ModelPresence, ObjectKey, Output, Phase,
-    PresenceState, Role, ServingStatus, StatusReport, TaskInfo, Transition, WorkerState,
-    WorkerStatus, replica::Held,
+    DatasetReport, DatasetState, ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey,
+    Phase, PresenceState, ReportOutput, Role, StatusReport, TaskInfo, Transition, WorkerReport,
+    WorkerState, replica::StoredObject,
 };
 
 use crate::domain::{
@@ -25,18 +25,18 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// A reported object and its state now.
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
-    pub object: &'a Held,
+    pub object: &'a StoredObject,
     /// By worker, in the object's order: its health, and the last that it said of itself.
     pub workers: Vec<(WorkerHealth, String)>,
     pub total: CountTotal,
     /// Of a model server.
-    pub server: Option<ServingStatus>,
+    pub server: Option<ModelServerReport>,
     /// What the workers said of models.
     pub outputs: Vec<ModelOutput>,
     /// Of a model.
-    pub model: Option<ModelPresence>,
+    pub model: Option<ModelPresenceReport>,
     /// Of a dataset.
-    pub dataset: Option<DatasetStatus>,
+    pub dataset: Option<DatasetReport>,
 }
 
 /// A start that takes less is reported once, when it ended.
@@ -137,7 +137,7 @@ impl Reporter {
             current_time: String::new(),
         });
         let statuses =
-            object.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerStatus {
+            object.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
                 name: worker.name.clone(),
                 role: worker.role,
                 state: health.state,
@@ -156,7 +156,7 @@ impl Reporter {
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
             status: status(subject),
-            output: Output { models: outputs.clone(), task_info },
+            output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: server.clone(),
             model: model.clone().map(Box::new),
@@ -176,7 +176,7 @@ fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
 }
 
 /// One word for a model server.
-fn phase_of_server(status: &ServingStatus) -> Phase {
+fn phase_of_server(status: &ModelServerReport) -> Phase {
     match status.transition {
         Transition::UpToDate => Phase::Running,
         Transition::InProgress => Phase::Pending,
@@ -185,7 +185,7 @@ fn phase_of_server(status: &ServingStatus) -> Phase {
 }
 
 /// One word for a model.
-fn phase_of_model(model: &ModelPresence) -> Phase {
+fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     match model.state {
         PresenceState::Present => Phase::Running,
         PresenceState::Downloading => Phase::Pending,
@@ -194,7 +194,7 @@ fn phase_of_model(model: &ModelPresence) -> Phase {
 }
 
 /// One word for a dataset.
-fn phase_of_dataset(status: &DatasetStatus) -> Phase {
+fn phase_of_dataset(status: &DatasetReport) -> Phase {
     match status.state {
         DatasetState::Counted => Phase::Running,
         DatasetState::Counting => Phase::Pending,
@@ -220,19 +220,19 @@ fn status(subject: &ObjectStatus<'_>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Content, Counters, Instance, Revision, WorkerReason};
+    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision, WorkerReason};
     use serde_json::json;
 
     use super::*;
 
-    fn object(roles: &[&str]) -> Held {
+    fn object(roles: &[&str]) -> StoredObject {
         let worker = |(n, role): (usize, &&str)| json!({"name": format!("w{n}"), "role": role, "image": "i", "model": "m"});
-        let content: Content = serde_json::from_value(json!({
+        let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": "u"},
             "workers": roles.iter().enumerate().map(worker).collect::<Vec<_>>(),
         }))
         .unwrap();
-        Held { revision: Revision(7), hash: content.hash(), content }
+        StoredObject { revision: Revision(7), hash: content.hash(), content }
     }
 
     fn health(state: WorkerState) -> WorkerHealth {
@@ -241,7 +241,7 @@ mod tests {
 
     fn subject<'a>(
         key: &'a ObjectKey,
-        object: &'a Held,
+        object: &'a StoredObject,
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> ObjectStatus<'a> {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn reporter() -> Reporter {
-        Reporter::new(AgentIdentity { instance: Instance("i".into()), epoch: 3 })
+        Reporter::new(AgentIdentity { instance: AgentInstance("i".into()), epoch: 3 })
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
     fn a_model_is_told_when_it_is_there_and_only_once() {
         let key = "d/models/m".parse().unwrap();
         let (mut reporter, object, start) = (reporter(), object(&[]), Instant::now());
-        let presence = |state| ModelPresence {
+        let presence = |state| ModelPresenceReport {
             state,
             url: "http://h/m".into(),
             sha256: None,

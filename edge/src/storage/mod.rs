@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_wire::{Instance, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
 use crate::{
@@ -143,7 +143,7 @@ impl Store {
                 })?;
             let epoch: i64 =
                 tx.query_row("SELECT value FROM meta WHERE name = 'epoch'", [], |row| row.get(0))?;
-            Ok(AgentIdentity { instance: Instance(instance), epoch: epoch.cast_unsigned() })
+            Ok(AgentIdentity { instance: AgentInstance(instance), epoch: epoch.cast_unsigned() })
         })
     }
 

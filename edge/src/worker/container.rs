@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use neptune_wire::{ContentHash, ModelUpdate, Topic, WorkerName};
+use neptune_wire::{ContentHash, Topic, WorkerName, WorkerUpdateMode};
 
 use crate::{
     desired::{Desired, WantedWorker},
@@ -158,7 +158,7 @@ pub fn reloadable_version(
     model: &LocalArtifact,
     context: &NodeContext,
 ) -> Option<String> {
-    let can_reload = wanted.worker.model_update == ModelUpdate::Reload
+    let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
         && model.path.starts_with(&context.data_dir)
         && is_plain_name(&wanted.uid);
     // The store names files by the digest of their content, so that the path identifies the content.
@@ -224,7 +224,7 @@ pub mod tests {
     #[test]
     fn another_version_makes_no_other_container_of_a_worker_that_reloads() {
         let mut wanted = wanted_worker();
-        wanted.worker.model_update = neptune_wire::ModelUpdate::Reload;
+        wanted.worker.model_update = neptune_wire::WorkerUpdateMode::Reload;
         let of = |path: &str| spec_with(&wanted, &local_file(path));
         let (a, b) =
             (of("/var/lib/neptune/models/sha256/a/m"), of("/var/lib/neptune/models/sha256/b/m"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use neptune_wire::{Counters, ModelOutput, ObjectKey, Tally, WorkerInfo, WorkerName};
+use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals, WorkerInfo, WorkerName};
 
 use crate::{
     domain::worker_count::{CountTotal, ReportedModel, WorkerCount},
@@ -36,7 +36,7 @@ impl Counts {
         let key = (uid.to_owned(), worker.clone());
         let fresh = || WorkerCount {
             object: object.clone(),
-            tally: Tally::default(),
+            tally: RunTotals::default(),
             status: String::new(),
             first_start: String::new(),
             models: Vec::new(),
@@ -109,7 +109,7 @@ impl Counts {
     /// Whether this run of a worker is counted already.
     pub fn knows(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()));
-        count.is_some_and(|count| count.tally.knows(run))
+        count.is_some_and(|count| count.tally.contains_run(run))
     }
 
     /// What the worker last said of itself; empty before.

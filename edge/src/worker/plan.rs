@@ -192,7 +192,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
-    use neptune_wire::{Instance, ObjectKey};
+    use neptune_wire::{AgentInstance, ObjectKey};
 
     use super::*;
     use crate::{
@@ -258,7 +258,7 @@ mod tests {
     fn shown(id: &str, state: ContainerState) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
-            instance: Instance("ours".into()),
+            instance: AgentInstance("ours".into()),
             owner: wanted_worker().owner,
             uid: wanted_worker().uid,
             worker: name(),
@@ -290,7 +290,7 @@ mod tests {
                 desired: &self.desired,
                 is_complete: self.is_complete,
                 keep: &self.keep,
-                instance: &Instance("ours".into()),
+                instance: &AgentInstance("ours".into()),
                 context: &context,
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 attempts: &self.attempts,
@@ -398,7 +398,7 @@ mod tests {
     fn a_container_that_an_earlier_data_directory_made_is_adopted() {
         let mut node = node();
         let mut container = shown("1", ContainerState::Running);
-        container.identity.instance = Instance("earlier".into());
+        container.identity.instance = AgentInstance("earlier".into());
         node.look(vec![container], Instant::now());
         assert_eq!(node.plan(Instant::now()).steps, []);
     }
@@ -409,7 +409,7 @@ mod tests {
         node.desired = Desired::default();
         node.is_complete = false;
         let mut earlier = shown("earlier", ContainerState::Running);
-        earlier.identity.instance = Instance("earlier".into());
+        earlier.identity.instance = AgentInstance("earlier".into());
         node.look(vec![shown("ours", ended(0)), earlier], now);
         assert_eq!(removed(&node.plan(now)), ["ours"]);
         node.is_complete = true;

@@ -125,7 +125,7 @@ fn version_in<'a>(path: &'a str, model: &ObjectName) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{ModelOutput, ModelUpdate};
+    use neptune_wire::{ModelOutput, WorkerUpdateMode};
 
     use super::*;
     use crate::{
@@ -135,7 +135,7 @@ mod tests {
 
     fn reloading() -> WantedWorker {
         let mut wanted = wanted_worker();
-        wanted.worker.model_update = ModelUpdate::Reload;
+        wanted.worker.model_update = WorkerUpdateMode::Reload;
         wanted
     }
 

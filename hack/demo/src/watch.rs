@@ -66,7 +66,7 @@ fn line(status: &JointInferenceServiceStatus) -> String {
     let condition = status.conditions.last();
     let state = condition.map_or_else(|| "-".to_owned(), |c| c.type_.to_string());
     let why = condition
-        .filter(|condition| condition.type_ != neptune_api::ConditionType::Running)
+        .filter(|condition| condition.type_ != neptune_api::JisConditionType::Running)
         .map(|condition| {
             let reason = condition.reason.as_deref().unwrap_or_default();
             format!("{reason}: {}", condition.message.as_deref().unwrap_or_default())

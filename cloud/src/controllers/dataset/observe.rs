@@ -5,16 +5,20 @@ use kube::runtime::reflector::ObjectRef;
 use neptune_api::Dataset;
 use neptune_wire::{ContentHash, NodeName, ObjectKey};
 
-use super::{
-    super::context::Context,
-    validate,
-    view::{self, View},
+use crate::{
+    controllers::{
+        dataset::{
+            observed::{self, View},
+            validate,
+        },
+        runtime::context::Context,
+    },
+    reason::{Finding, Reason},
 };
-use crate::reason::{Finding, Reason};
 
 /// What the cluster has of what the dataset names.
 pub fn facts(dataset: &Dataset, context: &Context) -> validate::Facts {
-    validate::Facts { node: context.stores().nodes.get(&ObjectRef::new(&dataset.spec.node_name)) }
+    validate::Facts { node: context.caches().nodes.get(&ObjectRef::new(&dataset.spec.node_name)) }
 }
 
 /// What the node's agent says.
@@ -31,12 +35,12 @@ pub fn view(
     };
     let uid = dataset.metadata.uid.as_deref().unwrap_or_default();
     let fleet = context.fleet();
-    view::view(view::Facts {
+    observed::view(observed::Facts {
         node: &node,
         content: told,
         presence: fleet.presence(&node),
         report: fleet.report(&node, key, uid),
         settled: now >= fleet.settled_at(),
-        connected: context.downstream().transport().is_connected(),
+        connected: context.publisher().transport().is_connected(),
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::Dataset;
-use neptune_wire::{Content, Metadata, NodeName, ObjectKey, ObjectName, Resource};
+use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource};
 
 /// The key of the Dataset that an object of this namespace names.
 pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
@@ -12,11 +12,11 @@ pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
 }
 
 /// What a node is told, also by a service that uses the dataset there: both have to say the same.
-pub fn content(dataset: &Dataset, key: &ObjectKey) -> Content {
-    Content {
+pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
+    ObjectContent {
         api_version: Dataset::api_version(&()).into_owned(),
         kind: Dataset::kind(&()).into_owned(),
-        metadata: Metadata {
+        metadata: ObjectMetadata {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: dataset.metadata.uid.clone().unwrap_or_default(),
@@ -36,12 +36,13 @@ pub fn keeps(dataset: &Dataset, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{super::sample, *};
+    use super::*;
+    use crate::controllers::dataset::fixtures;
 
     #[test]
     fn the_node_gets_the_object_as_it_is_in_the_api_and_nothing_else() {
         let key: ObjectKey = "default/datasets/dataset-examp".parse().unwrap();
-        let content = content(&sample::dataset(), &key);
+        let content = content(&fixtures::dataset(), &key);
         assert_eq!(
             serde_json::to_value(&content).unwrap(),
             serde_json::json!({
@@ -50,7 +51,7 @@ mod tests {
                 "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
             })
         );
-        let keeps = keeps(&sample::dataset(), &key);
+        let keeps = keeps(&fixtures::dataset(), &key);
         assert_eq!(keeps, [("edge0".parse().unwrap(), [key].into())].into());
     }
 }

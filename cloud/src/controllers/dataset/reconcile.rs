@@ -7,32 +7,34 @@ use kube::runtime::reflector::Store;
 use neptune_api::Dataset;
 use neptune_wire::{ContentHash, ObjectKey, Resource};
 
-use super::{
-    super::{
-        context::{Context, Desk},
-        kind::Kind,
-        write::{emit, must_rest, save},
-    },
-    notices::notices,
-    observe,
-    plan::{content, keeps},
-    status,
-    validate::validate,
-};
 use crate::{
+    cache::Caches,
+    controllers::{
+        dataset::{
+            events::events,
+            observe,
+            plan::{content, keeps},
+            status,
+            validate::validate,
+        },
+        runtime::{
+            context::{Context, ControllerState},
+            controller::Kind,
+            status_writer::{emit, must_rest, save},
+        },
+    },
     error::Error,
     reason::{Finding, Reason},
-    stores::Stores,
 };
 
 impl Kind for Dataset {
     const RESOURCE: Resource = Resource::Datasets;
 
-    fn store(stores: &Stores) -> &Store<Self> {
-        &stores.datasets
+    fn store(caches: &Caches) -> &Store<Self> {
+        &caches.datasets
     }
 
-    fn desk(context: &Context) -> &Desk<Self> {
+    fn controller_state(context: &Context) -> &ControllerState<Self> {
         context.datasets()
     }
 
@@ -44,9 +46,9 @@ impl Kind for Dataset {
         validate(self, &observe::facts(self, context)).err().unwrap_or_default()
     }
 
-    async fn look(
+    async fn reconcile(
         dataset: Arc<Self>,
-        copy: Arc<Self>,
+        cached: Arc<Self>,
         key: ObjectKey,
         context: Arc<Context>,
     ) -> Result<Option<Duration>, Error> {
@@ -55,16 +57,16 @@ impl Kind for Dataset {
                 let told = content(&dataset, &key);
                 let hash = told.hash();
                 let asks = [(node, [(key.clone(), told)].into())].into();
-                let too_large = context.downstream().set(&key, asks).map(|why| {
+                let too_large = context.publisher().set(&key, asks).map(|why| {
                     let message = format!("spec: {why}; shorten it");
                     Finding::new(Reason::TaskTooLarge, message)
                 });
                 let findings: Vec<_> = too_large.into_iter().collect();
-                write_status(&dataset, &copy, &key, &findings, Some(&hash), &context).await
+                write_status(&dataset, &cached, &key, &findings, Some(&hash), &context).await
             }
             Err(findings) => {
-                context.downstream().keep(&key, &keeps(&dataset, &key));
-                write_status(&dataset, &copy, &key, &findings, None, &context).await
+                context.publisher().keep(&key, &keeps(&dataset, &key));
+                write_status(&dataset, &cached, &key, &findings, None, &context).await
             }
         }
     }
@@ -73,7 +75,7 @@ impl Kind for Dataset {
 /// Writes the status if it says something new, and returns when to look again.
 async fn write_status(
     dataset: &Dataset,
-    copy: &Dataset,
+    cached: &Dataset,
     key: &ObjectKey,
     findings: &[Finding],
     told: Option<&ContentHash>,
@@ -98,9 +100,9 @@ async fn write_status(
     if let Some(rest) = must_rest(dataset, is_new_spec, context) {
         return Ok(Some(rest));
     }
-    save(dataset, copy, &next, context).await?;
-    for notice in notices(&previous, &next) {
-        emit(dataset, notice, context).await;
+    save(dataset, cached, &next, context).await?;
+    for event in events(&previous, &next) {
+        emit(dataset, event, context).await;
     }
     Ok(until_settled)
 }

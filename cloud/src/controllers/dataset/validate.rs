@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::NodeName;
 
-use super::super::identity::identity;
-use crate::reason::{Finding, Reason, Referent};
+use crate::{
+    kubernetes::identity::identity,
+    reason::{Finding, Reason, Referent},
+};
 
 /// What the cluster has of what a dataset names.
 #[derive(Debug, Clone)]
@@ -73,15 +75,16 @@ fn problem_of_url(url: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{super::sample, *};
+    use super::*;
+    use crate::controllers::dataset::fixtures;
 
     #[test]
     fn the_sample_of_the_document_passes_and_so_does_every_source() {
         for url in ["/code/data", "file:///code/data", "http://h/d.csv", "https://h/d", "s3://b/k"]
         {
-            let mut dataset = sample::dataset();
+            let mut dataset = fixtures::dataset();
             url.clone_into(&mut dataset.spec.data_url);
-            assert_eq!(validate(&dataset, &sample::facts()).unwrap().as_str(), "edge0", "{url}");
+            assert_eq!(validate(&dataset, &fixtures::facts()).unwrap().as_str(), "edge0", "{url}");
         }
     }
 
@@ -101,7 +104,7 @@ mod tests {
             (|d, _| d.metadata.name = Some("A".into()), Reason::NameInvalid, "metadata"),
         ];
         for (change, reason, text) in cases {
-            let (mut dataset, mut facts) = (sample::dataset(), sample::facts());
+            let (mut dataset, mut facts) = (fixtures::dataset(), fixtures::facts());
             change(&mut dataset, &mut facts);
             let findings = validate(&dataset, &facts).unwrap_err();
             assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), [*reason], "{text}");

@@ -2,12 +2,12 @@
 //! with the services that use it, whose plans say so.
 
 #[cfg(test)]
-mod agreement;
+mod crd_consistency;
 mod observe;
 mod reconcile;
 mod status;
 mod users;
 mod validate;
 
-pub use users::{uses, wake_used};
+pub use users::{enqueue_used_models, uses};
 pub use validate::validate;

@@ -8,19 +8,24 @@ use kube::runtime::reflector::ObjectRef;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{NodeName, ObjectKey};
 
-use super::{
-    super::{context::Context, nodes::is_agent_node},
-    status::{Facts, NodeFacts},
-    users::{entry, uses},
+use crate::{
+    controllers::{
+        model::{
+            status::{Facts, NodeFacts},
+            users::{entry, uses},
+        },
+        runtime::context::Context,
+    },
+    kubernetes::nodes::is_agent_node,
 };
 
 /// What is known of a model.
 pub fn facts(model: &Model, key: &ObjectKey, context: &Context, now: Timestamp) -> Facts {
     let name = key.name.as_str();
     let namespace = model.metadata.namespace.as_ref();
-    let stores = context.stores();
+    let caches = context.caches();
     let services =
-        stores.joint_inference_services.state_filter(|service| uses(service, namespace, name));
+        caches.joint_inference_services.state_filter(|service| uses(service, namespace, name));
     let nodes: BTreeSet<NodeName> = services
         .iter()
         .flat_map(|service| nodes(service, name, context))
@@ -57,7 +62,7 @@ fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context)
     if edge.model.name == model {
         nodes.push(edge.node_name.as_str());
     }
-    let node: Option<Arc<Node>> = context.stores().nodes.get(&ObjectRef::new(&cloud.node_name));
+    let node: Option<Arc<Node>> = context.caches().nodes.get(&ObjectRef::new(&cloud.node_name));
     if cloud.model.name == model && node.as_deref().is_some_and(is_agent_node) {
         nodes.push(cloud.node_name.as_str());
     }

@@ -7,26 +7,32 @@ use kube::runtime::reflector::Store;
 use neptune_api::Model;
 use neptune_wire::{ObjectKey, Resource};
 
-use super::{
-    super::{
-        context::{Context, Desk},
-        kind::Kind,
-        write::{emit, must_rest, save},
+use crate::{
+    cache::Caches,
+    controllers::{
+        model::{
+            observe,
+            status::{events, next},
+            validate::validate,
+        },
+        runtime::{
+            context::{Context, ControllerState},
+            controller::Kind,
+            status_writer::{emit, must_rest, save},
+        },
     },
-    observe,
-    status::{next, notices},
-    validate::validate,
+    error::Error,
+    reason::Finding,
 };
-use crate::{error::Error, reason::Finding, stores::Stores};
 
 impl Kind for Model {
     const RESOURCE: Resource = Resource::Models;
 
-    fn store(stores: &Stores) -> &Store<Self> {
-        &stores.models
+    fn store(caches: &Caches) -> &Store<Self> {
+        &caches.models
     }
 
-    fn desk(context: &Context) -> &Desk<Self> {
+    fn controller_state(context: &Context) -> &ControllerState<Self> {
         context.models()
     }
 
@@ -45,9 +51,9 @@ impl Kind for Model {
         validate(self).err().into_iter().filter(|_| has_address).collect()
     }
 
-    async fn look(
+    async fn reconcile(
         model: Arc<Self>,
-        copy: Arc<Self>,
+        cached: Arc<Self>,
         key: ObjectKey,
         context: Arc<Context>,
     ) -> Result<Option<Duration>, Error> {
@@ -64,9 +70,9 @@ impl Kind for Model {
         if let Some(rest) = must_rest(&*model, is_new_spec, &context) {
             return Ok(Some(rest));
         }
-        save(&*model, &*copy, &next, &context).await?;
-        for notice in notices(&previous, &next) {
-            emit(&*model, notice, &context).await;
+        save(&*model, &*cached, &next, &context).await?;
+        for event in events(&previous, &next) {
+            emit(&*model, event, &context).await;
         }
         Ok(until_settled)
     }

@@ -3,11 +3,12 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
-use neptune_wire::{ModelPresence, NodeName, PresenceState};
+use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
 
-use super::super::{condition::condition, notice::Notice};
 use crate::{
-    fleet::{Evaluation, Presence},
+    controllers::runtime::event::ObjectEvent,
+    fleet::state::{Evaluation, Presence},
+    kubernetes::conditions::condition,
     reason::{Finding, Reason},
 };
 
@@ -48,7 +49,7 @@ pub struct NodeFacts {
     /// Whether its agent is there.
     pub agent: Presence,
     /// What it said last of the model.
-    pub presence: Option<Box<ModelPresence>>,
+    pub presence: Option<Box<ModelPresenceReport>>,
 }
 
 /// The next status. What nobody has said since this controller started is as it was.
@@ -111,7 +112,7 @@ fn listed(previous: &ModelStatus, facts: &NodeFacts, all: &Facts) -> ModelNode {
             }
         };
     };
-    let ModelPresence { state, sha256, bytes, reason, message, .. } = &**presence;
+    let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
     let is_current = presence.url == all.model_url
         && (*state != PresenceState::Present || all.sha256.is_none() || all.sha256 == *sha256);
     let said = |default: Reason| {
@@ -140,11 +141,11 @@ fn awaited(facts: &NodeFacts, all: &Facts, what: &str) -> Finding {
             Reason::NodeOffline,
             format!("it {what}, and is not connected, last heard {since:.0}"),
         ),
-        Presence::Unheard if all.settled => Finding::new(
+        Presence::NeverSeen if all.settled => Finding::new(
             Reason::AgentNotSeen,
             "no agent of that node has spoken; start neptune-edge there",
         ),
-        Presence::Online | Presence::Unheard => {
+        Presence::Online | Presence::NeverSeen => {
             Finding::new(Reason::AwaitingAgent, format!("it {what} yet"))
         }
     }
@@ -227,7 +228,7 @@ fn evaluated(
 
 /// What is to be said when `previous` becomes `next`: nodes that cannot get the model, each once for a
 /// reason.
-pub fn notices(previous: &ModelStatus, next: &ModelStatus) -> Vec<Notice> {
+pub fn events(previous: &ModelStatus, next: &ModelStatus) -> Vec<ObjectEvent> {
     let has_failed = |node: &&ModelNode| node.state == ModelNodeState::Failed;
     let is_known = |node: &ModelNode| {
         let mut before = previous.nodes.iter().filter(has_failed);
@@ -238,7 +239,7 @@ pub fn notices(previous: &ModelStatus, next: &ModelStatus) -> Vec<Notice> {
         .map(|node| {
             let why = node.message.as_deref().unwrap_or_default();
             let reason = node.reason.as_deref().unwrap_or("ModelUnavailable");
-            Notice::warning(reason, format!("node {}: {why}", node.node))
+            ObjectEvent::warning(reason, format!("node {}: {why}", node.node))
         })
         .collect()
 }
@@ -256,8 +257,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn presence(state: PresenceState) -> ModelPresence {
-        ModelPresence {
+    fn presence(state: PresenceState) -> ModelPresenceReport {
+        ModelPresenceReport {
             state,
             url: URL.to_owned(),
             sha256: Some("ab".repeat(32)),
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    fn node(name: &str, presence: Option<ModelPresence>) -> NodeFacts {
+    fn node(name: &str, presence: Option<ModelPresenceReport>) -> NodeFacts {
         NodeFacts {
             node: name.parse().unwrap(),
             agent: Presence::Online,
@@ -323,9 +324,9 @@ mod tests {
         let failed = || {
             let reason = Some(WorkerReason::ModelDigestMismatch);
             let message = "sha256 is another".to_owned();
-            ModelPresence { reason, message, ..presence(Failed) }
+            ModelPresenceReport { reason, message, ..presence(Failed) }
         };
-        let earlier = || ModelPresence { url: "http://h/old".into(), ..presence(Present) };
+        let earlier = || ModelPresenceReport { url: "http://h/old".into(), ..presence(Present) };
         for (nodes, ready, present_on) in [
             (vec![], "Unknown ModelInPods", "0/0"),
             (vec![node("a", Some(presence(Present)))], "True ModelPresent", "1/1"),
@@ -372,15 +373,15 @@ mod tests {
         };
         let gone = Presence::Offline { since: at(1) };
         assert_eq!(new(gone, true), "False NodeOffline");
-        assert_eq!(new(Presence::Unheard, true), "False AgentNotSeen");
-        assert_eq!(new(Presence::Unheard, false), "False AwaitingAgent");
+        assert_eq!(new(Presence::NeverSeen, true), "False AgentNotSeen");
+        assert_eq!(new(Presence::NeverSeen, false), "False AwaitingAgent");
         let present = next(
             &ModelStatus::default(),
             &facts(vec![node("a", Some(presence(PresenceState::Present)))]),
         );
-        let restarted = next(&present, &facts(vec![silent(Presence::Unheard)]));
+        let restarted = next(&present, &facts(vec![silent(Presence::NeverSeen)]));
         assert_eq!(restarted, present, "a controller that starts anew changes nothing");
-        let changed = Facts { generation: Some(2), ..facts(vec![silent(Presence::Unheard)]) };
+        let changed = Facts { generation: Some(2), ..facts(vec![silent(Presence::NeverSeen)]) };
         assert_eq!(next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
     }
 
@@ -427,13 +428,14 @@ mod tests {
     fn a_node_that_cannot_get_it_is_an_event_once_for_a_reason() {
         let of = |reason| {
             let failed = presence(PresenceState::Failed);
-            let failed = ModelPresence { reason: Some(reason), message: "why".into(), ..failed };
+            let failed =
+                ModelPresenceReport { reason: Some(reason), message: "why".into(), ..failed };
             next(&ModelStatus::default(), &facts(vec![node("a", Some(failed))]))
         };
         let unavailable = of(WorkerReason::ModelUnavailable);
         let said = |previous: &ModelStatus, next: &ModelStatus| -> Vec<(String, String)> {
-            let notices = notices(previous, next).into_iter();
-            notices.map(|notice| (notice.reason, notice.note)).collect()
+            let events = events(previous, next).into_iter();
+            events.map(|event| (event.reason, event.note)).collect()
         };
         let expected = [("ModelUnavailable".to_owned(), "node a: why".to_owned())];
         assert_eq!(said(&ModelStatus::default(), &unavailable), expected);

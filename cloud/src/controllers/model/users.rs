@@ -2,7 +2,7 @@
 
 use neptune_api::{JointInferenceService, Model};
 
-use super::super::context::Context;
+use crate::controllers::runtime::context::Context;
 
 /// Whether a service names a model of its namespace.
 pub fn uses(service: &JointInferenceService, namespace: Option<&String>, model: &str) -> bool {
@@ -12,9 +12,9 @@ pub fn uses(service: &JointInferenceService, namespace: Option<&String>, model: 
 }
 
 /// Looks again at the models that a service names, and at those that it named before.
-pub fn wake_used(service: &JointInferenceService, context: &Context) {
+pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
     let entry = service.metadata.name.as_deref().map(entry);
-    context.wake_where(|model: &Model| {
+    context.enqueue_where(|model: &Model| {
         let name = model.metadata.name.as_deref().unwrap_or_default();
         let is_of_namespace = model.metadata.namespace == service.metadata.namespace;
         let named_it = model.status.as_ref().is_some_and(|status| {

@@ -3,8 +3,8 @@
 use neptune_api::Model;
 
 use crate::{
-    model_source::ModelSource,
     reason::{Finding, Reason},
+    worker::model_source::ModelSource,
 };
 
 /// Where the model is.

@@ -24,7 +24,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
-use neptune_wire::{Namespace, NodeName, Prefix, Sync, source::Say};
+use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
 use tokio::{
     net::TcpListener,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
@@ -33,15 +33,19 @@ use tokio::{
 pub use self::{
     base_url::BaseUrl,
     order::{Kind as OrderKind, Orders},
-    schedule::{Outcome as PostOutcome, Standing},
+    schedule::{NodeReadiness, Outcome as PostOutcome},
 };
-use self::{
-    outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule, token::Tokens,
-};
-use super::{Event, Events, Refused, Transport, letter};
 use crate::{
     error::Error,
     metrics::{Metrics, Rejection},
+    transport::{
+        Event, Events, Refused, Transport,
+        eventbus::{
+            outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule,
+            token::Tokens,
+        },
+        letter,
+    },
 };
 
 /// How often agents say on this transport that they are there.
@@ -58,7 +62,7 @@ const WAITING: usize = 64;
 const ROOM: u32 = 16 * 1024;
 
 /// Senders whose bad batches were logged; more than these are only counted.
-const BLAMED: usize = 1024;
+const MAX_WARNED_SENDERS: usize = 1024;
 
 /// Where everything is.
 #[derive(Debug, Clone)]
@@ -70,7 +74,7 @@ pub struct Settings {
     /// Where the Rules send what nodes say: this program, as cloudcore reaches it.
     pub upstream: BaseUrl,
     /// What stands before every topic.
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     /// The file with the token that stands in the Rules.
     pub token_file: Option<PathBuf>,
 }
@@ -99,7 +103,7 @@ struct Inner {
     /// The nodes or the token changed.
     rules_changed: Notify,
     complaint: Mutex<Option<PostOutcome>>,
-    blamed: Mutex<HashSet<(String, Rejection)>>,
+    warned_senders: Mutex<HashSet<(String, Rejection)>>,
 }
 
 impl EventBus {
@@ -137,7 +141,7 @@ impl EventBus {
             rules: Mutex::default(),
             rules_changed: Notify::new(),
             complaint: Mutex::default(),
-            blamed: Mutex::default(),
+            warned_senders: Mutex::default(),
         };
         Ok((Transport::EventBus(Self(Arc::new(inner))), Events::EventBus(arriving)))
     }
@@ -152,7 +156,7 @@ impl EventBus {
         );
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
+    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
         let (topic, payload) = letter(node, say);
         let topic = topic.under(&self.0.settings.prefix);
         if payload.len() > LARGEST {
@@ -163,8 +167,8 @@ impl EventBus {
             return Err(Refused::TooLarge(text));
         }
         let index = match say {
-            Say::Index(index) => Some(index.revision),
-            Say::Insert(..) | Say::Delete(..) => None,
+            DownstreamMessage::Index(index) => Some(index.revision),
+            DownstreamMessage::Insert(..) | DownstreamMessage::Delete(..) => None,
         };
         let letter = Letter { topic, payload: payload.into(), index };
         self.change(|schedule, now| schedule.say(node, letter, now));
@@ -179,8 +183,8 @@ impl EventBus {
         self.change(|schedule, now| schedule.synced(node, sync, now));
     }
 
-    pub(super) fn stands(&self, node: &NodeName, standing: Standing) {
-        self.change(|schedule, now| schedule.stands(node, standing, now));
+    pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
+        self.change(|schedule, now| schedule.set_readiness(node, readiness, now));
     }
 
     pub(super) fn nodes_changed(&self) {
@@ -234,11 +238,13 @@ impl EventBus {
     }
 
     /// Says once a sender and reason what was dropped.
-    fn blame(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
-        let mut blamed = self.0.blamed.lock().expect(NO_PANIC);
+    fn warn_once(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
+        let mut warned_senders = self.0.warned_senders.lock().expect(NO_PANIC);
         // Without the token.
         let sender = path.split('/').nth(2).unwrap_or_default();
-        if blamed.len() < BLAMED && blamed.insert((sender.to_owned(), reason)) {
+        if warned_senders.len() < MAX_WARNED_SENDERS
+            && warned_senders.insert((sender.to_owned(), reason))
+        {
             let why = why();
             tracing::warn!(
                 node = sender,
@@ -302,14 +308,14 @@ mod tests {
         started.map(|(transport, _)| transport)
     }
 
-    fn insert(bytes: usize) -> Say {
+    fn insert(bytes: usize) -> DownstreamMessage {
         let content = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "spec": "a".repeat(bytes),
             "metadata": {"namespace": "default", "name": "a", "uid": "u"},
         }));
         let hash = ContentHash::of(&"");
         let insert = Insert { revision: Revision(1), hash, content: content.unwrap() };
-        Say::Insert("default/models/a".parse().unwrap(), insert)
+        DownstreamMessage::Insert("default/models/a".parse().unwrap(), insert)
     }
 
     #[tokio::test]

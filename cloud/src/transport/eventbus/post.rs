@@ -11,7 +11,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
-use super::{EventBus, outbox::Letter, schedule::Outcome};
+use crate::transport::eventbus::{EventBus, outbox::Letter, schedule::Outcome};
 
 /// The router answers within 2 s when it has no session; the rest is for 12 MiB on a slow network.
 const ANSWER: Duration = Duration::from_secs(20);

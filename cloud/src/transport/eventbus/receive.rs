@@ -27,8 +27,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::{super::Event, EventBus, LARGEST};
-use crate::metrics::Rejection;
+use crate::{
+    metrics::Rejection,
+    transport::{
+        Event,
+        eventbus::{EventBus, LARGEST},
+    },
+};
 
 /// Connections at once. `KubeEdge` makes one a message.
 const CONNECTIONS: usize = 256;
@@ -141,7 +146,7 @@ async fn answer(
     result.map_err(|(refusal, why)| {
         if let Some(reason) = refusal.reason() {
             bus.0.metrics.rejected(reason);
-            bus.blame(head.uri.path(), reason, || format!("{refusal} {why}"));
+            bus.warn_once(head.uri.path(), reason, || format!("{refusal} {why}"));
         }
         refusal
     })

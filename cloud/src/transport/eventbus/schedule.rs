@@ -22,7 +22,7 @@ use std::{
 use neptune_wire::{NodeName, Sync};
 use prometheus_client::encoding::EncodeLabelValue;
 
-use super::{
+use crate::transport::eventbus::{
     confirm::{Due, Unconfirmed},
     outbox::{Letter, Outbox},
 };
@@ -89,7 +89,7 @@ pub enum Outcome {
 
 /// Whether Kubernetes takes a node for alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodeReadiness {
     /// Its Ready condition is True, or it has none.
     Ready,
     /// Its Ready condition says otherwise.
@@ -203,15 +203,15 @@ impl Schedule {
     }
 
     /// How Kubernetes sees a node.
-    pub fn stands(&mut self, name: &NodeName, standing: Standing, now: Instant) {
+    pub fn set_readiness(&mut self, name: &NodeName, readiness: NodeReadiness, now: Instant) {
         let node = self.nodes.entry(name.clone()).or_default();
-        let is_ready = standing == Standing::Ready;
+        let is_ready = readiness == NodeReadiness::Ready;
         if node.is_ready.replace(is_ready) == Some(is_ready) {
             return;
         }
         if !is_ready {
             node.leave();
-            if standing == Standing::Gone && node.index.is_none() && !node.in_flight {
+            if readiness == NodeReadiness::Gone && node.index.is_none() && !node.in_flight {
                 self.forget(name);
                 return;
             }
@@ -321,19 +321,19 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Instance, Revision};
+    use neptune_wire::{AgentInstance, Revision};
 
     use super::*;
 
     /// A schedule, a clock, and what is in flight.
-    struct Desk {
+    struct ControllerState {
         schedule: Schedule,
         now: Instant,
         start: Instant,
         in_flight: BTreeMap<String, Letter>,
     }
 
-    impl Desk {
+    impl ControllerState {
         fn new() -> Self {
             let now = Instant::now();
             Self { schedule: Schedule::default(), now, start: now, in_flight: BTreeMap::new() }
@@ -381,13 +381,13 @@ mod tests {
             self.schedule.heard(&node.parse().unwrap(), is_back, self.now);
         }
 
-        fn stands(&mut self, node: &str, standing: Standing) {
-            self.schedule.stands(&node.parse().unwrap(), standing, self.now);
+        fn set_readiness(&mut self, node: &str, readiness: NodeReadiness) {
+            self.schedule.set_readiness(&node.parse().unwrap(), readiness, self.now);
         }
 
         fn synced(&mut self, node: &str, index: u64) {
             let sync = Sync {
-                instance: Instance("i".to_owned()),
+                instance: AgentInstance("i".to_owned()),
                 epoch: 1,
                 index_revision: Revision(index),
                 highest: Revision(index),
@@ -398,7 +398,7 @@ mod tests {
         }
 
         /// Jumps to the next moment at which something may be due. Returns the milliseconds since the start.
-        fn wake(&mut self) -> u128 {
+        fn enqueue(&mut self) -> u128 {
             self.now = self.schedule.wake_at().unwrap().max(self.now);
             (self.now - self.start).as_millis()
         }
@@ -406,191 +406,210 @@ mod tests {
 
     #[test]
     fn a_nodes_messages_go_one_after_the_other_and_nodes_do_not_wait_for_each_other() {
-        let mut desk = Desk::new();
+        let mut controller_state = ControllerState::new();
         for text in ["a", "b", "index1"] {
-            desk.say("edge0", text);
+            controller_state.say("edge0", text);
         }
-        desk.say("edge1", "c");
-        assert_eq!(desk.posts(), ["edge0 a", "edge1 c"]);
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        desk.done("edge1", Outcome::Taken);
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        assert_eq!(desk.schedule.wake_at(), None, "edge0's answer is awaited");
-        desk.done("edge0", Outcome::Taken);
-        assert_eq!(desk.all_taken(), ["edge0 b", "edge0 index1"]);
+        controller_state.say("edge1", "c");
+        assert_eq!(controller_state.posts(), ["edge0 a", "edge1 c"]);
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        controller_state.done("edge1", Outcome::Taken);
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        assert_eq!(controller_state.schedule.wake_at(), None, "edge0's answer is awaited");
+        controller_state.done("edge0", Outcome::Taken);
+        assert_eq!(controller_state.all_taken(), ["edge0 b", "edge0 index1"]);
     }
 
     #[test]
     fn no_more_than_so_many_are_in_flight_and_the_longest_waiting_comes_next() {
-        let mut desk = Desk::new();
+        let mut controller_state = ControllerState::new();
         for node in 0..=AT_ONCE {
-            desk.say(&format!("n{node}"), "a");
-            desk.say(&format!("n{node}"), "b");
-            desk.now += Duration::from_millis(1);
+            controller_state.say(&format!("n{node}"), "a");
+            controller_state.say(&format!("n{node}"), "b");
+            controller_state.now += Duration::from_millis(1);
         }
-        assert_eq!(desk.posts().len(), AT_ONCE);
-        desk.done("n0", Outcome::Taken);
-        assert_eq!(desk.posts(), [format!("n{AT_ONCE} a")], "not n0's second");
+        assert_eq!(controller_state.posts().len(), AT_ONCE);
+        controller_state.done("n0", Outcome::Taken);
+        assert_eq!(controller_state.posts(), [format!("n{AT_ONCE} a")], "not n0's second");
     }
 
     #[test]
     fn an_index_is_said_until_the_node_confirms_it() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "index1");
-        assert_eq!(desk.all_taken(), ["edge0 index1"]);
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "index1");
+        assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
         let mut times = Vec::new();
         for _ in 0..3 {
-            times.push(desk.wake());
-            assert_eq!(desk.all_taken(), ["edge0 index1"]);
+            times.push(controller_state.enqueue());
+            assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
         }
         assert_eq!(times, [2000, 6000, 14_000]);
-        desk.say("edge0", "index2");
-        assert_eq!(desk.all_taken(), ["edge0 index2"]);
-        desk.synced("edge0", 1);
-        assert_eq!(desk.wake(), 16_000, "a new index begins with the shortest pause");
-        desk.synced("edge0", 2);
-        assert_eq!(desk.schedule.wake_at(), None);
-        assert_eq!(desk.posts(), Vec::<String>::new());
+        controller_state.say("edge0", "index2");
+        assert_eq!(controller_state.all_taken(), ["edge0 index2"]);
+        controller_state.synced("edge0", 1);
+        assert_eq!(
+            controller_state.enqueue(),
+            16_000,
+            "a new index begins with the shortest pause"
+        );
+        controller_state.synced("edge0", 2);
+        assert_eq!(controller_state.schedule.wake_at(), None);
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
     }
 
     #[test]
     fn a_node_without_a_session_is_left_alone_until_it_speaks_and_then_gets_its_index() {
-        let mut desk = Desk::new();
+        let mut controller_state = ControllerState::new();
         for text in ["a", "index1"] {
-            desk.say("edge0", text);
+            controller_state.say("edge0", text);
         }
-        desk.posts();
-        desk.done("edge0", Outcome::NoSession);
+        controller_state.posts();
+        controller_state.done("edge0", Outcome::NoSession);
         for text in ["b", "index2"] {
-            desk.say("edge0", text);
+            controller_state.say("edge0", text);
         }
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        assert_eq!(desk.schedule.wake_at(), None, "it costs nothing");
-        desk.heard("edge0", false);
-        assert_eq!(desk.all_taken(), ["edge0 index2"], "the sync that follows asks for the rest");
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        assert_eq!(controller_state.schedule.wake_at(), None, "it costs nothing");
+        controller_state.heard("edge0", false);
+        assert_eq!(
+            controller_state.all_taken(),
+            ["edge0 index2"],
+            "the sync that follows asks for the rest"
+        );
     }
 
     #[test]
     fn a_node_that_spoke_while_it_was_tried_is_tried_again() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "index1");
-        desk.posts();
-        desk.heard("edge0", false);
-        desk.done("edge0", Outcome::NoSession);
-        assert_eq!(desk.wake(), 500);
-        assert_eq!(desk.all_taken(), ["edge0 index1"]);
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "index1");
+        controller_state.posts();
+        controller_state.heard("edge0", false);
+        controller_state.done("edge0", Outcome::NoSession);
+        assert_eq!(controller_state.enqueue(), 500);
+        assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
     }
 
     #[test]
     fn a_node_that_is_not_ready_is_not_tried_and_gets_its_index_when_it_turns_ready_or_speaks() {
-        let mut desk = Desk::new();
-        desk.stands("edge0", Standing::NotReady);
-        desk.say("edge0", "a");
-        desk.say("edge0", "index1");
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        desk.stands("edge0", Standing::NotReady);
-        desk.stands("edge0", Standing::Ready);
-        assert_eq!(desk.all_taken(), ["edge0 index1"]);
-        desk.synced("edge0", 1);
-        desk.stands("edge0", Standing::Ready);
-        assert_eq!(desk.posts(), Vec::<String>::new(), "no transition");
-        desk.stands("edge0", Standing::NotReady);
-        desk.heard("edge0", false);
-        assert_eq!(desk.all_taken(), ["edge0 index1"], "its word is worth more than the kubelet's");
-        desk.stands("edge0", Standing::NotReady);
-        desk.say("edge0", "b");
-        assert_eq!(desk.all_taken(), ["edge0 b"], "it is known already, and the node spoke since");
+        let mut controller_state = ControllerState::new();
+        controller_state.set_readiness("edge0", NodeReadiness::NotReady);
+        controller_state.say("edge0", "a");
+        controller_state.say("edge0", "index1");
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        controller_state.set_readiness("edge0", NodeReadiness::NotReady);
+        controller_state.set_readiness("edge0", NodeReadiness::Ready);
+        assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
+        controller_state.synced("edge0", 1);
+        controller_state.set_readiness("edge0", NodeReadiness::Ready);
+        assert_eq!(controller_state.posts(), Vec::<String>::new(), "no transition");
+        controller_state.set_readiness("edge0", NodeReadiness::NotReady);
+        controller_state.heard("edge0", false);
+        assert_eq!(
+            controller_state.all_taken(),
+            ["edge0 index1"],
+            "its word is worth more than the kubelet's"
+        );
+        controller_state.set_readiness("edge0", NodeReadiness::NotReady);
+        controller_state.say("edge0", "b");
+        assert_eq!(
+            controller_state.all_taken(),
+            ["edge0 b"],
+            "it is known already, and the node spoke since"
+        );
     }
 
     #[test]
     fn a_node_that_was_silent_gets_its_index_also_when_it_was_confirmed() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "index1");
-        desk.all_taken();
-        desk.synced("edge0", 1);
-        desk.heard("edge0", false);
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        desk.heard("edge0", true);
-        assert_eq!(desk.all_taken(), ["edge0 index1"]);
-        assert_eq!(desk.wake(), 2000);
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "index1");
+        controller_state.all_taken();
+        controller_state.synced("edge0", 1);
+        controller_state.heard("edge0", false);
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        controller_state.heard("edge0", true);
+        assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
+        assert_eq!(controller_state.enqueue(), 2000);
     }
 
     #[test]
     fn a_node_that_never_spoke_is_left_alone_and_told_when_it_speaks() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "index1");
-        desk.all_taken();
-        while desk.schedule.wake_at().is_some() {
-            desk.wake();
-            desk.all_taken();
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "index1");
+        controller_state.all_taken();
+        while controller_state.schedule.wake_at().is_some() {
+            controller_state.enqueue();
+            controller_state.all_taken();
         }
-        assert_eq!((desk.now - desk.start).as_secs(), 2 + 4 + 8 + 16 + 32 + 60);
-        desk.heard("edge0", false);
-        assert_eq!(desk.all_taken(), ["edge0 index1"]);
+        assert_eq!(
+            (controller_state.now - controller_state.start).as_secs(),
+            2 + 4 + 8 + 16 + 32 + 60
+        );
+        controller_state.heard("edge0", false);
+        assert_eq!(controller_state.all_taken(), ["edge0 index1"]);
     }
 
     #[test]
     fn while_there_is_no_rule_or_no_router_all_wait_and_nothing_is_dropped() {
         for outcome in [Outcome::NoRule, Outcome::NoRouter] {
-            let mut desk = Desk::new();
-            desk.say("edge0", "a");
-            desk.say("edge1", "a");
-            desk.posts();
-            desk.done("edge0", outcome);
-            desk.done("edge1", outcome);
-            assert!(!desk.schedule.has_router());
-            desk.say("edge2", "a");
-            assert_eq!(desk.posts(), Vec::<String>::new());
-            assert_eq!(desk.wake(), 250, "two that failed together are one failure");
-            assert_eq!(desk.posts().len(), 3);
-            desk.done("edge2", outcome);
-            assert_eq!(desk.wake(), 250 + 500);
+            let mut controller_state = ControllerState::new();
+            controller_state.say("edge0", "a");
+            controller_state.say("edge1", "a");
+            controller_state.posts();
+            controller_state.done("edge0", outcome);
+            controller_state.done("edge1", outcome);
+            assert!(!controller_state.schedule.has_router());
+            controller_state.say("edge2", "a");
+            assert_eq!(controller_state.posts(), Vec::<String>::new());
+            assert_eq!(controller_state.enqueue(), 250, "two that failed together are one failure");
+            assert_eq!(controller_state.posts().len(), 3);
+            controller_state.done("edge2", outcome);
+            assert_eq!(controller_state.enqueue(), 250 + 500);
             for node in ["edge0", "edge1"] {
-                desk.done(node, Outcome::Taken);
+                controller_state.done(node, Outcome::Taken);
             }
-            assert!(desk.schedule.has_router());
-            assert_eq!(desk.all_taken(), ["edge2 a"]);
+            assert!(controller_state.schedule.has_router());
+            assert_eq!(controller_state.all_taken(), ["edge2 a"]);
         }
     }
 
     #[test]
     fn a_post_that_failed_is_made_again_after_a_pause_that_grows_to_a_minute() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "a");
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "a");
         let mut before = 0;
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            desk.posts();
-            desk.done("edge0", Outcome::Failed);
-            let now = desk.wake();
+            controller_state.posts();
+            controller_state.done("edge0", Outcome::Failed);
+            let now = controller_state.enqueue();
             pauses.push(now - before);
             before = now;
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
-        desk.say("edge0", "b");
-        assert_eq!(desk.all_taken(), ["edge0 a", "edge0 b"]);
+        controller_state.say("edge0", "b");
+        assert_eq!(controller_state.all_taken(), ["edge0 a", "edge0 b"]);
     }
 
     #[test]
     fn what_the_router_never_takes_does_not_hold_up_the_rest() {
-        let mut desk = Desk::new();
-        desk.say("edge0", "a");
-        desk.say("edge0", "b");
-        desk.posts();
-        desk.done("edge0", Outcome::TooLarge);
-        assert_eq!(desk.all_taken(), ["edge0 b"]);
+        let mut controller_state = ControllerState::new();
+        controller_state.say("edge0", "a");
+        controller_state.say("edge0", "b");
+        controller_state.posts();
+        controller_state.done("edge0", Outcome::TooLarge);
+        assert_eq!(controller_state.all_taken(), ["edge0 b"]);
     }
 
     #[test]
     fn a_node_that_is_gone_leaves_nothing_behind_and_one_that_returns_gets_its_index() {
-        let mut desk = Desk::new();
-        desk.stands("edge0", Standing::Ready);
-        desk.stands("edge0", Standing::Gone);
-        assert!(desk.schedule.nodes.is_empty());
-        desk.say("edge1", "index1");
-        desk.stands("edge1", Standing::Gone);
-        assert_eq!(desk.posts(), Vec::<String>::new());
-        desk.stands("edge1", Standing::Ready);
-        assert_eq!(desk.all_taken(), ["edge1 index1"]);
+        let mut controller_state = ControllerState::new();
+        controller_state.set_readiness("edge0", NodeReadiness::Ready);
+        controller_state.set_readiness("edge0", NodeReadiness::Gone);
+        assert!(controller_state.schedule.nodes.is_empty());
+        controller_state.say("edge1", "index1");
+        controller_state.set_readiness("edge1", NodeReadiness::Gone);
+        assert_eq!(controller_state.posts(), Vec::<String>::new());
+        controller_state.set_readiness("edge1", NodeReadiness::Ready);
+        assert_eq!(controller_state.all_taken(), ["edge1 index1"]);
     }
 }

@@ -6,8 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{EventBus, token::Token};
-use crate::error::Error;
+use crate::{
+    error::Error,
+    transport::eventbus::{EventBus, token::Token},
+};
 
 /// Between two looks at the file.
 const EVERY: Duration = Duration::from_secs(10);

@@ -1,21 +1,25 @@
 //! The nodes through an MQTT broker that both sides reach: inserts and indexes are retained there, so that
 //! a node that comes later finds them.
 
-mod strangers;
+mod unregistered_nodes;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use neptune_link::{Event as LinkEvent, Link, LinkError, LinkOptions, Message};
-use neptune_wire::{NodeName, Prefix, Topic, source::Say};
+use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
+use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 
 use tokio::sync::Notify;
 
-use self::strangers::Strangers;
-use super::{Event, Events, Refused, Standing, Transport, letter};
-use crate::metrics::{Metrics, Outcome};
+use crate::{
+    metrics::{Metrics, Outcome},
+    transport::{
+        Event, Events, NodeReadiness, Refused, Transport, letter,
+        mqtt::unregistered_nodes::UnregisteredNodes,
+    },
+};
 
 /// How often agents say that they are there, beside the last will that tells the same sooner.
 pub const HEARTBEAT_SECONDS: u32 = 30;
@@ -24,24 +28,24 @@ pub const HEARTBEAT_SECONDS: u32 = 30;
 #[derive(Debug, Clone)]
 pub struct Mqtt {
     link: Link,
-    prefix: Prefix,
+    prefix: TopicPrefix,
     metrics: Metrics,
-    door: Arc<Door>,
+    replay: Arc<RetainedReplay>,
 }
 
 /// What the broker passes on.
 #[derive(Debug)]
 pub struct MqttEvents {
-    events: neptune_link::Events,
+    events: neptune_link::LinkEvents,
     link: Link,
     metrics: Metrics,
-    door: Arc<Door>,
+    replay: Arc<RetainedReplay>,
 }
 
 /// Who waits to be heard.
 #[derive(Debug, Default)]
-struct Door {
-    strangers: Mutex<Strangers>,
+struct RetainedReplay {
+    unregistered: Mutex<UnregisteredNodes>,
     /// The broker is to be asked earlier than it was.
     changed: Notify,
 }
@@ -53,32 +57,32 @@ impl Mqtt {
     /// As of [`Link::start`]; that the broker is not there is none.
     pub fn start(
         options: LinkOptions,
-        prefix: Prefix,
+        prefix: TopicPrefix,
         metrics: Metrics,
     ) -> Result<(Transport, Events), LinkError> {
-        let options = LinkOptions { subscriptions: vec![prefix.upstream()], ..options };
+        let options = LinkOptions { subscriptions: vec![prefix.upstream_filter()], ..options };
         let (link, events) = Link::start(options)?;
-        let door = Arc::<Door>::default();
+        let replay = Arc::<RetainedReplay>::default();
         let heard = MqttEvents {
             events,
             link: link.clone(),
             metrics: metrics.clone(),
-            door: Arc::clone(&door),
+            replay: Arc::clone(&replay),
         };
         Ok((
-            Transport::Mqtt(Box::new(Self { link, prefix, metrics, door })),
+            Transport::Mqtt(Box::new(Self { link, prefix, metrics, replay })),
             Events::Mqtt(Box::new(heard)),
         ))
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
-        if let Say::Delete(key, _) = say {
+    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
+        if let DownstreamMessage::Delete(key, _) = say {
             let retained = Topic::Insert(node.clone(), key.clone());
             // Ended or refused, there is nothing more to do: the index tells the node as well.
             let _ = self.publish(&retained, Vec::new(), true);
         }
         let (topic, payload) = letter(node, say);
-        self.publish(&topic, payload, !matches!(say, Say::Delete(..)))
+        self.publish(&topic, payload, !matches!(say, DownstreamMessage::Delete(..)))
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -92,12 +96,14 @@ impl Mqtt {
     }
 
     pub(super) fn refused(&self, node: &NodeName) {
-        self.door.strangers().refused(node);
+        self.replay.unregistered().refused(node);
     }
 
-    pub(super) fn stands(&self, node: &NodeName, standing: Standing) {
-        if standing != Standing::Gone && self.door.strangers().registered(node, Instant::now()) {
-            self.door.changed.notify_one();
+    pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
+        if readiness != NodeReadiness::Gone
+            && self.replay.unregistered().registered(node, Instant::now())
+        {
+            self.replay.changed.notify_one();
         }
     }
 
@@ -120,7 +126,7 @@ impl Mqtt {
 impl MqttEvents {
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {
-            let due = self.door.strangers().due();
+            let due = self.replay.unregistered().due();
             let time_to_ask = async {
                 match due {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -131,11 +137,11 @@ impl MqttEvents {
                 event = self.events.next() => return event.map(|event| self.named(event)),
                 () = time_to_ask => {
                     tracing::info!("nodes that spoke are registered now: the broker is asked what they said");
-                    self.door.strangers().asked(Instant::now());
-                    self.link.ask_again();
+                    self.replay.unregistered().asked(Instant::now());
+                    self.link.resubscribe();
                 }
                 // Its permit is kept while nobody waits for it.
-                () = self.door.changed.notified() => {}
+                () = self.replay.changed.notified() => {}
             }
         }
     }
@@ -157,8 +163,8 @@ impl MqttEvents {
     }
 }
 
-impl Door {
-    fn strangers(&self) -> MutexGuard<'_, Strangers> {
-        self.strangers.lock().expect("nothing panics while it holds this lock")
+impl RetainedReplay {
+    fn unregistered(&self) -> MutexGuard<'_, UnregisteredNodes> {
+        self.unregistered.lock().expect("nothing panics while it holds this lock")
     }
 }

@@ -1,4 +1,5 @@
-//! A link against real brokers, a proxy that cuts connections, and a scripted broker for what real ones rarely do.
+//! Tests a link with real brokers, with a proxy that cuts connections, and with a scripted broker
+//! for the behaviour that real ones rarely show.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
@@ -12,11 +13,12 @@ mod secrets;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::time::timeout;
 
-/// Longer than anything here takes on a busy machine with the slowest broker; shorter than a test runner's patience.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// Longer than any step takes on a busy machine with the slowest broker, and shorter than the
+/// timeout of the test runner.
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     let mut options =
@@ -26,41 +28,38 @@ fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
 }
 
 /// A link that is up.
-async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Events) {
+async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, LinkEvents) {
     let (link, mut events) = Link::start(options(port, client_id, subscriptions)).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     (link, events)
 }
 
-async fn next(events: &mut Events) -> Event {
-    timeout(PATIENCE, events.next())
-        .await
-        .expect("no event in time")
-        .expect("the events have ended")
+async fn next(events: &mut LinkEvents) -> LinkEvent {
+    timeout(TIMEOUT, events.next()).await.expect("no event in time").expect("the link is closed")
 }
 
-async fn next_message(events: &mut Events) -> Message {
+async fn next_message(events: &mut LinkEvents) -> Message {
     match next(events).await {
-        Event::Message(message) => message,
+        LinkEvent::Message(message) => message,
         other => panic!("expected a message, got {other:?}"),
     }
 }
 
-async fn next_down(events: &mut Events) -> String {
+async fn next_down(events: &mut LinkEvents) -> String {
     match next(events).await {
-        Event::Down { reason } => reason,
+        LinkEvent::Down { reason } => reason,
         other => panic!("expected a loss, got {other:?}"),
     }
 }
 
 async fn flush(link: &Link) {
-    timeout(PATIENCE, link.flushed()).await.expect("not flushed in time");
+    timeout(TIMEOUT, link.flushed()).await.expect("not flushed in time");
 }
 
-/// Reads until each of these topics has arrived.
-async fn await_topics(events: &mut Events, mut missing: BTreeSet<String>) {
+/// Receives until a message has arrived on each of these topics.
+async fn await_topics(events: &mut LinkEvents, mut missing: BTreeSet<String>) {
     while !missing.is_empty() {
-        if let Event::Message(message) = next(events).await {
+        if let LinkEvent::Message(message) = next(events).await {
             missing.remove(&message.topic);
         }
     }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Instant};
 use jiff::Timestamp;
 use neptune_datasets::{DatasetSpec, Pace, Policy, Report, Tally, watch};
 use neptune_wire::{
-    DatasetReason, DatasetState, DatasetStatus, DatasetTally, ObjectKey, WorkerReason,
+    DatasetCounts, DatasetReason, DatasetReport, DatasetState, ObjectKey, WorkerReason,
 };
 use tokio::{
     sync::{mpsc, watch as latest},
@@ -37,7 +37,7 @@ pub(super) struct DatasetEntry {
     pub(super) watching: Option<DatasetWatch>,
     /// The last count, and when it was seen to be another one than before.
     counted: Option<(Tally, String)>,
-    pub(super) status: DatasetStatus,
+    pub(super) status: DatasetReport,
     pub(super) is_saved: bool,
     pub(super) saved_at: Option<Instant>,
 }
@@ -159,7 +159,7 @@ impl DatasetEntry {
             }
         }
         let remark = report.as_ref().map(remark).unwrap_or_default();
-        let tally: Option<DatasetTally> =
+        let tally: Option<DatasetCounts> =
             self.counted.as_ref().map(|(tally, at)| wire_tally(tally, at));
         let bytes_read = self.bytes_read(report.as_ref());
         self.status = dataset_status(&self.wanted, (state, trouble), remark, tally, bytes_read);

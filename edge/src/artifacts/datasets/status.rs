@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, path::PathBuf};
 
 use neptune_datasets::{Report, Tally, Watching};
-use neptune_wire::{DatasetReason, DatasetState, DatasetStatus, DatasetTally};
+use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 
 use crate::desired::dataset::{DatasetProblem, WantedDataset};
 
@@ -39,26 +39,26 @@ pub fn dataset_status(
     wanted: &WantedDataset,
     (state, trouble): (DatasetState, Option<DatasetProblem>),
     remark: String,
-    tally: Option<DatasetTally>,
+    tally: Option<DatasetCounts>,
     bytes_read: u64,
-) -> DatasetStatus {
+) -> DatasetReport {
     let (reason, message) = match trouble {
         Some(DatasetProblem { reason, message }) => (Some(reason), message),
         None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
         None => (None, remark),
     };
-    DatasetStatus { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
+    DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
 }
 
 /// A tally as it is told, bounded. The most frequent labels stay.
-pub fn wire_tally(tally: &Tally, changed_at: &str) -> DatasetTally {
+pub fn wire_tally(tally: &Tally, changed_at: &str) -> DatasetCounts {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));
-    let rest = labels.split_off(labels.len().min(DatasetTally::MOST_LABELS));
-    DatasetTally {
+    let rest = labels.split_off(labels.len().min(DatasetCounts::MAX_LABELS));
+    DatasetCounts {
         number_of_samples: tally.samples,
         bytes: tally.bytes,
-        columns: tally.columns.iter().take(DatasetTally::MOST_COLUMNS).cloned().collect(),
+        columns: tally.columns.iter().take(DatasetCounts::MAX_COLUMNS).cloned().collect(),
         labels: labels.into_iter().map(|(label, count)| (label.clone(), *count)).collect(),
         other_labels: tally.labels.other + rest.into_iter().map(|(_, count)| count).sum::<u64>(),
         skipped: tally.skipped,
@@ -82,10 +82,10 @@ mod tests {
         tally.labels.other = 7;
         tally.columns = (0..500).map(|n| n.to_string()).collect();
         let told = wire_tally(&tally, "then");
-        assert_eq!(told.labels.len(), DatasetTally::MOST_LABELS);
+        assert_eq!(told.labels.len(), DatasetCounts::MAX_LABELS);
         assert!(told.labels.contains_key("099") && !told.labels.contains_key("035"));
         assert_eq!(told.other_labels, 7 + (0..36).sum::<u64>());
-        assert_eq!(told.columns.len(), DatasetTally::MOST_COLUMNS);
+        assert_eq!(told.columns.len(), DatasetCounts::MAX_COLUMNS);
     }
 
     #[test]

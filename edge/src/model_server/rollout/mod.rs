@@ -28,11 +28,11 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use neptune_wire::{LoadFailure, Serving, ServingStatus};
+use neptune_wire::{LoadFailure, ModelServer, ModelServerReport};
 
 /// All that the decision depends on beside what is remembered.
 pub struct RolloutFacts<'a> {
-    pub target: &'a Serving,
+    pub target: &'a ModelServer,
     /// Why the target can be served on no node.
     pub refusal: Option<&'a str>,
     pub download: DownloadState,
@@ -68,7 +68,7 @@ pub enum InstanceState<'a> {
 pub struct RolloutDecision {
     /// To be stored, and decided upon again, if it is another than before.
     pub state: RolloutState,
-    pub report: ServingStatus,
+    pub report: ModelServerReport,
     /// The container of what is current is there and has not answered for long.
     pub restart: bool,
     pub wake_at: Option<Instant>,
@@ -209,7 +209,7 @@ impl RolloutState {
         facts.target.hold && self.current.is_some() && goes_on
     }
 
-    fn switch(&mut self, target: &Serving) {
+    fn switch(&mut self, target: &ModelServer) {
         let id = id(target);
         self.draining = None;
         if let Some(good) = self.last_good.as_ref().filter(|good| good.id() == id) {
@@ -271,11 +271,11 @@ impl RolloutState {
 }
 
 /// Whether a server that runs the one takes the other while it runs.
-pub fn can_follow(running: &Serving, next: &Serving) -> bool {
+pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
     let (Some(from), Some(to)) = (watched_model(running), watched_model(next)) else {
         return false;
     };
-    let as_running = Serving {
+    let as_running = ModelServer {
         model: running.model.clone(),
         health: running.health.clone(),
         hold: running.hold,

@@ -1,7 +1,7 @@
 //! Decides what is said of a model server: which version answers, and where the switch to the wanted
 //! one is.
 
-use neptune_wire::{LoadFailure, ServingStatus, Transition, WorkerReason};
+use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
 
 use crate::{
     domain::{
@@ -16,7 +16,7 @@ use crate::{
 const FAILED_AFTER: u32 = 3;
 
 /// What is to be said.
-pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ServingStatus {
+pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
     let (transition, message) = transition(memory, target, facts);
     let progress = match &facts.download {
         DownloadState::Coming { progress, .. } => Some(*progress),
@@ -33,7 +33,7 @@ pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> 
         }
         _ => None,
     };
-    ServingStatus {
+    ModelServerReport {
         serving_version: serving(memory, facts).map(|version| version.version().to_owned()),
         target_version: Some(version(facts.target).to_owned()),
         transition,

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 
-use neptune_wire::{DownloadProgress, Reload, Transition, WorkerReason};
+use neptune_wire::{DownloadProgress, ServerUpdateMode, Transition, WorkerReason};
 use proptest::prelude::*;
 
 use super::*;
@@ -40,14 +40,14 @@ enum Fate {
 struct World {
     fates: BTreeMap<String, Fate>,
     memory: RolloutState,
-    target: Serving,
+    target: ModelServer,
     download: DownloadState,
     image: ImageState,
     now: Instant,
     /// The edition that runs, since when, and whether it has ended.
     running: Option<(String, Instant, bool)>,
     probes: ProbeHistory,
-    status: ServingStatus,
+    status: ModelServerReport,
     restarts: u32,
     switches: Vec<String>,
     asked: u32,
@@ -64,7 +64,7 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
         now: start,
         running: None,
         probes: ProbeHistory::new(start),
-        status: ServingStatus::default(),
+        status: ModelServerReport::default(),
         restarts: 0,
         switches: Vec::new(),
         asked: 0,
@@ -542,7 +542,7 @@ fn a_server_follows_to_another_version_and_to_nothing_else() {
     let four = serving("4", "watch");
     assert!(can_follow(&three, &four));
     assert!(!can_follow(&three, &three), "a version's directory is never changed");
-    let changed = |change: fn(&mut Serving)| {
+    let changed = |change: fn(&mut ModelServer)| {
         let mut four = four.clone();
         change(&mut four);
         can_follow(&three, &four)
@@ -551,7 +551,7 @@ fn a_server_follows_to_another_version_and_to_nothing_else() {
     assert!(
         !changed(|s| s.image.push('2')) && !changed(|s| s.port = 5) && !changed(|s| s.model = None)
     );
-    assert!(!changed(|s| s.reload = Reload::Replace));
+    assert!(!changed(|s| s.reload = ServerUpdateMode::Replace));
     assert!(!changed(|s| s.args.push("{version}".into())));
     assert!(!changed(|s| s.model.as_mut().unwrap().directory.push('2')));
 }

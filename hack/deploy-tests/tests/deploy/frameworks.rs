@@ -25,7 +25,8 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn the_config_map_says_what_is_built_in() {
-    let (workers, servers) = (text("cloud/src/frameworks.rs"), text("cloud/src/servers.rs"));
+    let (workers, servers) =
+        (text("cloud/src/worker/frameworks.rs"), text("cloud/src/worker/serving_runtimes.rs"));
     let base = objects("base");
     let map = object(&base, "ConfigMap", "neptune-frameworks");
     let yaml = map["data"]["frameworks.yaml"].as_str().expect("the key that the controller reads");
@@ -39,11 +40,17 @@ fn the_config_map_says_what_is_built_in() {
     // As the controller reads it: an entry that has only a server leaves the worker alone.
     let for_workers =
         shipped(|entry| entry.get("serving").is_none() || entry.get("image").is_some());
-    assert_eq!(for_workers, built_in, "build/deploy/base/frameworks.yaml, cloud/src/frameworks.rs");
+    assert_eq!(
+        for_workers, built_in,
+        "build/deploy/base/frameworks.yaml, cloud/src/worker/frameworks.rs"
+    );
 
     let built_in = names(&servers, "pub fn built_in()", "\n}\n");
     let with_server = shipped(|entry| entry.get("serving").is_some());
-    assert_eq!(with_server, built_in, "build/deploy/base/frameworks.yaml, cloud/src/servers.rs");
+    assert_eq!(
+        with_server, built_in,
+        "build/deploy/base/frameworks.yaml, cloud/src/worker/serving_runtimes.rs"
+    );
 
     let mut found = Vec::new();
     table.values().for_each(|entry| texts(entry, &mut found));

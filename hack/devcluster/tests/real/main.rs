@@ -131,10 +131,10 @@ async fn refused_cases(both: &mut Both) {
     assert!(cases.len() > 50, "{}", cases.len());
     for case in cases {
         let mut object = match case["kind"].as_str().unwrap() {
-            "dataset" => sample("003_dataset.yaml"),
-            "model" => sample("003_model.yaml"),
-            "serving" => sample("000_inferencemodel.yaml"),
-            "service" => sample("004_jointinferenceservice.yaml"),
+            "dataset" => sample("dataset.yaml"),
+            "model" => sample("model.yaml"),
+            "serving" => sample("inferencemodel.yaml"),
+            "service" => sample("jointinferenceservice.yaml"),
             other => panic!("no sample of {other}"),
         };
         json_patch::merge(&mut object["spec"], &case["change"]);
@@ -163,7 +163,7 @@ async fn samples(both: &mut Both) {
 }
 
 async fn status_of_ours(both: &mut Both) {
-    let service = sample("004_jointinferenceservice.yaml");
+    let service = sample("jointinferenceservice.yaml");
     let path = format!(
         "{}/{}",
         collection(&service).unwrap(),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_api::{ConditionType, DatasetStatus, JointInferenceServiceStatus};
+use neptune_api::{DatasetStatus, JisConditionType, JointInferenceServiceStatus};
 use neptune_e2e::{Fleet, KillTarget, Transport, is_running, root, run};
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn append(path: &Path, text: &str) {
 
 async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks(transport: Transport) {
     let fleet = Fleet::start(transport).await;
-    let sample = fs::read_to_string(root().join("common/api/tests/samples/003_dataset.yaml"));
+    let sample = fs::read_to_string(root().join("common/api/tests/samples/dataset.yaml"));
     let sample = sample.unwrap();
     fleet.apply(&sample);
     let status =
@@ -153,7 +153,7 @@ async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_i
     let pending = |reason: &'static str| {
         move |status: &JointInferenceServiceStatus| {
             status.conditions.last().is_some_and(|last| {
-                last.type_ == ConditionType::Pending && last.reason.as_deref() == Some(reason)
+                last.type_ == JisConditionType::Pending && last.reason.as_deref() == Some(reason)
             })
         }
     };

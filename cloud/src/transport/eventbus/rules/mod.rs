@@ -18,11 +18,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use self::plan::{Held, Key, Kind, Step, Wish, plan, wishes};
-use super::EventBus;
 use crate::{
-    controllers::{MANAGED_BY, is_edge_node},
     error::Error,
+    kubernetes::{nodes::is_edge_node, workloads::MANAGED_BY},
+    transport::eventbus::{
+        EventBus,
+        rules::plan::{Held, Key, Kind, Step, Wish, plan, wishes},
+    },
 };
 
 /// Labels of what is made here, beside [`MANAGED_BY`]: together they tell that it is ours.

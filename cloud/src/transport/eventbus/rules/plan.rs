@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use neptune_wire::{ContentHash, NodeName};
 use serde_json::{Map, Value, json};
 
-use super::super::{Settings, token::Token};
+use crate::transport::eventbus::{Settings, token::Token};
 
 /// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to that by itself,
 /// also when the Rule came while the node was offline.
@@ -103,14 +103,14 @@ pub fn wishes(
     nodes: impl IntoIterator<Item = NodeName>,
 ) -> BTreeMap<Key, Wish> {
     let endpoint = |kind: &str| wish(json!({ "ruleEndpointType": kind }), None);
-    let downstream = json!({
+    let publisher = json!({
         "source": REST, "sourceResource": {"path": format!("/{}", settings.prefix)},
         "target": BUS, "targetResource": {"topic": settings.prefix.to_string()},
     });
     let mut wishes: BTreeMap<_, _> = [
         ((Kind::Endpoint, REST.to_owned()), endpoint("rest")),
         ((Kind::Endpoint, BUS.to_owned()), endpoint("eventbus")),
-        ((Kind::Rule, DOWNSTREAM.to_owned()), wish(downstream, None)),
+        ((Kind::Rule, DOWNSTREAM.to_owned()), wish(publisher, None)),
     ]
     .into();
     for node in nodes {

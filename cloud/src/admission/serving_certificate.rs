@@ -1,0 +1,153 @@
+//! The certificate that the webhook's server shows: set by whoever keeps it, or read from the files that
+//! cert-manager renews. Touches those files.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, RwLock},
+};
+
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use crate::error::Error;
+
+/// What is shown. Nothing is, until it is set: then handshakes fail.
+#[derive(Debug, Default)]
+pub struct ServingCertificate {
+    key: RwLock<Option<Arc<CertifiedKey>>>,
+    files: Option<Files>,
+}
+
+/// A directory with `tls.crt` and `tls.key`.
+#[derive(Debug)]
+struct Files {
+    directory: PathBuf,
+    /// What was read last.
+    read: Mutex<Vec<u8>>,
+}
+
+impl ServingCertificate {
+    /// What the files hold, now and when they change.
+    ///
+    /// # Errors
+    /// [`Error::Certificate`] when they cannot be used.
+    pub fn from_files(directory: &Path) -> Result<Self, Error> {
+        let files = Files { directory: directory.to_owned(), read: Mutex::default() };
+        let serving_certificate = Self { key: RwLock::default(), files: Some(files) };
+        serving_certificate.refresh()?;
+        Ok(serving_certificate)
+    }
+
+    /// Shows another certificate from now on.
+    ///
+    /// # Errors
+    /// What is wrong with it; then the one before stays.
+    pub fn set(&self, certificate: &str, key: &str) -> Result<(), String> {
+        let key = certified_key(certificate.as_bytes(), key.as_bytes())?;
+        *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
+        Ok(())
+    }
+
+    /// Reads the files again, if there are any. While they are being changed, what was read before stays.
+    ///
+    /// # Errors
+    /// [`Error::Certificate`], once for each content that cannot be used.
+    pub fn refresh(&self) -> Result<(), Error> {
+        let Some(files) = &self.files else { return Ok(()) };
+        let error = |why: String| Error::Certificate { path: files.directory.clone(), why };
+        let read = |name: &str| {
+            std::fs::read(files.directory.join(name)).map_err(|why| error(format!("{name}: {why}")))
+        };
+        let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
+        let content = [&*certificate, &*key].concat();
+        let mut last = files.read.lock().expect("nothing panics while it holds this lock");
+        if *last == content {
+            return Ok(());
+        }
+        *last = content;
+        let key = certified_key(&certificate, &key).map_err(error)?;
+        *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
+        tracing::info!(directory = %files.directory.display(), "the webhook's certificate was read");
+        Ok(())
+    }
+}
+
+/// Whether a certificate and a key can be shown together.
+///
+/// # Errors
+/// Why not.
+pub fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(|error| format!("tls.crt: {error}"))?;
+    if chain.is_empty() {
+        return Err("tls.crt: there is no certificate in it".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("tls.key: {error}"))?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| error.to_string())
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.key.read().expect("nothing panics while it holds this lock").clone()
+    }
+}
+
+/// TLS with what is shown.
+pub fn tls(serving_certificate: Arc<ServingCertificate>) -> ServerConfig {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring can do the default versions")
+        .with_no_client_auth()
+        .with_cert_resolver(serving_certificate);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::admission::certificate::issue;
+
+    fn write(directory: &Path, certificate: &str, key: &str) {
+        std::fs::write(directory.join("tls.crt"), certificate).unwrap();
+        std::fs::write(directory.join("tls.key"), key).unwrap();
+    }
+
+    fn first(serving_certificate: &ServingCertificate) -> Vec<u8> {
+        serving_certificate.key.read().unwrap().as_ref().unwrap().cert[0].to_vec()
+    }
+
+    #[test]
+    fn files_are_read_again_when_they_change_and_kept_while_they_do_not_fit() {
+        let made = || {
+            let names = ["localhost".to_owned()];
+            issue(&names, SignedDuration::from_hours(1), Timestamp::now()).unwrap()
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let error = ServingCertificate::from_files(path).unwrap_err().to_string();
+        assert!(error.contains("--webhook-cert-dir") && error.contains("tls.crt"), "{error}");
+        let (one, two) = (made(), made());
+        write(path, &one.certificate, &one.key);
+        let serving_certificate = ServingCertificate::from_files(path).unwrap();
+        let before = first(&serving_certificate);
+        write(path, &two.certificate, &one.key);
+        assert!(serving_certificate.refresh().unwrap_err().to_string().contains("KeyMismatch"));
+        assert!(serving_certificate.refresh().is_ok(), "it is said once");
+        assert_eq!(first(&serving_certificate), before);
+        write(path, &two.certificate, &two.key);
+        serving_certificate.refresh().unwrap();
+        assert_ne!(first(&serving_certificate), before);
+        std::fs::remove_file(path.join("tls.crt")).unwrap();
+        assert!(serving_certificate.refresh().is_err());
+        assert_ne!(first(&serving_certificate), before);
+    }
+}

@@ -1,0 +1,26 @@
+//! Reads the framework table from the copy of its `ConfigMap`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+
+use crate::{
+    cache::Caches,
+    worker::frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
+};
+
+/// The table, or what is wrong with it, for a person.
+pub fn frameworks(caches: &Caches) -> Result<Arc<Frameworks>, String> {
+    let Some(config_map) = caches.frameworks.state().into_iter().next() else {
+        return Ok(Arc::new(Frameworks::default()));
+    };
+    let ConfigMap { data, .. } = &*config_map;
+    let yaml = data.as_ref().and_then(|data| data.get(TABLE_KEY)).map_or("", String::as_str);
+    Frameworks::with(yaml).map(Arc::new).map_err(|error| {
+        format!(
+            "ConfigMap {CONFIG_MAP} in namespace {}: {TABLE_KEY}: {error}",
+            config_map.namespace().unwrap_or_default()
+        )
+    })
+}

@@ -1,0 +1,7 @@
+//! The commands that end by themselves.
+
+mod crds;
+mod status;
+
+pub use crds::crds;
+pub use status::status;

@@ -1,0 +1,134 @@
+//! The `status` command: reads an object and its surroundings from the API server and prints a page.
+//! What stands on it is page.rs, how it looks text.rs.
+
+mod page;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::{fmt::Debug, io::Write as _};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Event, Node},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{ListParams, ObjectList},
+};
+use neptune_api::{InferenceModel, JointInferenceService, Model};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    cli::{ObjectArgument, Output, Status},
+    commands::status::page::{Page, Surroundings},
+    error::Error,
+    kubernetes::kubeconfig,
+};
+
+/// Prints the page of one object.
+///
+/// # Errors
+/// No kubeconfig, no answer, no such object.
+pub async fn status(flags: Status) -> Result<(), Error> {
+    let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
+    let namespace = flags.namespace.unwrap_or_else(|| config.default_namespace.clone());
+    let client = kubeconfig::client(config)?;
+    let page = match flags.object {
+        ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
+        ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
+    };
+    let told = match flags.output {
+        Output::Text => text::text(&page, Timestamp::now()),
+        Output::Json => {
+            serde_json::to_string_pretty(&page).expect("it is all text and numbers") + "\n"
+        }
+    };
+    // Nobody reads: that is no failure.
+    let _ = std::io::stdout().write_all(told.as_bytes());
+    Ok(())
+}
+
+async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
+    let service: JointInferenceService = get(client, namespace, name).await?;
+    let nodes = [&service.spec.edge_worker.node_name, &service.spec.cloud_worker.node_name];
+    let around = surroundings(client, &service, &nodes.map(String::as_str)).await?;
+    Ok(page::of_service(&service, &around))
+}
+
+async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
+    let model: InferenceModel = get(client, namespace, name).await?;
+    let placed = model.status.as_ref().and_then(|status| status.node.clone());
+    let node = placed.or_else(|| model.spec.node_name.clone());
+    let nodes: Vec<&str> = node.iter().map(String::as_str).collect();
+    let around = surroundings(client, &model, &nodes).await?;
+    Ok(page::of_inference_model(&model, &around))
+}
+
+async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let step = format!("get {} {namespace}/{name}", K::kind(&()));
+    Api::<K>::namespaced(client.clone(), namespace).get(name).await.map_err(Error::api(step))
+}
+
+/// What a user may not read is not on the page.
+async fn surroundings<K>(client: &Client, object: &K, nodes: &[&str]) -> Result<Surroundings, Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let namespace = object.namespace().unwrap_or_default();
+    let uid = object.uid().unwrap_or_default();
+    let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+    let all = ListParams::default();
+    let (models, deployments, events) = futures::try_join!(
+        list::<Model>(client, &namespace, &all),
+        list::<Deployment>(client, &namespace, &all),
+        list::<Event>(client, &namespace, &about),
+    )?;
+    let mut found = Vec::new();
+    for name in nodes {
+        match Api::<Node>::all(client.clone()).get_opt(name).await {
+            Ok(node) => found.extend(node),
+            Err(error) if is_forbidden(&error) => {}
+            Err(error) => return Err(Error::api(format!("get Node {name}"))(error)),
+        }
+    }
+    let is_own = |deployment: &Deployment| {
+        deployment.owner_references().iter().any(|owner| owner.uid == uid)
+    };
+    Ok(Surroundings {
+        models,
+        nodes: found,
+        deployments: deployments.into_iter().filter(is_own).collect(),
+        events,
+    })
+}
+
+async fn list<K>(client: &Client, namespace: &str, which: &ListParams) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let found: Result<ObjectList<K>, _> =
+        Api::namespaced(client.clone(), namespace).list(which).await;
+    match found {
+        Ok(found) => Ok(found.items),
+        Err(error) if is_forbidden(&error) => Ok(Vec::new()),
+        Err(error) => Err(Error::api(format!("list {}", K::plural(&())))(error)),
+    }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}

@@ -1,0 +1,184 @@
+#![allow(clippy::unwrap_used)]
+use std::{fs, path::Path};
+
+use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::commands::status::{
+    page::{Page, Surroundings, of_inference_model, of_service},
+    text::text,
+};
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn now() -> Timestamp {
+    "2026-08-01T12:00:00Z".parse().unwrap()
+}
+
+fn worker(name: &str, node: &str, model: &str) -> Value {
+    json!({
+        "name": name, "nodeName": node, "model": {"name": model},
+        "hardExampleAlgorithm": {"name": "IBT"},
+        "workerSpec": {"scriptDir": "/code", "scriptBootFile": "w.py",
+            "frameworkType": "python", "frameworkVersion": "3.11"},
+    })
+}
+
+fn service(generation: i64, status: &Value) -> Value {
+    json!({
+        "apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService",
+        "metadata": {"name": "digits", "namespace": "default", "uid": "u", "generation": generation},
+        "spec": {"edgeWorker": worker("digits-edge", "edge0", "digits-small"),
+            "cloudWorker": worker("digits-cloud", "cloud0", "digits-big")},
+        "status": status,
+    })
+}
+
+fn running() -> Value {
+    json!({
+        "conditions": [
+            {"type": "Pending", "status": "False"},
+            {"type": "Running", "status": "True", "reason": "WorkersRunning",
+                "message": "the edge worker and the cloud worker run",
+                "lastTransitionTime": "2026-08-01T09:00:00Z",
+                "lastHeartbeatTime": "2026-08-01T11:59:55Z"},
+        ],
+        "active": 2, "failed": 0, "observedGeneration": 1,
+        "metrics": [{"key": "inferenceNumber", "value": "4312"},
+            {"key": "hardExampleNumber", "value": "906"},
+            {"key": "uploadCloudRatio", "value": "0.2101"}],
+        "reports": [{"node": "edge0", "instance": "5f0c", "epoch": 3, "seq": 120,
+            "inferenceNumber": 4312, "hardExampleNumber": 906}],
+    })
+}
+
+fn model(name: &str, digest: Option<&str>, nodes: &Value) -> Value {
+    json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"modelUrl": "http://models/x", "sha256sum": digest}, "status": {"nodes": nodes}})
+}
+
+fn node(name: &str, ready: &str) -> Value {
+    json!({"metadata": {"name": name}, "status": {"conditions": [
+        {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-08-01T11:59:30Z"}]}})
+}
+
+fn event(minute: u32, kind: &str, reason: &str, message: &str) -> Value {
+    json!({"metadata": {}, "involvedObject": {}, "type": kind, "reason": reason, "message": message,
+        "eventTime": format!("2026-08-01T11:{minute:02}:00.000000Z")})
+}
+
+fn deployment() -> Value {
+    json!({"metadata": {"name": "digits-cloud"}, "spec": {"replicas": 1, "selector": {},
+        "template": {}}, "status": {"readyReplicas": 1}})
+}
+
+const BIG: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+const SMALL: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+
+fn well() -> Page {
+    let around = Surroundings {
+        models: read(json!([
+            model(
+                "digits-small",
+                None,
+                &json!([{"node": "edge0", "state": "Present", "sha256sum": SMALL}])
+            ),
+            model("digits-big", Some(BIG), &json!([])),
+        ])),
+        nodes: read(json!([node("edge0", "True"), node("cloud0", "True")])),
+        deployments: read(json!([deployment()])),
+        events: read(json!([
+            event(1, "Normal", "Running", "both workers run"),
+            event(0, "Normal", "Dispatched", "the edge worker's node is told what to run"),
+        ])),
+    };
+    of_service(&read(service(1, &running())), &around)
+}
+
+fn ill() -> Page {
+    let mut status = running();
+    status["conditions"][1] = json!({
+        "type": "Pending", "status": "True", "reason": "ModelDigestMismatch",
+        "message": "digits-edge on edge0: digits-small: the sha256sum differs; correct spec.sha256sum",
+        "lastTransitionTime": "2026-08-01T11:50:00Z", "lastHeartbeatTime": "2026-08-01T11:50:00Z"});
+    let failed = json!([{"node": "edge0", "state": "Failed", "reason": "ModelDigestMismatch",
+        "message": "what the server sends has another sha256sum; correct the Model"}]);
+    let around = Surroundings {
+        models: read(json!([model("digits-small", Some(SMALL), &failed)])),
+        nodes: read(json!([node("edge0", "False")])),
+        events: (0..20)
+            .map(|minute| read(event(minute, "Warning", "ModelDigestMismatch", "again")))
+            .collect(),
+        ..Surroundings::default()
+    };
+    of_service(&read(service(2, &status)), &around)
+}
+
+fn unseen() -> Page {
+    of_service(&read(service(1, &json!({}))), &Surroundings::default())
+}
+
+fn serving() -> Page {
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-07-30T12:00:00Z"})
+    };
+    let model = json!({
+        "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "generation": 4},
+        "spec": {"modelName": "mnist", "deployToLayer": "edge", "frameworkType": "tensorflow",
+            "nodeName": "edge0", "targetVersion": "3", "servingPort": 8501},
+        "status": {
+            "url": "http://192.0.2.7:8501", "servingVersion": "2", "targetVersion": "3", "node": "edge0",
+            "transitionStatus": "BlockedByFailedLoad", "observedGeneration": 4, "readyReplicas": 1,
+            "progress": {"receivedBytes": 10, "totalBytes": 10, "bytesPerSecond": 0, "percent": 100,
+                "summary": "100%"},
+            "lastFailure": {"version": "3", "reason": "LoadFailed", "message": "the server ended: bad graph"},
+            "conditions": [
+                condition("Ready", "True", "Serving", "version 2 answers"),
+                condition("Progressing", "False", "LoadFailed", ""),
+                condition("Degraded", "True", "LoadFailed", "version 3 ended: bad graph; correct the file, or name another targetVersion"),
+            ],
+        },
+    });
+    let nodes = read(json!([node("edge0", "True")]));
+    of_inference_model(&read(model), &Surroundings { nodes, ..Surroundings::default() })
+}
+
+/// Compares with the committed file; with `BLESS` set writes it instead.
+fn golden(name: &str, told: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/status/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, told).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(told, expected, "{name} differs; if that is meant, run the test with BLESS=1");
+}
+
+#[test]
+fn what_is_told_is_the_golden_output() {
+    for (name, page) in
+        [("well", well()), ("ill", ill()), ("unseen", unseen()), ("serving", serving())]
+    {
+        golden(&format!("{name}.txt"), &text(&page, now()));
+        golden(&format!("{name}.json"), &(serde_json::to_string_pretty(&page).unwrap() + "\n"));
+    }
+}
+
+#[test]
+fn there_is_something_to_do_exactly_where_something_is_wrong() {
+    assert_eq!(well().advice, Vec::<String>::new());
+    for (what, page) in [
+        ("not ready", ill()),
+        ("no node cloud0", ill()),
+        ("has not seen the last change", ill()),
+        ("another sha256sum", ill()),
+        ("no controller has looked", unseen()),
+        ("bad graph", serving()),
+    ] {
+        assert!(page.advice.iter().any(|advice| advice.contains(what)), "{what}: {page:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! A page as text. Pure.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::commands::status::page::Page;
+
+/// The page for a terminal, with ages as of now.
+pub fn text(page: &Page, now: Timestamp) -> String {
+    let mut text = String::new();
+    let Page { kind, namespace, name, state, reason, message, .. } = page;
+    let since = page.since.map(|since| format!(", for {}", age(since, now))).unwrap_or_default();
+    let written = page
+        .written
+        .map(|written| format!(", written {} ago", age(written, now)))
+        .unwrap_or_default();
+    let _ = writeln!(text, "{kind} {namespace}/{name}: {state} ({reason}){since}{written}");
+    let _ = writeln!(text, "  {message}\n");
+    let workers = page.workers.iter().map(|worker| {
+        [
+            worker.role,
+            &worker.name,
+            &worker.node,
+            worker.run_by,
+            &worker.state,
+            &worker.model,
+            &worker.version,
+        ]
+        .map(str::to_owned)
+    });
+    table(&mut text, ["ROLE", "WORKER", "NODE", "RUN BY", "STATE", "MODEL", "VERSION"], workers);
+    let nodes = page.nodes.iter().map(|node| {
+        let seen = node.last_seen.map_or("-".to_owned(), |at| format!("{} ago", age(at, now)));
+        [node.name.clone(), node.ready.clone(), seen]
+    });
+    table(&mut text, ["NODE", "READY", "LAST SEEN"], nodes);
+    if let Some(serving) = &page.serving {
+        let _ = writeln!(text, "URL       {}", serving.url);
+        let _ = writeln!(text, "Serving   {}", serving.serving_version);
+        let progress =
+            serving.progress.as_ref().map(|progress| format!(", downloaded: {progress}"));
+        let _ =
+            writeln!(text, "Target    {}{}", serving.target_version, progress.unwrap_or_default());
+        if let Some(failure) = &serving.last_failure {
+            let _ = writeln!(text, "Failed    {failure}");
+        }
+        text.push('\n');
+    }
+    if let Some(counted) = &page.counted {
+        let _ = writeln!(
+            text,
+            "Counted   {} inferences, {} of them answered by the cloud ({})",
+            counted.inferences, counted.hard_examples, counted.upload_ratio
+        );
+        for report in &counted.reports {
+            let _ = writeln!(
+                text,
+                "          {}: {} and {}, as of start {}, message {}",
+                report.node, report.inferences, report.hard_examples, report.epoch, report.seq
+            );
+        }
+        text.push('\n');
+    }
+    let events = page.events.iter().map(|event| {
+        let time = event.time.map_or("-".to_owned(), |at| age(at, now));
+        [time, event.kind.clone(), event.reason.clone(), event.message.clone()]
+    });
+    table(&mut text, ["LAST SEEN", "TYPE", "REASON", "EVENT"], events);
+    text.push_str("What to do\n");
+    if page.advice.is_empty() {
+        text.push_str("  nothing\n");
+    }
+    for advice in &page.advice {
+        let _ = writeln!(text, "  {advice}");
+    }
+    text
+}
+
+/// Columns as wide as their widest text; nothing where there are no rows.
+fn table<const N: usize>(
+    text: &mut String,
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) {
+    let rows: Vec<[String; N]> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    let all = || std::iter::once(head.map(str::to_owned)).chain(rows.iter().cloned());
+    let widths: Vec<usize> = (0..N)
+        .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    for row in all() {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}   ");
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text.push('\n');
+}
+
+/// The largest unit that fits, as kubectl shows ages.
+fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ages_are_in_the_largest_unit_that_says_enough() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (seconds, shown) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7_199, "119m"),
+            (7_200, "2h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+        ] {
+            let since = Timestamp::from_second(1_000_000 - seconds).unwrap();
+            assert_eq!(age(since, now), shown);
+        }
+    }
+}

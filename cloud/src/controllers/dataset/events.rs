@@ -1,0 +1,80 @@
+//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
+//!
+//! Only another reason makes a notice: data that grows makes none.
+
+use neptune_api::DatasetStatus;
+
+use crate::{controllers::runtime::event::ObjectEvent, reason::Reason};
+
+/// What is to be said when `previous` becomes `next`.
+pub fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
+    let mut events = Vec::new();
+    let (was, is) = (reason(previous), reason(next));
+    let Some(ready) = next.conditions.first().filter(|_| was != is) else { return events };
+    let is_progress = is.is_some_and(Reason::is_progress);
+    if was == Some(Reason::NodeOffline) {
+        events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
+    }
+    if is == Some(Reason::Counted) {
+        let samples = next.number_of_samples.unwrap_or_default();
+        events.push(ObjectEvent::normal("Counted", format!("{samples} samples")));
+    } else if is_progress {
+        events.push(ObjectEvent::normal(&ready.reason, &*ready.message));
+    } else {
+        events.push(ObjectEvent::warning(&ready.reason, &*ready.message));
+    }
+    events
+}
+
+fn reason(status: &DatasetStatus) -> Option<Reason> {
+    status.conditions.first().and_then(|ready| ready.reason.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        controllers::dataset::{
+            observed::{Said, View},
+            status::{Facts, next},
+        },
+        reason::Finding,
+    };
+
+    #[test]
+    fn a_life_is_told_in_events_each_once() {
+        use Reason::{AwaitingAgent, Counted, Counting, NodeOffline, PathMissing};
+        let said = |reason| {
+            View::Said(Box::new(Said {
+                is_counted: reason == Counted,
+                finding: Finding::new(reason, "why"),
+                tally: None,
+                bytes_read: 0,
+            }))
+        };
+        let steps = [
+            (View::Awaited(Finding::new(AwaitingAgent, "a")), "AwaitingAgent"),
+            (said(Counting), "Counting"),
+            (said(Counted), "Counted"),
+            (said(Counted), ""),
+            (said(PathMissing), "!PathMissing"),
+            (said(Counted), "Counted"),
+            (View::Silent(Finding::new(NodeOffline, "gone")), "!NodeOffline"),
+            (said(Counted), "NodeOnline Counted"),
+        ];
+        let mut status = DatasetStatus::default();
+        for (number, (view, expected)) in steps.into_iter().enumerate() {
+            let facts =
+                Facts { generation: Some(1), findings: &[], view, now: Timestamp::UNIX_EPOCH };
+            let after = next(&status, &facts);
+            let word = |event: ObjectEvent| {
+                format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
+            };
+            let said: Vec<_> = events(&status, &after).into_iter().map(word).collect();
+            assert_eq!(said.join(" "), expected, "step {number}");
+            status = after;
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The document's sample in a cluster that has its node: what the tests of the pure steps vary.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::Dataset;
+
+use crate::controllers::dataset::validate::Facts;
+
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/dataset.yaml");
+
+pub fn dataset() -> Dataset {
+    let mut dataset: Dataset =
+        serde_saphyr::from_str(SAMPLE).expect("the document's sample is a Dataset");
+    dataset.metadata.namespace = Some("default".to_owned());
+    dataset.metadata.uid = Some("uid-of-the-dataset".to_owned());
+    dataset.metadata.generation = Some(1);
+    dataset
+}
+
+pub fn facts() -> Facts {
+    Facts { node: Some(Arc::new(Node::default())) }
+}

@@ -1,0 +1,120 @@
+//! Whether the CRD refuses a model that could be served.
+
+use serde_json::{Value, json};
+
+use crate::controllers::{
+    crd_consistency::judge,
+    inference_model::{
+        fixtures,
+        validate::{Facts, validate},
+    },
+};
+
+/// Changes of the sample, good and bad, at the edges of what each field may be.
+fn changes() -> Vec<Value> {
+    let file = |field: &str, value: &str| {
+        let mut file = json!({"version": "4", "downloadURL": "http://h/a"});
+        file[field] = value.into();
+        json!({ "manifest": [file] })
+    };
+    let mut changes = vec![
+        json!({}),
+        json!({"nodeName": null}),
+        json!({"nodeName": null, "nodeSelector": null}),
+        json!({"deployToLayer": "cloud", "nodeName": null, "nodeSelector": null}),
+        json!({"nodeSelector": {"not a label": "no value of one!"}}),
+        json!({"manifest": []}),
+        json!({"manifest": null}),
+        json!({"manifest": [{"version": "4", "downloadURL": "http://h"}, {"version": "4", "downloadURL": "http://h"}]}),
+        json!({"manifest": [{"version": "4"}]}),
+        json!({"manifest": [{"downloadURL": "http://h"}, {"version": "4", "downloadURL": "http://h"}]}),
+        json!({"targetVersion": null}),
+        json!({"health": {"tcp": true, "httpPath": ""}}),
+        json!({"health": {"tcp": true, "httpPath": "/a"}}),
+        json!({"health": {"tcp": false, "httpPath": "/a"}}),
+        json!({"health": {}}),
+    ];
+    let names = ["", "a", "A", "a_b", "a-b.c", "-a", "a-", "a..b", "9", "workers", "a b", "ä"];
+    let long = [63, 64, 253, 254].map(|length| "a".repeat(length));
+    for name in names.into_iter().chain(long.iter().map(String::as_str)) {
+        changes.push(json!({ "nodeName": name }));
+        changes.push(json!({ "modelName": name }));
+        // What is longer is refused also where it is not looked at.
+        if name.len() <= 128 {
+            changes.push(json!({ "frameworkType": name }));
+            let manifest = json!([{"version": name, "downloadURL": "http://h"}]);
+            changes.push(json!({ "targetVersion": name, "manifest": manifest }));
+        }
+    }
+    for url in [
+        "",
+        "/",
+        "//",
+        "/m",
+        "/m/../x",
+        "m",
+        "file:///m",
+        "FILE:///m",
+        "file://m",
+        "file://",
+        "http://h",
+        "HTTP://h/m?x#y",
+        "http://",
+        "http:///m",
+        "http://?",
+        "https://h/m",
+        "s3://b/k",
+        "s3://b/",
+        "s3://b",
+        "s3:///k",
+        "ftp://h/m",
+        "h/m",
+    ] {
+        changes.push(file("downloadURL", url));
+    }
+    for digest in [String::new(), "aB".repeat(32), "a".repeat(63), "a".repeat(65), "g".repeat(64)] {
+        changes.push(file("sha256sum", &digest));
+    }
+    for number in [-1, 0, 1, 65_535, 65_536, i32::MAX] {
+        changes.push(json!({ "servingPort": number }));
+        changes.push(json!({ "replicas": number }));
+        changes.push(json!({ "health": {"probationSeconds": number} }));
+    }
+    for number in [-1, 0, 1, 86_400, 86_401] {
+        changes.push(json!({ "health": {"periodSeconds": number} }));
+        changes.push(json!({ "health": {"timeoutSeconds": number} }));
+        changes.push(json!({ "health": {"startWithinSeconds": number} }));
+    }
+    for word in
+        ["", "edge", "cloud", "Edge", "NodePort", "ClusterIP", "LoadBalancer", "ExternalName"]
+    {
+        changes.push(json!({ "deployToLayer": word }));
+        changes.push(json!({ "serviceType": word }));
+    }
+    for path in ["", "/", "/a/{version}", "a", "/a b", "/a\tb", "/a\u{a0}b", "/ä"] {
+        changes.push(json!({ "health": {"httpPath": path} }));
+    }
+    changes
+}
+
+#[tokio::test]
+async fn the_crd_refuses_no_model_that_could_be_served() {
+    let mut all = changes();
+    // With an image the manifest is not looked at, whatever it is.
+    all.extend(changes().into_iter().map(|mut change| {
+        change["image"] = "registry.test/served:1".into();
+        change
+    }));
+    let tally = judge(&fixtures::model(), &all, |model| {
+        let named = model.spec.node_name.as_deref().filter(|name| !name.is_empty());
+        let facts = Facts {
+            named: named.map(fixtures::edge_node),
+            selected: vec![fixtures::edge_node("precision-5820")],
+            ..fixtures::facts()
+        };
+        validate(model, &facts).is_ok()
+    })
+    .await;
+    // What only the controller says: a path with "..", a framework that it does not know, port 0.
+    assert!(tally.taken > 100 && tally.refused > 80 && tally.said_later < 40, "{tally:?}");
+}

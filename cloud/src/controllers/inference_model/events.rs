@@ -1,0 +1,171 @@
+//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
+//!
+//! Only changes make a notice, so that they are few however often a model is looked at.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use neptune_api::{InferenceModelStatus, TransitionStatus};
+
+use crate::{
+    controllers::{
+        inference_model::{
+            observed::named,
+            status::{DEGRADED, PROGRESSING, READY},
+        },
+        runtime::event::ObjectEvent,
+    },
+    reason::Reason,
+};
+
+/// What is to be said when `previous` becomes `next`.
+pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<ObjectEvent> {
+    let mut events = Vec::new();
+    let version = named(next.target_version.as_deref());
+    if next.progress.is_some()
+        && (previous.progress.is_none() || previous.target_version != next.target_version)
+    {
+        events
+            .push(ObjectEvent::normal("DownloadStarted", format!("{version} is being downloaded")));
+    }
+    let (was, is) = (previous.transition_status, next.transition_status);
+    let switched = was != is || previous.target_version != next.target_version;
+    if is == Some(TransitionStatus::UpToDate) && switched {
+        let note = message(next, PROGRESSING);
+        events.push(ObjectEvent::normal("SwitchCommitted", note));
+    }
+    let failed = was != is || previous.last_failure != next.last_failure;
+    if is == Some(TransitionStatus::BlockedByFailedLoad) && failed {
+        events.push(blocked(previous, next));
+    } else if let Some(event) = trouble(previous, next) {
+        events.push(event);
+    }
+    if word(previous, DEGRADED).1 == OFFLINE && word(next, DEGRADED).1 != OFFLINE {
+        events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
+    }
+    let stopped = word(previous, READY).0 == "True" && word(next, READY).0 == "False";
+    if stopped && previous.node == next.node {
+        events.push(ObjectEvent::warning("ServingFailed", message(next, READY)));
+    }
+    events
+}
+
+const OFFLINE: &str = "NodeOffline";
+
+/// A version that failed: with another one in its place again, or with none, or without having been
+/// started at all.
+fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> ObjectEvent {
+    let note = message(next, DEGRADED);
+    let serving = named(next.serving_version.as_deref());
+    match &next.serving_version {
+        Some(_) if previous.serving_version != next.serving_version => {
+            ObjectEvent::warning("RolledBack", format!("{serving} is served again: {note}"))
+        }
+        Some(_) => ObjectEvent::warning("LoadFailed", format!("{serving} is still served: {note}")),
+        None => ObjectEvent::warning("LoadFailed", note),
+    }
+}
+
+/// Another reason for which something is wrong or awaited.
+fn trouble(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Option<ObjectEvent> {
+    let (status, reason) = word(next, DEGRADED);
+    let is_relevant = word(previous, DEGRADED) != (status, reason);
+    if status == "True" && is_relevant {
+        return Some(ObjectEvent::warning(reason, message(next, DEGRADED)));
+    }
+    let (status, reason) = word(next, PROGRESSING);
+    let is_relevant = word(previous, PROGRESSING) != (status, reason);
+    let is_step = reason.parse().is_ok_and(Reason::is_progress) && reason != "ModelDownloading";
+    (status == "True" && is_relevant && is_step)
+        .then(|| ObjectEvent::normal(reason, message(next, PROGRESSING)))
+}
+
+fn find<'a>(status: &'a InferenceModelStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+fn word<'a>(status: &'a InferenceModelStatus, type_: &str) -> (&'a str, &'a str) {
+    find(status, type_)
+        .map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
+}
+
+fn message<'a>(status: &'a InferenceModelStatus, type_: &str) -> &'a str {
+    find(status, type_).map_or("", |condition| condition.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::jiff::Timestamp;
+    use neptune_api::ServingProgress;
+
+    use super::*;
+    use crate::{
+        controllers::inference_model::{
+            observed::{Said, View},
+            status::{Facts, Placed, next},
+        },
+        reason::Finding,
+    };
+
+    fn after(
+        previous: &InferenceModelStatus,
+        view: View,
+        findings: &[Finding],
+    ) -> InferenceModelStatus {
+        let node = Some("edge0".to_owned());
+        let facts = Facts {
+            generation: Some(1),
+            target: Some("4"),
+            findings,
+            placed: findings.is_empty().then(|| Placed { node, ..Placed::default() }),
+            view,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        next(previous, &facts)
+    }
+
+    fn said(serving: Option<&str>, transition: TransitionStatus, reason: Reason) -> View {
+        View::Said(Box::new(Said {
+            answers: serving.is_some(),
+            serving_version: serving.map(str::to_owned),
+            ready_replicas: 1,
+            transition,
+            finding: Finding::new(reason, "why"),
+            progress: (reason == Reason::ModelDownloading).then(ServingProgress::default),
+            failure: None,
+        }))
+    }
+
+    #[test]
+    fn a_life_is_told_in_events_each_once() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
+        let offline = || View::Silent(Finding::new(Reason::NodeOffline, "gone"));
+        let awaited = || View::Awaited(Finding::new(Reason::AwaitingAgent, "a"));
+        let wrong = [Finding::new(Reason::ServingPortInvalid, "port")];
+        let steps: Vec<(View, &[Finding], &str)> = vec![
+            (awaited(), &wrong, "!ServingPortInvalid"),
+            (awaited(), &[], "AwaitingAgent"),
+            (said(None, InProgress, Reason::ModelDownloading), &[], "DownloadStarted"),
+            (said(None, InProgress, Reason::ModelDownloading), &[], ""),
+            (said(None, InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (said(Some("3"), UpToDate, Reason::Serving), &[], "SwitchCommitted"),
+            (said(Some("3"), UpToDate, Reason::Serving), &[], ""),
+            (offline(), &[], "!NodeOffline"),
+            (said(Some("3"), InProgress, Reason::ServerStarting), &[], "ServerStarting NodeOnline"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!LoadFailed"),
+            (said(Some("4"), InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!RolledBack"),
+            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], ""),
+            (said(None, BlockedByFailedLoad, Reason::LoadFailed), &[], "!ServingFailed"),
+        ];
+        let mut status = InferenceModelStatus::default();
+        for (number, (view, findings, expected)) in steps.into_iter().enumerate() {
+            let next = after(&status, view, findings);
+            let word = |event: ObjectEvent| {
+                format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
+            };
+            let said: Vec<_> = events(&status, &next).into_iter().map(word).collect();
+            assert_eq!(said.join(" "), expected, "step {number}");
+            status = next;
+        }
+    }
+}

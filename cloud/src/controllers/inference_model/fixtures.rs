@@ -1,0 +1,58 @@
+//! The document's sample in a cluster that has all it names: what the tests of the pure steps vary.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{Node, NodeAddress, NodeStatus},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use neptune_api::InferenceModel;
+
+use crate::{controllers::inference_model::validate::Facts, worker::frameworks::Frameworks};
+
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
+
+/// The sample, to be served at the edge.
+pub fn model() -> InferenceModel {
+    let mut model: InferenceModel =
+        serde_saphyr::from_str(SAMPLE).expect("the document's sample is an InferenceModel");
+    model.metadata.namespace = Some("default".to_owned());
+    model.metadata.uid = Some("uid-of-the-model".to_owned());
+    model.metadata.generation = Some(1);
+    model
+}
+
+/// The sample without a node of its own, to be served in the cloud.
+pub fn cloud_model() -> InferenceModel {
+    let mut model = model();
+    "cloud".clone_into(&mut model.spec.deploy_to_layer);
+    model.spec.node_name = None;
+    model.spec.node_selector.clear();
+    model
+}
+
+pub fn facts() -> Facts {
+    Facts {
+        named: Some(edge_node("precision-5820")),
+        selected: Vec::new(),
+        frameworks: Ok(Arc::new(Frameworks::default())),
+        deployed: None,
+        same_port: Vec::new(),
+    }
+}
+
+pub fn edge_node(name: &str) -> Arc<Node> {
+    node(name, &[("node-role.kubernetes.io/edge", ""), ("kubernetes.io/hostname", name)])
+}
+
+pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels.collect()),
+        ..ObjectMeta::default()
+    };
+    let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
+    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
+    Arc::new(Node { metadata, status: Some(status), ..Node::default() })
+}

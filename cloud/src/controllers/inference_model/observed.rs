@@ -1,0 +1,390 @@
+//! How a model's server fares, and what its node's agent says of it. Pure. What a Deployment says is
+//! `rollout`'s.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};
+use neptune_wire::{
+    DownloadProgress, LoadFailure, ModelServerReport, NodeName, StatusReport, Transition,
+};
+
+use crate::{
+    controllers::inference_model::manifest::is_plain,
+    fleet::state::Presence,
+    reason::{Finding, Reason},
+};
+
+/// How a server fares.
+#[derive(Debug, Clone, PartialEq)]
+pub enum View {
+    /// Somebody who knows says so.
+    Said(Box<Said>),
+    /// Nobody has said anything yet, and somebody will, or a person has to help.
+    Awaited(Finding),
+    /// Who knows is not there: what was known may hold or not.
+    Silent(Finding),
+    /// This controller has not listened long enough: it is as it was, or else awaited.
+    Unknown(Finding),
+}
+
+/// What is known of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// Whether requests are answered.
+    pub answers: bool,
+    /// By which version, or by which image that brings its model.
+    pub serving_version: Option<String>,
+    /// By how many servers.
+    pub ready_replicas: i32,
+    /// Where the switch is.
+    pub transition: TransitionStatus,
+    /// Why, for programs and for people.
+    pub finding: Finding,
+    /// The download under way.
+    pub progress: Option<ServingProgress>,
+    /// The last version that could not be served.
+    pub failure: Option<ServingFailure>,
+}
+
+/// What is known of a server that an agent runs.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentFacts<'a> {
+    /// Its node.
+    pub node: &'a NodeName,
+    /// The version that the spec wants.
+    pub target: Option<&'a str>,
+    /// Whether a switch is only prepared.
+    pub hold: bool,
+    /// Whether the node's agent is there.
+    pub presence: Presence,
+    /// What it said last of the model.
+    pub report: Option<&'a StatusReport>,
+    /// Whether this controller has listened long enough for silence to mean something.
+    pub settled: bool,
+    /// Whether this controller is connected to the broker itself.
+    pub connected: bool,
+}
+
+/// A server that an agent runs.
+pub fn of_agent(facts: AgentFacts) -> View {
+    let AgentFacts { node, presence, report, settled, .. } = facts;
+    let awaited = Finding::new(
+        Reason::AwaitingAgent,
+        format!("node {node} is told what to serve and has not said yet how that goes"),
+    );
+    let serving = report.and_then(|report| report.serving.as_ref());
+    match (presence, serving) {
+        (Presence::NeverSeen, _) | (Presence::Online, None) if !settled => View::Unknown(awaited),
+        (Presence::NeverSeen, _) => View::Awaited(Finding::new(
+            Reason::AgentNotSeen,
+            format!(
+                "no agent of node {node} has spoken; start neptune-edge there with --node-name {node} and the broker of this controller"
+            ),
+        )),
+        (Presence::Offline { since }, _) => {
+            let own =
+                if facts.connected { "" } else { "; this controller itself is not connected" };
+            View::Silent(Finding::new(
+                Reason::NodeOffline,
+                format!(
+                    "node {node} is not connected, last heard {since:.0}; what is served there goes on being served{own}"
+                ),
+            ))
+        }
+        (Presence::Online, None) => View::Awaited(awaited),
+        (Presence::Online, Some(serving)) => View::Said(Box::new(said(facts, serving))),
+    }
+}
+
+fn said(facts: AgentFacts, serving: &ModelServerReport) -> Said {
+    let AgentFacts { node, target, .. } = facts;
+    // A report on an earlier spec: what serves does, and what is wanted now was not begun.
+    let is_earlier = serving.target_version.as_deref() != target;
+    let transition = match serving.transition {
+        _ if is_earlier => TransitionStatus::InProgress,
+        Transition::UpToDate => TransitionStatus::UpToDate,
+        Transition::InProgress => TransitionStatus::InProgress,
+        Transition::BlockedByFailedLoad => TransitionStatus::BlockedByFailedLoad,
+        Transition::InvalidSpec => TransitionStatus::InvalidSpec,
+    };
+    let answers = serving.serving_version.is_some();
+    let is_held = facts.hold && answers && serving.serving_version.as_deref() != target;
+    let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
+    let trouble = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
+    let reason = match transition {
+        TransitionStatus::UpToDate => Reason::Serving,
+        TransitionStatus::Pending => Reason::AwaitingAgent,
+        TransitionStatus::InProgress if is_earlier => Reason::AwaitingAgent,
+        TransitionStatus::InProgress if let Some(trouble) = trouble => trouble,
+        TransitionStatus::InProgress if progress.is_some() => Reason::ModelDownloading,
+        TransitionStatus::InProgress if is_held => Reason::UpgradeHeld,
+        TransitionStatus::InProgress => Reason::ServerStarting,
+        TransitionStatus::BlockedByFailedLoad => Reason::LoadFailed,
+        TransitionStatus::InvalidSpec => Reason::ServingRefused,
+    };
+    let message = if is_earlier {
+        format!("node {node} is told to serve {} and has not begun", named(target))
+    } else if serving.message.is_empty() {
+        default_message(serving, transition)
+    } else {
+        serving.message.clone()
+    };
+    Said {
+        answers,
+        serving_version: serving.serving_version.clone(),
+        ready_replicas: i32::from(answers),
+        transition,
+        finding: Finding::new(reason, message),
+        progress,
+        failure: serving.last_failure.as_ref().map(failure),
+    }
+}
+
+fn default_message(serving: &ModelServerReport, transition: TransitionStatus) -> String {
+    let target = named(serving.target_version.as_deref());
+    match (transition, &serving.last_failure) {
+        (TransitionStatus::UpToDate, _) => format!("{target} is served"),
+        (TransitionStatus::InProgress, _) => format!("{target} is on its way"),
+        (_, Some(failure)) => format!("{target}: {}: {}", failure.reason, failure.message),
+        (_, None) => format!("{target} cannot be served"),
+    }
+}
+
+/// A version, or an image, for people.
+pub fn named(version: Option<&str>) -> String {
+    match version {
+        None => "the model".to_owned(),
+        Some(version) if is_plain(version) => format!("version {version}"),
+        Some(image) => format!("image {image}"),
+    }
+}
+
+fn progress(progress: &DownloadProgress) -> ServingProgress {
+    let DownloadProgress { received_bytes, total_bytes, bytes_per_second } = *progress;
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let percent = total_bytes.filter(|total| *total > 0).map(|total| {
+        let percent = u128::from(received_bytes) * 100 / u128::from(total);
+        i32::try_from(percent.min(100)).unwrap_or(100)
+    });
+    ServingProgress {
+        received_bytes: number(received_bytes),
+        total_bytes: total_bytes.map(number),
+        bytes_per_second: number(bytes_per_second),
+        percent,
+        summary: summary(progress, percent),
+    }
+}
+
+fn summary(progress: &DownloadProgress, percent: Option<i32>) -> String {
+    let rate = amount(progress.bytes_per_second);
+    match (progress.total_bytes, percent) {
+        (Some(total), Some(percent)) => format!("{percent}% of {}, {rate}/s", amount(total)),
+        _ => format!("{}, {rate}/s", amount(progress.received_bytes)),
+    }
+}
+
+/// Bytes for people: one digit behind the point.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = usize::try_from(bytes.checked_ilog2().unwrap_or_default() / 10).unwrap_or_default();
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    let tenths = (u128::from(bytes) * 10) >> (10 * unit);
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+fn failure(failure: &LoadFailure) -> ServingFailure {
+    ServingFailure {
+        version: failure.version.clone(),
+        reason: failure.reason.clone(),
+        message: failure.message.clone(),
+        // A time that is none is not worth losing the rest for.
+        time: failure.time.parse::<Timestamp>().ok().map(Time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn report(serving: Value) -> StatusReport {
+        let mut report = json!({
+            "instance": "a", "epoch": 1, "seq": 1, "uid": "u", "revision": 1, "phase": "Running",
+            "status": "", "output": {},
+        });
+        report["serving"] = serving;
+        neptune_wire::decode(report.to_string().as_bytes()).unwrap()
+    }
+
+    fn by_agent(presence: Presence, settled: bool, report: Option<&StatusReport>) -> View {
+        of_agent(AgentFacts {
+            node: &"edge0".parse().unwrap(),
+            target: Some("4"),
+            hold: false,
+            presence,
+            report,
+            settled,
+            connected: true,
+        })
+    }
+
+    fn word(view: &View) -> (&'static str, Reason, &str) {
+        let (word, finding) = match view {
+            View::Said(said) => ("said", &said.finding),
+            View::Awaited(finding) => ("awaited", finding),
+            View::Silent(finding) => ("silent", finding),
+            View::Unknown(finding) => ("unknown", finding),
+        };
+        (word, finding.reason, &finding.message)
+    }
+
+    fn said(view: View) -> Said {
+        let View::Said(said) = view else { unreachable!("{view:?}") };
+        *said
+    }
+
+    #[test]
+    fn silence_means_something_only_after_a_while() {
+        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let served =
+            report(json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}));
+        for (presence, settled, report, expected, reason) in [
+            (Presence::NeverSeen, false, None, "unknown", Reason::AwaitingAgent),
+            (Presence::NeverSeen, true, None, "awaited", Reason::AgentNotSeen),
+            (Presence::Online, false, None, "unknown", Reason::AwaitingAgent),
+            (Presence::Online, true, None, "awaited", Reason::AwaitingAgent),
+            (Presence::Online, false, Some(&served), "said", Reason::Serving),
+            (gone, true, Some(&served), "silent", Reason::NodeOffline),
+            (gone, false, None, "silent", Reason::NodeOffline),
+        ] {
+            let view = by_agent(presence, settled, report);
+            let (word, why, _) = word(&view);
+            assert_eq!((word, why), (expected, reason), "{presence:?} {settled}");
+        }
+    }
+
+    #[test]
+    fn the_agent_s_words_become_the_status_s() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
+        let failure = json!({"version": "4", "reason": "HealthCheckFailed", "message": "404", "time": "2026-01-02T03:04:05Z"});
+        for (serving, transition, reason, answers, text) in [
+            (
+                json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}),
+                UpToDate,
+                Reason::Serving,
+                true,
+                "version 4 is served",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "3", "transition": "UpToDate"}),
+                InProgress,
+                Reason::AwaitingAgent,
+                true,
+                "told to serve version 4",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress", "progress": {"receivedBytes": 5, "totalBytes": 20, "bytesPerSecond": 1}}),
+                InProgress,
+                Reason::ModelDownloading,
+                true,
+                "on its way",
+            ),
+            (
+                json!({"targetVersion": "4", "transition": "InProgress", "message": "being started"}),
+                InProgress,
+                Reason::ServerStarting,
+                false,
+                "being started",
+            ),
+            (
+                json!({"servingVersion": "3", "targetVersion": "4", "transition": "BlockedByFailedLoad", "lastFailure": failure}),
+                BlockedByFailedLoad,
+                Reason::LoadFailed,
+                true,
+                "HealthCheckFailed: 404",
+            ),
+            (
+                json!({"targetVersion": "4", "transition": "InvalidSpec", "message": "the port is taken"}),
+                InvalidSpec,
+                Reason::ServingRefused,
+                false,
+                "the port is taken",
+            ),
+        ] {
+            let report = report(serving.clone());
+            let said = said(by_agent(Presence::Online, true, Some(&report)));
+            assert_eq!(
+                (said.transition, said.finding.reason, said.answers),
+                (transition, reason, answers),
+                "{serving}"
+            );
+            assert!(said.finding.message.contains(text), "{}", said.finding.message);
+            assert_eq!(said.ready_replicas, i32::from(answers));
+        }
+    }
+
+    #[test]
+    fn progress_is_told_in_percent_and_a_failure_with_its_time() {
+        let report = report(json!({
+            "targetVersion": "4", "transition": "InProgress",
+            "progress": {"receivedBytes": 399, "totalBytes": 400, "bytesPerSecond": 7},
+            "lastFailure": {"version": "5", "reason": "R", "message": "m", "time": "2026-01-02T03:04:05.006Z"},
+        }));
+        let said = said(by_agent(Presence::Online, true, Some(&report)));
+        let progress = said.progress.unwrap();
+        assert_eq!(
+            (progress.received_bytes, progress.percent),
+            (399, Some(99)),
+            "100 is for what is whole"
+        );
+        assert_eq!(progress.summary, "99% of 400 B, 7 B/s");
+        let failure = said.failure.unwrap();
+        assert_eq!(
+            (&*failure.version, failure.time.unwrap().0.as_millisecond()),
+            ("5", 1_767_323_045_006)
+        );
+        let unknown =
+            DownloadProgress { received_bytes: u64::MAX, total_bytes: None, bytes_per_second: 0 };
+        assert_eq!(
+            (super::progress(&unknown).percent, super::progress(&unknown).received_bytes),
+            (None, i64::MAX)
+        );
+        let odd = DownloadProgress { received_bytes: 9, total_bytes: Some(3), bytes_per_second: 0 };
+        assert_eq!(super::progress(&odd).percent, Some(100));
+        let unsized_ = DownloadProgress { received_bytes: 5 << 20, ..odd };
+        let unsized_ = DownloadProgress { total_bytes: None, bytes_per_second: 1536, ..unsized_ };
+        assert_eq!(super::progress(&unsized_).summary, "5.0 MiB, 1.5 KiB/s");
+        assert_eq!([amount(0), amount(1023), amount(u64::MAX)], ["0 B", "1023 B", "15.9 EiB"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_a_reason_of_its_own_and_says_what_is_missing() {
+        let message = "4 is being fetched: 7 bytes of disk space are missing";
+        let report = report(json!({
+            "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
+            "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},
+        }));
+        let view = by_agent(Presence::Online, true, Some(&report));
+        assert_eq!(word(&view), ("said", Reason::DiskFull, message));
+    }
+
+    #[test]
+    fn a_held_switch_is_said_to_be_held() {
+        let report = report(
+            json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress"}),
+        );
+        let view = of_agent(AgentFacts {
+            node: &"edge0".parse().unwrap(),
+            target: Some("4"),
+            hold: true,
+            presence: Presence::Online,
+            report: Some(&report),
+            settled: true,
+            connected: true,
+        });
+        assert_eq!(word(&view).1, Reason::UpgradeHeld);
+    }
+}

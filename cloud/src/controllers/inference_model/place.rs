@@ -1,0 +1,196 @@
+//! Where a model is served: on which node by its agent, or in the cloud by a Deployment. Pure: a part
+//! of `validate`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::InferenceModel;
+use neptune_wire::NodeName;
+
+use crate::{
+    controllers::inference_model::validate::Facts,
+    kubernetes::nodes::{EDGE_LABEL, RUNTIME_LABEL, is_agent_node, is_edge_node, matches},
+    reason::{Finding, Reason, Referent},
+};
+
+/// The types of a Service that can be reached.
+const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
+
+/// Nodes that a message lists.
+const LISTED: usize = 5;
+
+/// Who runs the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The agent of a node.
+    Agent {
+        /// The node.
+        node: NodeName,
+    },
+    /// The cluster, as a Deployment behind a Service.
+    Cluster {
+        /// The node that was named, if one was.
+        node: Option<String>,
+        /// Labels of the nodes, if none was.
+        selector: BTreeMap<String, String>,
+        /// How many servers.
+        replicas: i32,
+        /// The Service's type.
+        service_type: &'static str,
+    },
+}
+
+/// The place, and a remark on what of the spec is not looked at.
+pub fn place(
+    model: &InferenceModel,
+    facts: &Facts,
+    findings: &mut Vec<Finding>,
+) -> Option<(Place, Option<String>)> {
+    let spec = &model.spec;
+    let is_edge = match spec.deploy_to_layer.as_str() {
+        "edge" => true,
+        "cloud" => false,
+        other => {
+            let message = format!("spec.deployToLayer {other:?} must be edge or cloud");
+            findings.push(Finding::new(Reason::LayerUnknown, message));
+            return None;
+        }
+    };
+    let replicas = replicas(spec.replicas, findings);
+    let service_type = service_type(spec.service_type.as_deref(), findings);
+    let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
+    if let Some(name) = named {
+        let node = named_node(name, facts, is_edge, findings)?;
+        let remark = mismatch(name, node, &spec.node_selector);
+        if is_edge || is_agent_node(node) {
+            return Some((Place::Agent { node: node_name(node)? }, remark));
+        }
+        let node = Some(name.to_owned());
+        let selector = BTreeMap::new();
+        let (replicas, service_type) = (replicas?, service_type?);
+        return Some((Place::Cluster { node, selector, replicas, service_type }, remark));
+    }
+    if is_edge && spec.node_selector.is_empty() {
+        let message = "spec.nodeName is missing; name an edge node, or give labels that one has in spec.nodeSelector";
+        findings.push(Finding::new(Reason::NodeRequired, message));
+        return None;
+    }
+    let by_agents =
+        !facts.selected.is_empty() && facts.selected.iter().all(|node| is_agent_node(node));
+    if is_edge || by_agents && !spec.node_selector.is_empty() {
+        return Some((Place::Agent { node: chosen(model, facts, findings)? }, None));
+    }
+    let selector = spec.node_selector.clone();
+    let (replicas, service_type) = (replicas?, service_type?);
+    Some((Place::Cluster { node: None, selector, replicas, service_type }, None))
+}
+
+fn named_node<'a>(
+    name: &str,
+    facts: &'a Facts,
+    is_edge: bool,
+    findings: &mut Vec<Finding>,
+) -> Option<&'a Node> {
+    let finding = if let Err(error) = name.parse::<NodeName>() {
+        Finding::new(Reason::NameInvalid, format!("spec.nodeName: {error}"))
+    } else if let Some(node) = &facts.named {
+        if !is_edge || is_edge_node(node) {
+            return Some(node);
+        }
+        Finding::new(
+            Reason::NodeNotEdge,
+            format!(
+                "spec.nodeName: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                RUNTIME_LABEL.0, RUNTIME_LABEL.1
+            ),
+        )
+    } else {
+        Finding::missing(Referent::Node, "", name, "spec.nodeName")
+    };
+    findings.push(finding);
+    None
+}
+
+/// A node that was named wins over labels that it does not have; whoever gave both should know.
+fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Option<String> {
+    (!matches(node, selector)).then(|| {
+        let labels = text(selector);
+        format!("spec.nodeName {name} wins over spec.nodeSelector ({labels}), which this node does not match")
+    })
+}
+
+/// The one edge node that the labels pick; of several, the one that it was before.
+fn chosen(model: &InferenceModel, facts: &Facts, findings: &mut Vec<Finding>) -> Option<NodeName> {
+    let labels = text(&model.spec.node_selector);
+    let (edge, other): (Vec<_>, Vec<_>) =
+        facts.selected.iter().partition(|node| is_edge_node(node));
+    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
+    let same = edge.iter().find(|node| node.metadata.name.as_deref() == before);
+    let finding = match (&edge[..], same) {
+        (_, Some(node)) | ([node], None) => return node_name(node),
+        ([], None) if other.is_empty() => Finding::new(
+            Reason::NodeNotFound,
+            format!(
+                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct them, or give spec.nodeName"
+            ),
+        ),
+        ([], None) => Finding::new(
+            Reason::NodeNotEdge,
+            format!(
+                "spec.nodeSelector: of the nodes with the labels {labels} none is an edge node ({}); give one the label {EDGE_LABEL} or {}={}",
+                names(&other),
+                RUNTIME_LABEL.0,
+                RUNTIME_LABEL.1
+            ),
+        ),
+        (several, None) => Finding::new(
+            Reason::NodeAmbiguous,
+            format!(
+                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or give spec.nodeName",
+                several.len(),
+                names(several)
+            ),
+        ),
+    };
+    findings.push(finding);
+    None
+}
+
+fn node_name(node: &Node) -> Option<NodeName> {
+    // An API server names nodes by RFC 1123.
+    node.metadata.name.as_deref()?.parse().ok()
+}
+
+fn names(nodes: &[&Arc<Node>]) -> String {
+    let mut names: Vec<_> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &rest
+}
+
+fn text(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+}
+
+fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {
+    let replicas = replicas.unwrap_or(1);
+    if replicas < 0 {
+        let message = format!("spec.replicas {replicas} must be 0 or more");
+        findings.push(Finding::new(Reason::ReplicasInvalid, message));
+        return None;
+    }
+    Some(replicas)
+}
+
+fn service_type(type_: Option<&str>, findings: &mut Vec<Finding>) -> Option<&'static str> {
+    let wished = type_.filter(|type_| !type_.is_empty()).unwrap_or(SERVICE_TYPES[0]);
+    let found = SERVICE_TYPES.into_iter().find(|known| *known == wished);
+    if found.is_none() {
+        let known = SERVICE_TYPES.join(", ");
+        let message = format!("spec.serviceType {wished:?} must be one of {known}");
+        findings.push(Finding::new(Reason::ServiceTypeInvalid, message));
+    }
+    found
+}

@@ -1,0 +1,298 @@
+//! What a model that can be served means: a task for a node's agent, or a Deployment with a Service.
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::Resource as _;
+use neptune_api::InferenceModel;
+use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimits};
+
+use crate::controllers::{
+    inference_model::{place::Place, validate::Checked, workload},
+    runtime::execute::Plan,
+};
+
+/// The plan of a model.
+pub fn plan(model: &InferenceModel, checked: &Checked, fetch_image: &str) -> Plan {
+    match &checked.place {
+        Place::Agent { node } => {
+            let contents = [(checked.key.clone(), content(model, checked))].into();
+            Plan { publisher: [(node.clone(), contents)].into(), objects: None }
+        }
+        Place::Cluster { .. } => {
+            let objects = workload::objects(model, checked, fetch_image);
+            Plan { publisher: BTreeMap::new(), objects: Some(objects) }
+        }
+    }
+}
+
+/// What nodes may have of a model that cannot be planned now.
+pub fn keeps(model: &InferenceModel, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
+    let nodes = [before, model.spec.node_name.as_deref()].into_iter().flatten();
+    nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
+}
+
+/// The server's variables, less what only its host knows.
+pub fn environment(checked: &Checked, model_name: &str) -> BTreeMap<String, String> {
+    let port = checked.port.to_string();
+    [
+        ("NAMESPACE", checked.metadata.namespace.as_str()),
+        ("SERVICE_NAME", checked.metadata.name.as_str()),
+        ("MODEL_NAME", model_name),
+        ("SERVING_PORT", &port),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+fn content(model: &InferenceModel, checked: &Checked) -> ObjectContent {
+    let program = &checked.program;
+    let serving = ModelServer {
+        name: checked.name.clone(),
+        model_name: model.spec.model_name.clone(),
+        image: program.image.clone(),
+        command: program.command.clone(),
+        args: program.args.clone(),
+        env: environment(checked, &model.spec.model_name),
+        port: checked.port,
+        model: checked.version.clone(),
+        reload: program.reload,
+        health: program.health.clone(),
+        hold: checked.hold,
+        resources: ResourceLimits::default(),
+    };
+    ObjectContent {
+        api_version: InferenceModel::api_version(&()).into_owned(),
+        kind: InferenceModel::kind(&()).into_owned(),
+        metadata: checked.metadata.clone(),
+        spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
+        workers: Vec::new(),
+        serving: Some(Box::new(serving)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{InferenceModelStatus, ServingHealth};
+    use neptune_wire::ServerUpdateMode;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        controllers::inference_model::{
+            fixtures,
+            validate::{Facts, HOLD_ANNOTATION, validate},
+        },
+        worker::frameworks::Frameworks,
+    };
+
+    fn planned(model: &InferenceModel, facts: &Facts) -> Plan {
+        plan(model, &validate(model, facts).unwrap(), "neptune-edge:test")
+    }
+
+    fn task(plan: &Plan) -> &ObjectContent {
+        let [(node, contents)] = &plan.publisher.iter().collect::<Vec<_>>()[..] else {
+            unreachable!("one node")
+        };
+        assert_eq!(node.as_str(), "precision-5820");
+        let [(key, content)] = &contents.iter().collect::<Vec<_>>()[..] else {
+            unreachable!("one object")
+        };
+        assert_eq!(key.to_string(), "default/inferencemodels/facialexpression");
+        content
+    }
+
+    #[test]
+    fn at_the_edge_the_node_gets_the_framework_s_server_with_the_target_version() {
+        let model = fixtures::model();
+        let plan = planned(&model, &fixtures::facts());
+        assert!(plan.objects.is_none());
+        let task = task(&plan);
+        assert_eq!((&*task.api_version, &*task.kind), ("sedna.io/v1alpha1", "InferenceModel"));
+        assert_eq!(task.metadata.uid, "uid-of-the-model");
+        assert_eq!(task.spec, serde_json::to_value(&model.spec).unwrap());
+        assert!(task.workers.is_empty());
+        let serving = task.serving.as_deref().unwrap();
+        assert!(serving.name.as_str().starts_with("facialexpression-serving-"));
+        assert_eq!(serving.command, ["tensorflow_model_server"]);
+        assert_eq!(
+            serving.args[2..],
+            [
+                "--rest_api_port=8501",
+                "--model_name=facialexpression",
+                "--model_base_path=/models/facialexpression"
+            ]
+        );
+        assert_eq!(
+            (serving.port, serving.reload, serving.hold),
+            (8501, ServerUpdateMode::Watch, false)
+        );
+        let version = serving.model.as_ref().unwrap();
+        assert_eq!((&*version.version, &*version.directory), ("4", "/models/facialexpression"));
+        assert_eq!(version.url, "http://192.168.1.15/model_emotion_4.tar.gz");
+        assert!(version.sha256.as_ref().unwrap().starts_with("108a43"));
+        let path = serving.health.http_path.as_deref();
+        assert_eq!(path, Some("/v1/models/facialexpression/versions/{version}/metadata"));
+        let health = &serving.health;
+        let times =
+            (health.period_ms, health.timeout_ms, health.start_within_ms, health.probation_ms);
+        assert_eq!(times, (1_000, 2_000, 120_000, 30_000));
+        assert_eq!(serving.env["MODEL_NAME"], "facialexpression");
+        assert_eq!(serving.env["SERVING_PORT"], "8501");
+        for of_the_agent in ["MODEL_URL", "NODE_NAME"] {
+            assert!(!serving.env.contains_key(of_the_agent), "{of_the_agent}");
+        }
+    }
+
+    #[test]
+    fn the_spec_s_own_checks_the_table_and_the_annotation_come_through() {
+        let mut model = fixtures::model();
+        model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
+        model.spec.framework_type = "mine".to_owned();
+        model.spec.manifest[1].version = Some("v4".to_owned());
+        model.spec.manifest[1].sha256sum = Some("aB".repeat(32));
+        model.spec.target_version = Some("v4".to_owned());
+        model.spec.health = Some(ServingHealth {
+            period_seconds: Some(5),
+            probation_seconds: Some(0),
+            ..ServingHealth::default()
+        });
+        let table = "mine: {serving: {image: 'local/mine:1', args: ['{directory}/{version}'], healthPath: '/{modelName}/{version}'}}";
+        let frameworks = Ok(std::sync::Arc::new(Frameworks::with(table).unwrap()));
+        let facts = Facts { frameworks, ..fixtures::facts() };
+        let plan = planned(&model, &facts);
+        let serving = task(&plan).serving.as_deref().unwrap();
+        assert_eq!(
+            (&*serving.image, serving.reload, serving.hold),
+            ("local/mine:1", ServerUpdateMode::Replace, true)
+        );
+        assert_eq!(serving.args, ["/models/facialexpression/{version}"]);
+        assert_eq!(serving.health.http_path.as_deref(), Some("/facialexpression/{version}"));
+        assert_eq!((serving.health.period_ms, serving.health.probation_ms), (5_000, 0));
+        let digest = serving.model.as_ref().unwrap().sha256.as_deref();
+        assert_eq!(digest, Some(&*"ab".repeat(32)));
+        model.spec.health.as_mut().unwrap().tcp = Some(true);
+        let plan = planned(&model, &facts);
+        assert_eq!(task(&plan).serving.as_deref().unwrap().health.http_path, None);
+    }
+
+    #[test]
+    fn an_image_gets_its_port_and_nothing_of_the_framework() {
+        let mut model = fixtures::model();
+        model.spec.image = Some("mine:1".to_owned());
+        let plan = planned(&model, &fixtures::facts());
+        let serving = task(&plan).serving.as_deref().unwrap();
+        assert_eq!((&*serving.image, serving.command.len(), serving.args.len()), ("mine:1", 0, 0));
+        assert_eq!((&serving.model, &serving.health.http_path), (&None, &None));
+        assert_eq!(serving.env["SERVING_PORT"], "8501");
+    }
+
+    fn objects(change: impl FnOnce(&mut InferenceModel)) -> (Value, Value) {
+        let mut model = fixtures::cloud_model();
+        change(&mut model);
+        let plan = planned(&model, &fixtures::facts());
+        assert!(plan.publisher.is_empty());
+        let objects = plan.objects.unwrap();
+        let value = |object: Result<Value, _>| object.unwrap();
+        (
+            value(serde_json::to_value(&objects.deployment)),
+            value(serde_json::to_value(&objects.service)),
+        )
+    }
+
+    #[test]
+    fn in_the_cloud_it_is_a_deployment_behind_a_node_port_that_the_model_owns() {
+        let (deployment, service) = objects(|model| model.spec.replicas = Some(3));
+        for object in [&deployment, &service] {
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(owner["uid"], "uid-of-the-model");
+            assert_eq!(owner["kind"], "InferenceModel");
+        }
+        let spec = &deployment["spec"];
+        assert_eq!(spec["replicas"], 3);
+        assert_eq!(
+            (&spec["minReadySeconds"], &spec["progressDeadlineSeconds"]),
+            (&json!(30), &json!(750))
+        );
+        assert_eq!(spec["strategy"]["rollingUpdate"], json!({"maxSurge": 1, "maxUnavailable": 0}));
+        let template = &spec["template"];
+        let labels = &template["metadata"]["labels"];
+        assert_eq!(labels["neptune.io/model-version"], "4");
+        for (label, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
+            assert_eq!(&labels[label], value);
+            assert_ne!(label, "neptune.io/model-version", "a selector cannot be changed");
+        }
+        assert_eq!(service["spec"]["selector"], spec["selector"]["matchLabels"]);
+        assert_eq!(service["spec"]["type"], "NodePort");
+        let port = &service["spec"]["ports"][0];
+        assert_eq!((&port["port"], &port["targetPort"]), (&json!(8501), &json!(8501)));
+        let pod = &template["spec"];
+        assert!(pod["nodeName"].is_null() && pod["nodeSelector"].is_null());
+        let server = &pod["containers"][0];
+        assert_eq!(server["image"], "tensorflow/serving:2.18.0");
+        let ready = &server["readinessProbe"]["httpGet"];
+        assert_eq!(ready["path"], "/v1/models/facialexpression/versions/4/metadata");
+        assert_eq!(server["startupProbe"]["failureThreshold"], 120);
+        let fetch = &pod["initContainers"][0];
+        assert_eq!(fetch["image"], "neptune-edge:test");
+        assert_eq!(
+            fetch["args"],
+            json!([
+                "fetch",
+                "--url",
+                "http://192.168.1.15/model_emotion_4.tar.gz",
+                "--output",
+                "/models/facialexpression/4",
+                "--sha256",
+                "108a433a941411217e5d4bf9f43a262d0247a14c35ccbf677f63ba3b46ae6285",
+                "--give-up-after",
+                "60",
+                "--error-file",
+                "/dev/termination-log"
+            ])
+        );
+        let mounts = |container: &Value| {
+            let mount = container["volumeMounts"][0].clone();
+            (mount["mountPath"].clone(), mount["readOnly"].as_bool().unwrap_or_default())
+        };
+        assert_eq!(mounts(server), (json!("/models/facialexpression"), true));
+        assert_eq!(mounts(fetch), (json!("/models/facialexpression"), false));
+        assert_eq!(pod["volumes"][0]["emptyDir"], json!({}));
+    }
+
+    #[test]
+    fn the_place_the_type_and_the_form_of_the_model_come_through() {
+        let (deployment, service) = objects(|model| {
+            model.spec.node_selector = [("gpu".to_owned(), "yes".to_owned())].into();
+            model.spec.service_type = Some("LoadBalancer".to_owned());
+            model.spec.replicas = Some(0);
+            model.spec.manifest[1].download_url = Some("s3://b/dir/m.ONNX".to_owned());
+        });
+        assert_eq!(deployment["spec"]["replicas"], 0);
+        assert_eq!(deployment["spec"]["template"]["spec"]["nodeSelector"], json!({"gpu": "yes"}));
+        assert_eq!(service["spec"]["type"], "LoadBalancer");
+        let fetch = &deployment["spec"]["template"]["spec"]["initContainers"][0];
+        assert_eq!(
+            fetch["args"][4], "/models/facialexpression/4/m.ONNX",
+            "a file is put into the version's directory"
+        );
+        let (deployment, _) = objects(|model| model.spec.image = Some("mine:1".to_owned()));
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert!(pod["initContainers"].is_null() && pod["volumes"].is_null());
+        assert_eq!(pod["containers"][0]["readinessProbe"]["tcpSocket"]["port"], 8501);
+        assert!(pod["containers"][0]["args"].is_null());
+    }
+
+    #[test]
+    fn what_cannot_be_planned_is_kept_where_it_was_and_where_it_may_be() {
+        let mut model = fixtures::model();
+        let key: ObjectKey = "default/inferencemodels/facialexpression".parse().unwrap();
+        let node = Some("e1".to_owned());
+        model.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
+        let nodes: Vec<_> = keeps(&model, &key).into_keys().map(|node| node.to_string()).collect();
+        assert_eq!(nodes, ["e1", "precision-5820"]);
+        assert!(keeps(&fixtures::cloud_model(), &key).is_empty());
+    }
+}

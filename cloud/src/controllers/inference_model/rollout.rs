@@ -1,0 +1,317 @@
+//! How a model's servers behind a Deployment fare. Pure.
+
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use neptune_api::{InferenceModelStatus, ServingFailure, TransitionStatus};
+
+use crate::{
+    controllers::inference_model::{
+        observed::{Said, View, named},
+        validate::Deployed,
+        workload::{self, pod_version},
+    },
+    kubernetes::pods::{deployment_trouble, is_current, pod_awaits, pod_trouble},
+    reason::{Finding, Reason},
+};
+
+/// What is known of servers behind a Deployment.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterFacts<'a> {
+    /// The Deployment, if it is there.
+    pub deployment: Option<&'a Deployment>,
+    /// Its Pods. They may be unknown; then the Deployment alone speaks.
+    pub pods: &'a [&'a Pod],
+    /// The version that the spec wants.
+    pub target: Option<&'a str>,
+    /// Whether a switch is not made.
+    pub hold: bool,
+    /// The status so far.
+    pub previous: &'a InferenceModelStatus,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Servers behind a Deployment.
+pub fn of_cluster(facts: ClusterFacts) -> View {
+    let ClusterFacts { deployment, pods, previous, now, .. } = facts;
+    let Some(deployment) = deployment else {
+        let message = "its Deployment is being made";
+        return View::Awaited(Finding::new(Reason::ServerStarting, message));
+    };
+    let deployed = workload::deployed(deployment).map(Deployed::into_name);
+    let deployed = deployed.as_deref();
+    let status = deployment.status.clone().unwrap_or_default();
+    let ready = status.ready_replicas.unwrap_or_default();
+    let others = status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
+    let (transition, finding) = switch(facts, deployment, deployed, others);
+    let serving_version = match (ready, others || !is_current(deployment)) {
+        (0, _) => None,
+        (_, false) => deployed.map(str::to_owned),
+        // Two versions at once: the older one serves until the newer one has taken over.
+        (_, true) => previous.serving_version.clone().or_else(|| ready_version(pods)),
+    };
+    let failed = (finding.reason == Reason::LoadFailed).then(|| ServingFailure {
+        version: deployed.unwrap_or_default().to_owned(),
+        reason: finding.reason.to_string(),
+        message: finding.message.clone(),
+        time: Some(Time(now)),
+    });
+    View::Said(Box::new(Said {
+        answers: ready > 0,
+        serving_version,
+        ready_replicas: ready,
+        transition,
+        finding,
+        progress: None,
+        failure: newest_failure(failed, previous),
+    }))
+}
+
+/// How far a Deployment is. `others` says whether it still has Pods of an earlier version.
+fn switch(
+    facts: ClusterFacts,
+    deployment: &Deployment,
+    deployed: Option<&str>,
+    others: bool,
+) -> (TransitionStatus, Finding) {
+    let ClusterFacts { pods, target, hold, .. } = facts;
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let status = deployment.status.clone().unwrap_or_default();
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let is_complete = is_current(deployment)
+        && status.updated_replicas.unwrap_or_default() == wanted
+        && !others
+        && status.available_replicas.unwrap_or_default() >= wanted;
+    let is_wanted = deployed == target;
+    let trouble = || {
+        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
+        newest.find_map(|pod| pod_trouble(pod)).or_else(|| deployment_trouble(deployment))
+    };
+    let (transition, reason, message) = if !is_wanted && !hold {
+        // This copy of the Deployment is older than what was applied.
+        let message = format!("Deployment {name} is changed to {}", named(target));
+        (TransitionStatus::InProgress, Reason::ServerStarting, message)
+    } else if is_complete && !is_wanted {
+        let message =
+            format!("{} is held by an annotation; {} waits", named(deployed), named(target));
+        (TransitionStatus::InProgress, Reason::UpgradeHeld, message)
+    } else if is_complete && wanted == 0 {
+        let message = "spec.replicas is 0: no server is wanted".to_owned();
+        (TransitionStatus::UpToDate, Reason::ScaledToZero, message)
+    } else if is_complete {
+        let message = format!("{} is served", named(target));
+        (TransitionStatus::UpToDate, Reason::Serving, message)
+    } else if let Some(trouble) = trouble() {
+        let message = format!("{}: {trouble}", named(deployed));
+        (TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed, message)
+    } else {
+        let ready = status.ready_replicas.unwrap_or_default();
+        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
+        let awaited = newest.find_map(|pod| pod_awaits(pod));
+        let awaited = awaited.map_or_else(String::new, |what| format!("; {what}"));
+        let message =
+            format!("{ready} of {wanted} servers of Deployment {name} are ready{awaited}");
+        (TransitionStatus::InProgress, Reason::ServerStarting, message)
+    };
+    (transition, Finding::new(reason, message))
+}
+
+/// The same failure seen again is no news.
+fn newest_failure(
+    seen: Option<ServingFailure>,
+    previous: &InferenceModelStatus,
+) -> Option<ServingFailure> {
+    let known = previous.last_failure.as_ref();
+    let Some(seen) = seen else { return known.cloned() };
+    let is_known = known
+        .is_some_and(|known| (&known.version, &known.message) == (&seen.version, &seen.message));
+    if is_known { known.cloned() } else { Some(seen) }
+}
+
+fn ready_version(pods: &[&Pod]) -> Option<String> {
+    let is_ready = |pod: &&&Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    };
+    pods.iter().filter(is_ready).find_map(|pod| pod_version(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(view: View) -> Said {
+        let View::Said(said) = view else { unreachable!("{view:?}") };
+        *said
+    }
+
+    fn deployment(version: &str, replicas: i32, status: &Value) -> Deployment {
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "generation": 2},
+            "spec": {
+                "replicas": replicas, "selector": {},
+                "template": {"metadata": {"labels": {"neptune.io/model-version": version}}},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn pod(version: &str, status: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("p{version}"), "labels": {"neptune.io/model-version": version}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn in_cluster(deployment: &Deployment, pods: &[&Pod], serving: Option<&str>) -> Said {
+        maybe_held(deployment, pods, serving, false)
+    }
+
+    fn maybe_held(
+        deployment: &Deployment,
+        pods: &[&Pod],
+        serving: Option<&str>,
+        hold: bool,
+    ) -> Said {
+        let previous = InferenceModelStatus {
+            serving_version: serving.map(str::to_owned),
+            ..InferenceModelStatus::default()
+        };
+        said(of_cluster(ClusterFacts {
+            deployment: Some(deployment),
+            pods,
+            target: Some("4"),
+            hold,
+            previous: &previous,
+            now: Timestamp::UNIX_EPOCH,
+        }))
+    }
+
+    #[test]
+    fn a_deployment_serves_the_version_of_its_ready_replicas() {
+        use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
+        let stuck = json!({"type": "Progressing", "status": "False", "message": "deadline"});
+        for (version, replicas, status, before, transition, serving) in [
+            ("4", 1, json!({}), None, InProgress, None),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1}),
+                None,
+                InProgress,
+                None,
+            ),
+            (
+                "4",
+                2,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1}),
+                None,
+                InProgress,
+                Some("4"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                UpToDate,
+                Some("4"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+            (
+                "4",
+                1,
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [stuck]}),
+                Some("3"),
+                BlockedByFailedLoad,
+                Some("3"),
+            ),
+            ("4", 0, json!({"observedGeneration": 2}), Some("4"), UpToDate, None),
+            (
+                "3",
+                1,
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}),
+                Some("3"),
+                InProgress,
+                Some("3"),
+            ),
+        ] {
+            let said = in_cluster(&deployment(version, replicas, &status), &[], before);
+            assert_eq!(
+                (said.transition, said.serving_version.as_deref()),
+                (transition, serving),
+                "{status}"
+            );
+            let failed = transition == BlockedByFailedLoad;
+            assert_eq!(said.failure.is_some(), failed, "{status}");
+        }
+        let held = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+        for (hold, reason) in [(true, Reason::UpgradeHeld), (false, Reason::ServerStarting)] {
+            let said = maybe_held(&deployment("3", 1, &held), &[], None, hold);
+            assert_eq!((said.finding.reason, said.transition), (reason, InProgress));
+        }
+    }
+
+    #[test]
+    fn pods_tell_why_a_version_does_not_come_up_and_which_one_serves_meanwhile() {
+        let crashing = json!({"initContainerStatuses": [{
+            "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+        }]});
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let (new, old) = (pod("4", &crashing), pod("3", &ready));
+        let status = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+        let said = in_cluster(&deployment("4", 1, &status), &[&old, &new], None);
+        assert_eq!(said.transition, TransitionStatus::BlockedByFailedLoad);
+        assert_eq!(said.finding.message, "version 4: Pod p4: CrashLoopBackOff");
+        assert_eq!(said.serving_version.as_deref(), Some("3"));
+        assert_eq!(said.failure.unwrap().version, "4");
+        // What an earlier version's Pod suffers is not this one's.
+        let said = in_cluster(&deployment("4", 1, &status), &[&pod("3", &crashing)], None);
+        assert_eq!(said.transition, TransitionStatus::InProgress);
+    }
+
+    #[test]
+    fn the_same_failure_seen_again_keeps_its_time() {
+        let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
+        let failure = |message: &str, second| ServingFailure {
+            version: "4".to_owned(),
+            message: message.to_owned(),
+            time: at(second),
+            ..ServingFailure::default()
+        };
+        let previous = InferenceModelStatus {
+            last_failure: Some(failure("no image", 1)),
+            ..InferenceModelStatus::default()
+        };
+        let time = |seen| newest_failure(seen, &previous).unwrap().time;
+        assert_eq!(time(Some(failure("no image", 2))), at(1));
+        assert_eq!(time(Some(failure("no room", 2))), at(2));
+        assert_eq!(time(None), at(1));
+    }
+}

@@ -1,0 +1,640 @@
+//! Whether a model can be served with what the cluster has, and all that its plan needs, parsed. Pure.
+//!
+//! The only step that may say no to a spec. Each finding names the field and the remedy.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::InferenceModel;
+use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
+
+use crate::{
+    controllers::inference_model::{
+        manifest,
+        place::{self, Place},
+        program::{self, Program},
+    },
+    kubernetes::identity::identity,
+    reason::{Finding, Reason},
+    worker::{frameworks::Frameworks, names::server_name},
+};
+
+/// The annotation that keeps what is served from being switched, when its value is "true".
+pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
+
+/// What the cluster has of what a model names.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The node of spec.nodeName.
+    pub named: Option<Arc<Node>>,
+    /// The nodes that have all labels of spec.nodeSelector, by name.
+    pub selected: Vec<Arc<Node>>,
+    /// The tables, or what is wrong with the `ConfigMap`.
+    pub frameworks: Result<Arc<Frameworks>, String>,
+    /// What the model's Deployment has, if there is one.
+    pub deployed: Option<Deployed>,
+    /// Older models with the same port that a node's agent serves: their nodes and names.
+    pub same_port: Vec<(String, String)>,
+}
+
+/// What a Deployment serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deployed {
+    /// A version of the manifest.
+    Version(String),
+    /// An image that brings its model.
+    Image(String),
+}
+
+impl Deployed {
+    /// The version or the image, as a status names it.
+    pub fn into_name(self) -> String {
+        let (Self::Version(name) | Self::Image(name)) = self;
+        name
+    }
+}
+
+/// A model that can be served.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// Its key on the wire.
+    pub key: ObjectKey,
+    /// Its metadata on the wire.
+    pub metadata: ObjectMetadata,
+    /// Its server.
+    pub name: WorkerName,
+    /// Where the server is.
+    pub place: Place,
+    /// Where it listens.
+    pub port: u16,
+    /// What it runs.
+    pub program: Program,
+    /// The version that is to be served; `None` when the image brings its model.
+    pub version: Option<ServedModel>,
+    /// Whether a switch is only prepared.
+    pub hold: bool,
+    /// What a user may be wrong about, though it can be served.
+    pub remark: Option<String>,
+}
+
+/// The two ways of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode<'a> {
+    /// An image brings its model.
+    Image(&'a str),
+    /// The framework's server serves a version of the manifest.
+    Manifest,
+}
+
+/// Which way a model is deployed: an image wins, and an empty one is none.
+pub fn mode(model: &InferenceModel) -> Mode<'_> {
+    match model.spec.image.as_deref() {
+        None | Some("") => Mode::Manifest,
+        Some(image) => Mode::Image(image),
+    }
+}
+
+/// The version that the spec wants, or the image that brings it.
+pub fn target_version(model: &InferenceModel) -> Option<&str> {
+    match mode(model) {
+        Mode::Image(image) => Some(image),
+        Mode::Manifest => {
+            model.spec.target_version.as_deref().filter(|version| !version.is_empty())
+        }
+    }
+}
+
+/// Checks a model against the facts.
+///
+/// # Errors
+/// Everything that stands in its way, not only the first.
+pub fn validate(model: &InferenceModel, facts: &Facts) -> Result<Checked, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let findings = &mut findings;
+    let identity = identity(model, findings);
+    let name_fits = model_name(&model.spec.model_name, findings);
+    let port = port(model.spec.serving_port, findings);
+    let place = place::place(model, facts, findings);
+    let on_node = matches!(place, Some((Place::Agent { .. }, _)));
+    if let (Some((Place::Agent { node }, _)), Some(port)) = (&place, port) {
+        port_taken(port, node, &facts.same_port, findings);
+    }
+    let program = program::program(model, facts, port.unwrap_or(1), findings);
+    let version = match mode(model) {
+        Mode::Image(_) => Some(None),
+        Mode::Manifest => {
+            let server = program.as_ref().and_then(|program| program.directory.as_ref());
+            manifest::version(model, server, on_node || place.is_none(), findings).map(Some)
+        }
+    };
+    let hold = hold(model);
+    let parts = (identity, port, place, program, version);
+    let (Some((key, metadata)), Some(port), Some((place, remark)), Some(program), Some(version)) =
+        parts
+    else {
+        return Err(std::mem::take(findings));
+    };
+    let (version, program) = match &facts.deployed {
+        // An agent holds by itself. A Deployment has no such thing: it is left at what it has.
+        Some(deployed) if hold && !on_node => {
+            manifest::held(model, version, program, deployed, findings)
+        }
+        _ => (version, program),
+    };
+    if !findings.is_empty() || !name_fits {
+        return Err(std::mem::take(findings));
+    }
+    let name = server_name(key.namespace.as_str(), key.name.as_str());
+    Ok(Checked { key, metadata, name, place, port, program, version, hold, remark })
+}
+
+/// Whether the annotation holds a switch.
+pub fn hold(model: &InferenceModel) -> bool {
+    let annotations = model.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(HOLD_ANNOTATION)).is_some_and(|value| value == "true")
+}
+
+/// The name becomes part of paths and arguments.
+fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
+    let fits = manifest::is_plain(name);
+    if !fits {
+        findings.push(Finding::new(
+            Reason::ModelNameInvalid,
+            format!(
+                "spec.modelName {name:?} must be at most 63 letters, digits, '.', '-' and '_', beginning and ending with a letter or digit"
+            ),
+        ));
+    }
+    fits
+}
+
+fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
+    let message = match port {
+        None => "spec.servingPort is missing; give the port of the endpoint, 1 to 65535".to_owned(),
+        Some(number) => match u16::try_from(number) {
+            Ok(port) if port > 0 => return Some(port),
+            _ => format!("spec.servingPort {number} must be a port, 1 to 65535"),
+        },
+    };
+    findings.push(Finding::new(Reason::ServingPortInvalid, message));
+    None
+}
+
+/// Two servers of a node cannot listen on one port, and the check of one would be answered by the other.
+fn port_taken(
+    port: u16,
+    node: &NodeName,
+    same_port: &[(String, String)],
+    findings: &mut Vec<Finding>,
+) {
+    if let Some((_, other)) = same_port.iter().find(|(held, _)| held == node.as_str()) {
+        let message = format!(
+            "spec.servingPort {port} of node {node} is InferenceModel {other}'s; choose another port or another node"
+        );
+        findings.push(Finding::new(Reason::ServingPortTaken, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{InferenceModelStatus, ServingHealth};
+
+    use super::*;
+    use crate::controllers::inference_model::fixtures;
+
+    type Case = (&'static str, fn(&mut InferenceModel, &mut Facts), Reason, &'static str);
+
+    fn findings(change: fn(&mut InferenceModel, &mut Facts)) -> Vec<Finding> {
+        let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
+        change(&mut model, &mut facts);
+        validate(&model, &facts).map(|_| ()).unwrap_err()
+    }
+
+    fn by_labels(model: &mut InferenceModel, facts: &mut Facts, nodes: &[&str]) {
+        model.spec.node_name = None;
+        model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        facts.named = None;
+        facts.selected = nodes.iter().map(|name| fixtures::edge_node(name)).collect();
+    }
+
+    fn health(model: &mut InferenceModel, change: impl FnOnce(&mut ServingHealth)) {
+        change(model.spec.health.get_or_insert_default());
+    }
+
+    const CASES: &[Case] = &[
+        (
+            "port of another",
+            |_, f| {
+                f.same_port = vec![
+                    ("elsewhere".into(), "default/a".into()),
+                    ("precision-5820".into(), "default/b".into()),
+                ];
+            },
+            Reason::ServingPortTaken,
+            "spec.servingPort 8501 of node precision-5820 is InferenceModel default/b's",
+        ),
+        (
+            "layer",
+            |m, _| m.spec.deploy_to_layer = "fog".into(),
+            Reason::LayerUnknown,
+            "spec.deployToLayer \"fog\" must be edge or cloud",
+        ),
+        (
+            "neither node nor labels",
+            |m, _| {
+                m.spec.node_name = None;
+                m.spec.node_selector.clear();
+            },
+            Reason::NodeRequired,
+            "spec.nodeName is missing",
+        ),
+        (
+            "an empty node name is none",
+            |m, _| {
+                m.spec.node_name = Some(String::new());
+                m.spec.node_selector.clear();
+            },
+            Reason::NodeRequired,
+            "spec.nodeName is missing",
+        ),
+        (
+            "node name",
+            |m, _| m.spec.node_name = Some("Edge_0".into()),
+            Reason::NameInvalid,
+            "spec.nodeName: ",
+        ),
+        (
+            "no such node",
+            |_, f| f.named = None,
+            Reason::NodeNotFound,
+            "node \"precision-5820\" not found: correct spec.nodeName, or let the node join",
+        ),
+        (
+            "no edge node",
+            |_, f| f.named = Some(fixtures::node("precision-5820", &[])),
+            Reason::NodeNotEdge,
+            "neither the label node-role.kubernetes.io/edge",
+        ),
+        (
+            "labels of none",
+            |m, f| by_labels(m, f, &[]),
+            Reason::NodeNotFound,
+            "no node has the labels area=north",
+        ),
+        (
+            "labels of a cloud node",
+            |m, f| {
+                by_labels(m, f, &[]);
+                f.selected = vec![fixtures::node("c1", &[])];
+            },
+            Reason::NodeNotEdge,
+            "none is an edge node (c1)",
+        ),
+        (
+            "labels of several",
+            |m, f| by_labels(m, f, &["e2", "e1"]),
+            Reason::NodeAmbiguous,
+            "2 edge nodes have the labels area=north (e1, e2)",
+        ),
+        (
+            "labels of many",
+            |m, f| by_labels(m, f, &["e1", "e2", "e3", "e4", "e5", "e6", "e7"]),
+            Reason::NodeAmbiguous,
+            "e5 and 2 more)",
+        ),
+        (
+            "model name",
+            |m, _| m.spec.model_name = "../etc".into(),
+            Reason::ModelNameInvalid,
+            "spec.modelName \"../etc\"",
+        ),
+        (
+            "neither image nor manifest",
+            |m, _| m.spec.manifest.clear(),
+            Reason::ManifestRequired,
+            "spec.manifest is empty",
+        ),
+        (
+            "unknown target",
+            |m, _| m.spec.target_version = Some("5".into()),
+            Reason::TargetVersionUnknown,
+            "spec.targetVersion \"5\" is not in spec.manifest, which has 3, 4",
+        ),
+        (
+            "no target",
+            |m, _| m.spec.target_version = None,
+            Reason::TargetVersionUnknown,
+            "spec.targetVersion is missing; name one of 3, 4",
+        ),
+        (
+            "duplicate",
+            |m, _| m.spec.manifest[0].version = Some("4".into()),
+            Reason::VersionDuplicate,
+            "spec.manifest[1].version \"4\" stands there twice",
+        ),
+        (
+            "no version",
+            |m, _| m.spec.manifest[0].version = None,
+            Reason::VersionInvalid,
+            "spec.manifest[0].version \"\"",
+        ),
+        (
+            "version is a path",
+            |m, _| m.spec.manifest[0].version = Some("../3".into()),
+            Reason::VersionInvalid,
+            "spec.manifest[0].version \"../3\"",
+        ),
+        (
+            "version is a parent",
+            |m, _| m.spec.manifest[0].version = Some("..".into()),
+            Reason::VersionInvalid,
+            "spec.manifest[0].version",
+        ),
+        (
+            "version is no number",
+            |m, _| m.spec.manifest[0].version = Some("v3".into()),
+            Reason::VersionInvalid,
+            "must be a whole number above 0",
+        ),
+        (
+            "version begins with 0",
+            |m, _| m.spec.manifest[0].version = Some("03".into()),
+            Reason::VersionInvalid,
+            "must be a whole number above 0",
+        ),
+        (
+            "scheme",
+            |m, _| m.spec.manifest[1].download_url = Some("ftp://h/m".into()),
+            Reason::DownloadUrlInvalid,
+            "spec.manifest[1].downloadURL \"ftp://h/m\": the scheme \"ftp\" is not supported",
+        ),
+        (
+            "no URL",
+            |m, _| m.spec.manifest[0].download_url = None,
+            Reason::DownloadUrlInvalid,
+            "spec.manifest[0].downloadURL \"\": it is empty",
+        ),
+        (
+            "bucket without a key",
+            |m, _| m.spec.manifest[0].download_url = Some("s3://bucket/".into()),
+            Reason::DownloadUrlInvalid,
+            "lacks a bucket or a key",
+        ),
+        (
+            "digest",
+            |m, _| m.spec.manifest[0].sha256sum = Some("abc".into()),
+            Reason::ModelDigestInvalid,
+            "spec.manifest[0].sha256sum \"abc\" must be 64 hex digits",
+        ),
+        (
+            "no port",
+            |m, _| m.spec.serving_port = None,
+            Reason::ServingPortInvalid,
+            "spec.servingPort is missing",
+        ),
+        (
+            "port 0",
+            |m, _| m.spec.serving_port = Some(0),
+            Reason::ServingPortInvalid,
+            "spec.servingPort 0 must be a port",
+        ),
+        (
+            "port too high",
+            |m, _| m.spec.serving_port = Some(65_536),
+            Reason::ServingPortInvalid,
+            "spec.servingPort 65536 must be a port",
+        ),
+        (
+            "framework",
+            |m, _| m.spec.framework_type = "caffe".into(),
+            Reason::FrameworkUnknown,
+            "spec.frameworkType \"caffe\" has no model server; use one of onnx, openvino, tensorflow, triton",
+        ),
+        (
+            "table",
+            |_, f| f.frameworks = Err("ConfigMap: no".into()),
+            Reason::FrameworksInvalid,
+            "ConfigMap: no",
+        ),
+        (
+            "replicas",
+            |m, _| m.spec.replicas = Some(-1),
+            Reason::ReplicasInvalid,
+            "spec.replicas -1 must be 0 or more",
+        ),
+        (
+            "service type",
+            |m, _| m.spec.service_type = Some("Nodeport".into()),
+            Reason::ServiceTypeInvalid,
+            "spec.serviceType \"Nodeport\" must be one of NodePort, ClusterIP, LoadBalancer",
+        ),
+        (
+            "two checks",
+            |m, _| {
+                health(m, |h| {
+                    h.tcp = Some(true);
+                    h.http_path = Some("/".into());
+                });
+            },
+            Reason::HealthInvalid,
+            "spec.health: httpPath and tcp",
+        ),
+        (
+            "relative path",
+            |m, _| health(m, |h| h.http_path = Some("ping".into())),
+            Reason::HealthInvalid,
+            "spec.health.httpPath \"ping\"",
+        ),
+        (
+            "period",
+            |m, _| health(m, |h| h.period_seconds = Some(0)),
+            Reason::HealthInvalid,
+            "spec.health.periodSeconds 0 must be 1 to",
+        ),
+        (
+            "probation",
+            |m, _| health(m, |h| h.probation_seconds = Some(-1)),
+            Reason::HealthInvalid,
+            "spec.health.probationSeconds -1 must be 0 to",
+        ),
+        (
+            "version of an image",
+            |m, _| {
+                m.spec.image = Some("i".into());
+                health(m, |h| h.http_path = Some("/{version}".into()));
+            },
+            Reason::HealthInvalid,
+            "has no {version}",
+        ),
+        (
+            "files of a node in the cloud",
+            |m, _| {
+                *m = fixtures::cloud_model();
+                m.spec.manifest[0].download_url = Some("file:///m".into());
+            },
+            Reason::DownloadUrlInvalid,
+            "a Pod in the cloud has no files",
+        ),
+        (
+            "held version",
+            |m, f| {
+                *m = fixtures::cloud_model();
+                m.metadata.annotations = Some([(HOLD_ANNOTATION.into(), "true".into())].into());
+                f.deployed = Some(Deployed::Version("2".into()));
+            },
+            Reason::HeldVersionMissing,
+            "version 2, which the annotation",
+        ),
+    ];
+
+    #[test]
+    fn every_error_has_its_reason_and_names_its_field() {
+        for (case, change, reason, text) in CASES {
+            let findings = findings(*change);
+            let [finding] = &findings[..] else { unreachable!("{case}: {findings:#?}") };
+            assert_eq!(finding.reason, *reason, "{case}: {}", finding.message);
+            assert!(finding.message.contains(text), "{case}: {}", finding.message);
+        }
+    }
+
+    #[test]
+    fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
+        let ours = |reason: &&Reason| {
+            **reason >= Reason::NodeAmbiguous && **reason < Reason::DataUrlInvalid
+        };
+        for reason in Reason::ALL.iter().filter(ours) {
+            assert!(CASES.iter().any(|(_, _, of_case, _)| of_case == reason), "{reason}");
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        let findings = findings(|model, _| {
+            model.spec.serving_port = None;
+            model.spec.framework_type = "caffe".into();
+            model.spec.manifest[0].sha256sum = Some("abc".into());
+            model.spec.node_name = None;
+            model.spec.node_selector.clear();
+        });
+        let reasons: Vec<_> = findings.iter().map(|finding| finding.reason).collect();
+        assert_eq!(
+            reasons,
+            [
+                Reason::ServingPortInvalid,
+                Reason::NodeRequired,
+                Reason::FrameworkUnknown,
+                Reason::ModelDigestInvalid
+            ]
+        );
+    }
+
+    fn place(change: impl FnOnce(&mut InferenceModel, &mut Facts)) -> (Place, Option<String>) {
+        let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
+        change(&mut model, &mut facts);
+        let checked = validate(&model, &facts).unwrap();
+        (checked.place, checked.remark)
+    }
+
+    fn on(node: &str) -> Place {
+        Place::Agent { node: node.parse().unwrap() }
+    }
+
+    #[test]
+    fn the_sample_is_served_by_the_agent_of_its_node() {
+        assert_eq!(place(|_, _| ()), (on("precision-5820"), None));
+    }
+
+    #[test]
+    fn labels_pick_the_one_edge_node_and_go_on_picking_it_while_it_has_them() {
+        assert_eq!(place(|m, f| by_labels(m, f, &["e1"])).0, on("e1"));
+        let with_before = |m: &mut InferenceModel, f: &mut Facts, nodes: &[&str]| {
+            by_labels(m, f, nodes);
+            let node = Some("e2".to_owned());
+            m.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
+        };
+        assert_eq!(place(|m, f| with_before(m, f, &["e1", "e2", "e3"])).0, on("e2"));
+        assert_eq!(place(|m, f| with_before(m, f, &["e1"])).0, on("e1"), "it lost the label");
+    }
+
+    #[test]
+    fn a_named_node_wins_over_labels_that_it_does_not_have_and_that_is_said() {
+        let (at, remark) = place(|model, _| {
+            model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        });
+        assert_eq!(at, on("precision-5820"));
+        assert!(remark.unwrap().contains("wins over spec.nodeSelector (area=north)"));
+    }
+
+    #[test]
+    fn in_the_cloud_an_agent_s_node_is_its_agent_s_and_any_other_the_cluster_s() {
+        let agent = || fixtures::node("c1", &[("neptune.io/runtime", "agent")]);
+        let named = |node| {
+            move |m: &mut InferenceModel, f: &mut Facts| {
+                *m = fixtures::cloud_model();
+                m.spec.node_name = Some("c1".to_owned());
+                f.named = Some(node);
+            }
+        };
+        assert_eq!(place(named(agent())).0, on("c1"));
+        let Place::Cluster { node, selector, replicas, service_type } =
+            place(named(fixtures::node("c1", &[]))).0
+        else {
+            unreachable!()
+        };
+        assert_eq!(
+            (node.as_deref(), selector.len(), replicas, service_type),
+            (Some("c1"), 0, 1, "NodePort")
+        );
+        let by_labels = |nodes| {
+            move |m: &mut InferenceModel, f: &mut Facts| {
+                *m = fixtures::cloud_model();
+                m.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+                f.selected = nodes;
+            }
+        };
+        assert_eq!(place(by_labels(vec![agent()])).0, on("c1"));
+        for nodes in [vec![], vec![agent(), fixtures::node("c2", &[])]] {
+            assert!(
+                matches!(place(by_labels(nodes)).0, Place::Cluster { selector, .. } if selector.len() == 1)
+            );
+        }
+    }
+
+    #[test]
+    fn an_image_is_run_whatever_the_manifest_and_the_framework_say() {
+        let (mut model, facts) = (fixtures::model(), fixtures::facts());
+        model.spec.image = Some("mine:1".to_owned());
+        model.spec.framework_type = "caffe".to_owned();
+        model.spec.manifest[0].version = Some("../..".to_owned());
+        model.spec.target_version = Some("9".to_owned());
+        let checked = validate(&model, &facts).unwrap();
+        assert_eq!(checked.program.image, "mine:1");
+        assert_eq!((checked.version, checked.program.health.http_path), (None, None));
+        assert_eq!(target_version(&model), Some("mine:1"));
+    }
+
+    #[test]
+    fn a_held_deployment_stays_at_the_version_that_it_has() {
+        let mut model = fixtures::cloud_model();
+        model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
+        let facts = |deployed: Option<&str>| Facts {
+            deployed: deployed.map(|version| Deployed::Version(version.to_owned())),
+            ..fixtures::facts()
+        };
+        for (deployed, expected) in [(None, "4"), (Some("4"), "4"), (Some("3"), "3")] {
+            let checked = validate(&model, &facts(deployed)).unwrap();
+            assert_eq!(checked.version.unwrap().version, expected);
+        }
+        let image = Facts { deployed: Some(Deployed::Image("mine:1".into())), ..fixtures::facts() };
+        let findings = validate(&model, &image).unwrap_err();
+        assert_eq!(findings[0].reason, Reason::HeldVersionMissing);
+        let mut by_image = model.clone();
+        by_image.spec.image = Some("mine:2".to_owned());
+        assert_eq!(validate(&by_image, &image).unwrap().program.image, "mine:1");
+        assert!(validate(&by_image, &facts(Some("3"))).is_err());
+        model.metadata.annotations =
+            Some([(HOLD_ANNOTATION.to_owned(), "false".to_owned())].into());
+        assert_eq!(validate(&model, &facts(Some("3"))).unwrap().version.unwrap().version, "4");
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether the CRD refuses a service that could work.
+
+use neptune_wire::ObjectName;
+use serde_json::{Value, json};
+
+use crate::controllers::{
+    crd_consistency::judge,
+    joint_inference_service::{
+        fixtures,
+        validate::{Facts, validate},
+    },
+};
+
+/// Changes of the sample, good and bad, at the edges of what each field may be.
+fn changes() -> Vec<Value> {
+    let edge = |change: Value| json!({ "edgeWorker": change });
+    let program = |change: Value| json!({"edgeWorker": {"workerSpec": change}});
+    let mut changes = vec![
+        json!({}),
+        program(
+            json!({"frameworkType": "container", "image": "a:1", "scriptDir": "", "scriptBootFile": ""}),
+        ),
+    ];
+    let names =
+        ["", "a", "A", "a_b", "a-b.c", "-a", "a-", "a..b", "9", "workers", "a b", "ä", "A.B-9"];
+    let long = [63, 253].map(|length| "a".repeat(length));
+    for name in names.into_iter().chain(long.iter().map(String::as_str)) {
+        changes.push(edge(json!({ "name": name })));
+        changes.push(edge(json!({ "nodeName": name })));
+        changes.push(edge(json!({"model": { "name": name }})));
+        changes.push(edge(json!({"hardExampleAlgorithm": { "name": name }})));
+        changes.push(program(json!({ "frameworkType": name })));
+        changes.push(program(json!({ "frameworkVersion": name })));
+        changes.push(program(json!({"parameters": [{"key": name, "value": name}]})));
+        changes.push(program(json!({"env": [{"name": name, "value": name}]})));
+        changes.push(edge(
+            json!({"hardExampleAlgorithm": {"parameters": [{"key": name, "value": "1"}]}}),
+        ));
+    }
+    for pair in [["a", "a"], ["a", "b"], ["a-b", "a_b"], ["a", "A"]] {
+        changes.push(program(
+            json!({"parameters": pair.map(|key| json!({"key": key, "value": "1"}))}),
+        ));
+        changes.push(program(json!({"env": pair.map(|name| json!({ "name": name }))})));
+    }
+    for path in
+        ["", "/", "/code", "code", "/code/../etc", "/co:de", "main.py", "sub/main.py", "../main.py"]
+    {
+        changes.push(program(json!({ "scriptDir": path })));
+        changes.push(program(json!({ "scriptBootFile": path })));
+    }
+    for quantity in [
+        "", "0", "0m", "1", "500m", "0.5", ".5", "2.", ".", "1.5Gi", "256Mi", "129M", "12E-1",
+        "1E", "2e1", "1e", "1 GB", "1gi", "-1", "+1", "00.0", "0.0k", "1..2", "100n", "1e99999",
+    ] {
+        changes.push(program(json!({"resources": {"limits": {"memory": quantity}}})));
+        changes.push(program(json!({"resources": {"limits": {"cpu": quantity}}})));
+    }
+    changes
+}
+
+#[tokio::test]
+async fn the_crd_refuses_no_service_that_could_work() {
+    let tally = judge(&fixtures::service(), &changes(), |service| {
+        let edge = &service.spec.edge_worker;
+        // Only a name of RFC 1123 can be that of a Model.
+        let can_be = edge.model.name.parse::<ObjectName>().is_ok();
+        let facts = Facts {
+            edge_node: Some(fixtures::node(
+                &edge.node_name,
+                &[("node-role.kubernetes.io/edge", "")],
+            )),
+            edge_model: can_be.then(|| fixtures::model(&edge.model.name, "/model/small.pb")),
+            ..fixtures::facts()
+        };
+        validate(service, &facts).is_ok()
+    })
+    .await;
+    // What only the controller says: scripts, which not every framework has, and two keys of one variable.
+    assert!(tally.taken > 100 && tally.refused > 50 && tally.said_later < 40, "{tally:?}");
+}

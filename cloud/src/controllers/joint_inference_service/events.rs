@@ -1,0 +1,140 @@
+//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
+//!
+//! Only changes make a notice, so that they are few however often a service is looked at.
+
+use neptune_api::{JisConditionType, JointInferenceServiceStatus};
+
+use crate::{controllers::runtime::event::ObjectEvent, reason::Reason};
+
+/// What is to be said when `previous` becomes `next`.
+pub fn events(
+    previous: &JointInferenceServiceStatus,
+    next: &JointInferenceServiceStatus,
+) -> Vec<ObjectEvent> {
+    let mut events = Vec::new();
+    let (before, after) = (current(previous), current(next));
+    let Some((type_, reason, message)) = after else { return events };
+    let was = before.map(|(type_, reason, _)| (type_, reason));
+    let is_new_spec = previous.observed_generation != next.observed_generation;
+    let was_obstacle = was.is_some_and(|(_, reason)| is_obstacle(reason));
+    if !is_obstacle(reason) && (is_new_spec || was_obstacle) {
+        events.push(ObjectEvent::normal(
+            "EdgeTaskPublished",
+            "the edge worker's node is told what to run",
+        ));
+    }
+    if was.is_some_and(|(_, reason)| reason == "NodeOffline") && reason != "NodeOffline" {
+        events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
+    }
+    for replaced in replaced(previous, next) {
+        events.push(ObjectEvent::warning(
+            "NodeReplaced",
+            format!("node {replaced} counts anew: its agent's data directory is another one; what it had counted stays in the metrics"),
+        ));
+    }
+    if was != Some((type_, reason)) {
+        events.push(if type_ == JisConditionType::Running {
+            ObjectEvent::normal("Running", message)
+        } else if reason.parse().is_ok_and(Reason::is_progress)
+            && type_ == JisConditionType::Pending
+        {
+            ObjectEvent::normal(reason, message)
+        } else {
+            ObjectEvent::warning(reason, message)
+        });
+    }
+    events
+}
+
+fn current(status: &JointInferenceServiceStatus) -> Option<(JisConditionType, &str, &str)> {
+    let condition = status.conditions.last()?;
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    Some((condition.type_, reason, condition.message.as_deref().unwrap_or_default()))
+}
+
+fn is_obstacle(reason: &str) -> bool {
+    reason.parse().is_ok_and(Reason::is_obstacle)
+}
+
+/// The nodes that had counted for the service before, and now count under another data directory.
+fn replaced<'a>(
+    previous: &'a JointInferenceServiceStatus,
+    next: &'a JointInferenceServiceStatus,
+) -> impl Iterator<Item = &'a str> {
+    let knew = |node: &str| previous.reports.iter().any(|report| report.node == node);
+    let new = next.reports.iter().filter(move |report| {
+        let mut before = previous.reports.iter();
+        knew(&report.node)
+            && !before.any(|old| old.node == report.node && old.instance == report.instance)
+    });
+    new.map(|report| report.node.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{AgentCounters, JisCondition};
+
+    use super::*;
+
+    fn status(
+        reason: Option<Reason>,
+        generation: i64,
+        instances: &[&str],
+    ) -> JointInferenceServiceStatus {
+        let condition = |reason: Reason| JisCondition {
+            type_: reason.condition(),
+            status: "True".to_owned(),
+            last_heartbeat_time: None,
+            last_transition_time: None,
+            reason: Some(reason.to_string()),
+            message: Some("why".to_owned()),
+        };
+        let report = |instance: &&str| AgentCounters {
+            node: "edge0".to_owned(),
+            instance: (*instance).to_owned(),
+            ..AgentCounters::default()
+        };
+        JointInferenceServiceStatus {
+            conditions: reason.map(condition).into_iter().collect(),
+            observed_generation: reason.map(|_| generation),
+            reports: instances.iter().map(report).collect(),
+            ..JointInferenceServiceStatus::default()
+        }
+    }
+
+    fn said(previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus) -> String {
+        let word = |event: ObjectEvent| {
+            format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
+        };
+        events(previous, next).into_iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_changes_are_said_each_once() {
+        use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
+        let new = status(None, 0, &[]);
+        let at = |reason, generation| status(Some(reason), generation, &["a"]);
+        for (previous, next, expected) in [
+            (&new, &at(ModelNotFound, 1), "!ModelNotFound"),
+            (&at(ModelNotFound, 1), &at(ModelNotFound, 1), ""),
+            (&at(ModelNotFound, 1), &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&new, &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&at(AwaitingAgent, 1), &at(WorkersRunning, 1), "Running"),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 1), ""),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 2), "EdgeTaskPublished"),
+            (&at(WorkersRunning, 1), &at(NodeOffline, 1), "!NodeOffline"),
+            (&at(NodeOffline, 1), &at(WorkersRunning, 1), "NodeOnline Running"),
+            (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
+        ] {
+            assert_eq!(said(previous, next), expected, "{:?}", next.conditions);
+        }
+    }
+
+    #[test]
+    fn a_node_whose_agent_lost_its_data_is_named() {
+        let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
+        assert_eq!(said(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
+        assert_eq!(said(&run(&[]), &run(&["a"])), "", "its first report");
+        assert_eq!(said(&run(&["a", "b"]), &run(&["a", "b"])), "");
+    }
+}

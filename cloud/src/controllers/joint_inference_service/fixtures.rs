@@ -1,0 +1,77 @@
+//! The document's sample in a cluster that has all it names: what the tests of the pure steps vary.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{Node, NodeAddress, NodeStatus},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use neptune_api::{Dataset, DatasetSpec, JointInferenceService, Model, ModelSpec};
+
+use crate::{
+    controllers::joint_inference_service::validate::Facts, worker::frameworks::Frameworks,
+};
+
+const SAMPLE: &str =
+    include_str!("../../../../common/api/tests/samples/jointinferenceservice.yaml");
+
+pub fn service() -> JointInferenceService {
+    let mut service: JointInferenceService =
+        serde_saphyr::from_str(SAMPLE).expect("the document's sample is a service");
+    service.metadata.uid = Some("uid-of-the-service".to_owned());
+    service.metadata.generation = Some(1);
+    service
+}
+
+pub fn facts() -> Facts {
+    Facts {
+        edge_model: Some(model("small-model", "/model/small.pb")),
+        cloud_model: Some(model("big-model", "https://models.test/big.pb?version=3")),
+        edge_dataset: None,
+        edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
+        cloud_node: Some(node("solar-corona-cloud", &[])),
+        frameworks: Ok(Arc::new(Frameworks::default())),
+        agent_address: None,
+        agent_port: 20_007,
+    }
+}
+
+/// The same with an agent on the cloud node.
+pub fn facts_with_agent() -> Facts {
+    let mut node = node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]);
+    let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
+    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
+    Arc::make_mut(&mut node).status = Some(status);
+    Facts { cloud_node: Some(node), ..facts() }
+}
+
+pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels.collect()),
+        ..ObjectMeta::default()
+    };
+    Arc::new(Node { metadata, ..Node::default() })
+}
+
+pub fn model(name: &str, url: &str) -> Arc<Model> {
+    let spec = ModelSpec { model_url: url.to_owned(), ..ModelSpec::default() };
+    let mut model = Model::new(name, spec);
+    model.metadata.namespace = Some("default".to_owned());
+    model.metadata.uid = Some(format!("uid-of-{name}"));
+    Arc::new(model)
+}
+
+pub fn dataset(name: &str, node: &str) -> Arc<Dataset> {
+    let spec = DatasetSpec {
+        data_url: "/code/data".to_owned(),
+        format: "csv".to_owned(),
+        node_name: node.to_owned(),
+        ..DatasetSpec::default()
+    };
+    let mut dataset = Dataset::new(name, spec);
+    dataset.metadata.namespace = Some("default".to_owned());
+    dataset.metadata.uid = Some(format!("uid-of-{name}"));
+    Arc::new(dataset)
+}

@@ -1,0 +1,441 @@
+//! What a service that can work means: a task and models for its nodes' agents, and a Deployment
+//! with a Service where the kubelet runs the cloud worker. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::Resource as _;
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{
+    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role, Scripts,
+    Worker, WorkerUpdateMode,
+};
+use serde::Serialize;
+
+use crate::{
+    controllers::{
+        dataset,
+        joint_inference_service::{
+            validate::{Checked, Runtime},
+            worker::ResolvedWorker,
+            workload,
+        },
+        runtime::execute::Plan,
+    },
+    kubernetes::nodes::in_url,
+    worker::environment::{environment, json},
+};
+
+/// Where a cloud worker behind a Service listens, as the workers of the field do.
+pub const SERVICE_PORT: u16 = 5000;
+
+/// The plan of a service.
+pub fn plan(service: &JointInferenceService, checked: &Checked, fetch_image: &str) -> Plan {
+    let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
+    let edge = edge_worker(service, checked);
+    tasks.entry(checked.edge.node.clone()).or_default().push((edge, &checked.edge));
+    let cloud = cloud_worker(service, checked);
+    let objects = match &checked.runtime {
+        Runtime::Agent { .. } => {
+            tasks.entry(checked.cloud.node.clone()).or_default().push((cloud, &checked.cloud));
+            None
+        }
+        Runtime::Kubelet => Some(workload::objects(service, &checked.cloud, &cloud, fetch_image)),
+    };
+    let publisher = tasks
+        .into_iter()
+        .map(|(node, workers)| (node, contents(service, checked, workers)))
+        .collect();
+    Plan { publisher, objects }
+}
+
+/// What its nodes may have of a service that cannot be planned now: its task, its models and its dataset.
+pub fn keeps(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let nodes = [&edge.node_name, &cloud.node_name].map(|name| name.parse::<NodeName>());
+    let models = [&edge.model.name, &cloud.model.name].map(|name| name.parse::<ObjectName>());
+    let models = models.into_iter().flatten().map(|name| ObjectKey {
+        namespace: key.namespace.clone(),
+        resource: Resource::Models,
+        name,
+    });
+    let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
+    let dataset = dataset.map(|name| dataset::object_key(key, name));
+    let objects: BTreeSet<_> = models.chain(dataset).chain([key.clone()]).collect();
+    nodes.into_iter().flatten().map(|node| (node, objects.clone())).collect()
+}
+
+/// The task with the workers of one node, and the models and the dataset that they use.
+fn contents(
+    service: &JointInferenceService,
+    checked: &Checked,
+    workers: Vec<(Worker, &ResolvedWorker)>,
+) -> BTreeMap<ObjectKey, ObjectContent> {
+    let mut contents: BTreeMap<_, _> =
+        workers.iter().map(|(_, resolved)| model(&resolved.model, &checked.metadata)).collect();
+    let used: BTreeSet<_> =
+        workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
+    if let Some(data) = checked.dataset.as_deref() {
+        let keys = used.into_iter().map(|name| dataset::object_key(&checked.key, name));
+        contents.extend(keys.map(|key| {
+            let content = dataset::content(data, &key);
+            (key, content)
+        }));
+    }
+    let task = ObjectContent {
+        api_version: JointInferenceService::api_version(&()).into_owned(),
+        kind: JointInferenceService::kind(&()).into_owned(),
+        metadata: checked.metadata.clone(),
+        spec: value(&service.spec),
+        workers: workers.into_iter().map(|(worker, _)| worker).collect(),
+        serving: None,
+    };
+    contents.insert(checked.key.clone(), task);
+    contents
+}
+
+fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
+    let metadata = ObjectMetadata {
+        namespace: service.namespace.clone(),
+        name: model_name(model),
+        uid: model.metadata.uid.clone().unwrap_or_default(),
+    };
+    let key = ObjectKey {
+        namespace: metadata.namespace.clone(),
+        resource: Resource::Models,
+        name: metadata.name.clone(),
+    };
+    let content = ObjectContent {
+        api_version: Model::api_version(&()).into_owned(),
+        kind: Model::kind(&()).into_owned(),
+        metadata,
+        spec: value(&model.spec),
+        workers: Vec::new(),
+        serving: None,
+    };
+    (key, content)
+}
+
+fn model_name(model: &Model) -> ObjectName {
+    let name = model.metadata.name.as_deref().unwrap_or_default();
+    name.parse().expect("an API server names objects by RFC 1123")
+}
+
+fn value(spec: &impl Serialize) -> serde_json::Value {
+    serde_json::to_value(spec).expect("a spec came from JSON")
+}
+
+fn edge_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
+    let spec = &service.spec.edge_worker;
+    let (host, port) = match &checked.runtime {
+        Runtime::Kubelet => {
+            (format!("{}.{}.svc", checked.cloud.name, checked.metadata.namespace), SERVICE_PORT)
+        }
+        Runtime::Agent { address, port } => (address.clone(), *port),
+    };
+    let url_host = in_url(&host);
+    let env = environment(
+        &spec.worker_spec.parameters,
+        &checked.edge.env,
+        [
+            ("NAMESPACE", checked.metadata.namespace.to_string()),
+            ("SERVICE_NAME", checked.metadata.name.to_string()),
+            ("WORKER_NAME", checked.edge.name.to_string()),
+            ("HEM_NAME", spec.hard_example_algorithm.name.clone()),
+            ("HEM_PARAMETERS", json(&spec.hard_example_algorithm.parameters)),
+            ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
+            ("BIG_MODEL_IP", host),
+            ("BIG_MODEL_PORT", port.to_string()),
+        ],
+    );
+    let dataset = checked.dataset.as_deref().map(|dataset| {
+        let name = dataset.metadata.name.as_deref().unwrap_or_default();
+        name.parse().expect("an API server names objects by RFC 1123")
+    });
+    Worker { dataset, ..worker(Role::Edge, &checked.edge, &spec.worker_spec, env, None) }
+}
+
+fn cloud_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
+    let spec = &service.spec.cloud_worker;
+    let port = match &checked.runtime {
+        Runtime::Kubelet => SERVICE_PORT,
+        Runtime::Agent { port, .. } => *port,
+    };
+    let env = environment(
+        &spec.worker_spec.parameters,
+        &checked.cloud.env,
+        [
+            ("NAMESPACE", checked.metadata.namespace.to_string()),
+            ("SERVICE_NAME", checked.metadata.name.to_string()),
+            ("WORKER_NAME", checked.cloud.name.to_string()),
+            ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
+            ("BIG_MODEL_BIND_PORT", port.to_string()),
+        ],
+    );
+    worker(Role::Cloud, &checked.cloud, &spec.worker_spec, env, Some(port))
+}
+
+fn worker(
+    role: Role,
+    resolved: &ResolvedWorker,
+    spec: &neptune_api::WorkerSpec,
+    env: BTreeMap<String, String>,
+    port: Option<u16>,
+) -> Worker {
+    let dir = spec.script_dir.trim_end_matches('/').to_owned();
+    let file = spec.script_boot_file.clone();
+    let (args, scripts) = if resolved.command.is_empty() {
+        (Some(file).filter(|file| !file.is_empty()).into_iter().collect(), None)
+    } else {
+        (vec![format!("{dir}/{file}")], Some(Scripts { dir, boot_file: file }))
+    };
+    Worker {
+        name: resolved.name.clone(),
+        role,
+        image: resolved.image.clone(),
+        command: resolved.command.clone(),
+        args,
+        env,
+        scripts,
+        model: model_name(&resolved.model),
+        model_update: match spec.model_update.unwrap_or_default() {
+            neptune_api::ModelUpdate::Restart => WorkerUpdateMode::Restart,
+            neptune_api::ModelUpdate::Reload => WorkerUpdateMode::Reload,
+        },
+        dataset: None,
+        port,
+        resources: resolved.limits.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{DatasetReference, EnvironmentVariable, KeyValue};
+
+    use super::*;
+    use crate::controllers::joint_inference_service::{
+        fixtures,
+        validate::{Facts, validate},
+    };
+
+    fn planned(service: &JointInferenceService, facts: &Facts) -> Plan {
+        plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
+    }
+
+    fn task<'a>(plan: &'a Plan, node: &str) -> &'a ObjectContent {
+        let node: NodeName = node.parse().unwrap();
+        let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
+        let key = plan.publisher[&node].keys().find(is_task).unwrap();
+        &plan.publisher[&node][key]
+    }
+
+    fn keys(plan: &Plan, node: &str) -> Vec<String> {
+        plan.publisher[&node.parse::<NodeName>().unwrap()].keys().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn behind_a_service_the_edge_node_gets_its_half_and_its_model() {
+        let service = fixtures::service();
+        let plan = planned(&service, &fixtures::facts());
+        assert_eq!(plan.publisher.len(), 1);
+        assert_eq!(
+            keys(&plan, "edge0"),
+            ["default/jointinferenceservices/helmet-detection-demo", "default/models/small-model"]
+        );
+        let task = task(&plan, "edge0");
+        assert_eq!(
+            (&*task.api_version, &*task.kind),
+            ("neptune.io/v1alpha1", "JointInferenceService")
+        );
+        assert_eq!(task.metadata.uid, "uid-of-the-service");
+        assert_eq!(task.spec, serde_json::to_value(&service.spec).unwrap());
+        let [worker] = &task.workers[..] else { unreachable!("one worker") };
+        assert_eq!(worker.name.as_str(), "helmet-detection-demo-edgeworker-5607ae5e");
+        assert_eq!(worker.command, ["python3"]);
+        assert_eq!(worker.args, ["/code/edge_inference.py"]);
+        assert_eq!(worker.model.as_str(), "small-model");
+        assert_eq!(worker.port, None);
+        let env = |name: &str| worker.env[name].as_str();
+        assert_eq!(env("NAMESPACE"), "default");
+        assert_eq!(env("SERVICE_NAME"), "helmet-detection-demo");
+        assert_eq!(env("WORKER_NAME"), worker.name.as_str());
+        assert_eq!(env("PARAMETERS"), r#"[{"key":"nms_threshold","value":"0.6"}]"#);
+        assert_eq!(env("NMS_THRESHOLD"), "0.6");
+        assert_eq!((env("HEM_NAME"), env("HEM_PARAMETERS")), ("IBT", "[]"));
+        let host = "helmet-detection-demo-work-1a02631a.default.svc";
+        assert_eq!(env("BIG_MODEL_URL"), format!("http://{host}:5000"));
+        assert_eq!((env("BIG_MODEL_IP"), env("BIG_MODEL_PORT")), (host, "5000"));
+        for of_the_agent in ["MODEL_URL", "MQTT_URL", "WORKER_INFO_TOPIC", "NODE_NAME"] {
+            assert!(!worker.env.contains_key(of_the_agent), "{of_the_agent}");
+        }
+    }
+
+    #[test]
+    fn behind_a_service_the_cloud_worker_is_a_deployment_that_the_service_owns() {
+        let service = fixtures::service();
+        let objects = planned(&service, &fixtures::facts()).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let address = serde_json::to_value(&objects.service).unwrap();
+        for object in [&deployment, &address] {
+            assert_eq!(object["metadata"]["name"], "helmet-detection-demo-work-1a02631a");
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(
+                (&owner["uid"], &owner["controller"]),
+                (&"uid-of-the-service".into(), &true.into())
+            );
+        }
+        let template = &deployment["spec"]["template"];
+        let selector = &deployment["spec"]["selector"]["matchLabels"];
+        for (label, value) in selector.as_object().unwrap() {
+            assert_eq!(&template["metadata"]["labels"][label], value);
+        }
+        assert_eq!(&address["spec"]["selector"], selector);
+        assert_eq!(address["spec"]["ports"][0]["port"], 5000);
+        let pod = &template["spec"];
+        assert_eq!(pod["nodeName"], "solar-corona-cloud");
+        let worker = &pod["containers"][0];
+        let env = |name: &str| {
+            let variables = worker["env"].as_array().unwrap();
+            variables.iter().find(|v| v["name"] == name).map(|v| v["value"].clone())
+        };
+        assert_eq!(env("MODEL_URL").unwrap(), "/models/big-model/big.pb");
+        assert_eq!(env("BIG_MODEL_BIND_PORT").unwrap(), "5000");
+        assert_eq!(env("NODE_NAME").unwrap(), "solar-corona-cloud");
+        assert_eq!(env("HEM_NAME"), None);
+        assert_eq!(worker["args"], serde_json::json!(["/code/cloud_inference.py"]));
+        let fetch = &pod["initContainers"][0];
+        assert_eq!(fetch["image"], "neptune-edge:test");
+        assert_eq!(
+            fetch["args"],
+            serde_json::json!([
+                "fetch",
+                "--url",
+                "https://models.test/big.pb?version=3",
+                "--output",
+                "/models/big-model/big.pb",
+                "--give-up-after",
+                "60",
+                "--error-file",
+                "/dev/termination-log"
+            ])
+        );
+        assert!(mounts(worker).contains(&("/code", true)));
+        assert!(mounts(worker).contains(&("/models/big-model", true)));
+        assert_eq!(mounts(fetch), [("/models/big-model", false)]);
+    }
+
+    fn mounts(container: &serde_json::Value) -> Vec<(&str, bool)> {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts
+            .iter()
+            .map(|m| (m["mountPath"].as_str().unwrap(), m["readOnly"].as_bool().unwrap_or(false)))
+            .collect()
+    }
+
+    #[test]
+    fn a_model_on_the_node_is_mounted_from_where_it_is() {
+        let facts = Facts {
+            cloud_model: Some(fixtures::model("big-model", "file:///data/big.pb")),
+            ..fixtures::facts()
+        };
+        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert!(pod["initContainers"].is_null());
+        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/data/big.pb");
+        assert!(mounts(&pod["containers"][0]).contains(&("/models/big-model/big.pb", true)));
+    }
+
+    #[test]
+    fn an_agent_runs_the_cloud_worker_on_its_nodes_own_address() {
+        let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+        assert!(plan.objects.is_none());
+        assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
+        let [cloud] = &task(&plan, "solar-corona-cloud").workers[..] else { unreachable!() };
+        assert_eq!((cloud.role, cloud.port), (Role::Cloud, Some(20_007)));
+        assert_eq!(cloud.env["BIG_MODEL_BIND_PORT"], "20007");
+        assert_eq!(cloud.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
+        let [edge] = &task(&plan, "edge0").workers[..] else { unreachable!() };
+        assert_eq!(edge.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
+        assert_eq!(edge.env["BIG_MODEL_IP"], "192.0.2.7");
+        assert_eq!(edge.env["BIG_MODEL_PORT"], "20007");
+    }
+
+    #[test]
+    fn an_ipv6_address_stands_in_brackets_in_the_url_only() {
+        let mut facts = fixtures::facts_with_agent();
+        std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).status = None;
+        facts.agent_address = Some("2001:db8::7".to_owned());
+        let plan = planned(&fixtures::service(), &facts);
+        let edge = &task(&plan, "edge0").workers[0];
+        assert_eq!(edge.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
+        assert_eq!(edge.env["BIG_MODEL_IP"], "2001:db8::7");
+    }
+
+    #[test]
+    fn one_node_may_run_both_halves() {
+        let mut service = fixtures::service();
+        service.spec.edge_worker.node_name = "solar-corona-cloud".to_owned();
+        let facts = fixtures::facts_with_agent();
+        let facts = Facts { edge_node: facts.cloud_node.clone(), ..facts };
+        let plan = planned(&service, &facts);
+        assert_eq!(plan.publisher.len(), 1);
+        let roles: Vec<_> =
+            task(&plan, "solar-corona-cloud").workers.iter().map(|worker| worker.role).collect();
+        assert_eq!(roles, [Role::Edge, Role::Cloud]);
+        assert_eq!(keys(&plan, "solar-corona-cloud").len(), 3);
+    }
+
+    #[test]
+    fn a_dataset_goes_with_the_edge_worker_as_its_own_controller_would_say_it() {
+        let mut service = fixtures::service();
+        let name = "frames".to_owned();
+        service.spec.edge_worker.dataset = Some(DatasetReference { name });
+        let dataset = fixtures::dataset("frames", "edge0");
+        let facts = Facts { edge_dataset: Some(dataset.clone()), ..fixtures::facts_with_agent() };
+        let plan = planned(&service, &facts);
+        let key: ObjectKey = "default/datasets/frames".parse().unwrap();
+        let edge = &plan.publisher[&"edge0".parse::<NodeName>().unwrap()];
+        assert_eq!(edge[&key], dataset::content(&dataset, &key));
+        assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
+        assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
+        let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
+        let kept = keeps(&service, &service_key);
+        assert!(kept[&"edge0".parse().unwrap()].contains(&key), "also when it is deleted");
+    }
+
+    #[test]
+    fn a_program_in_an_image_gets_no_scripts_and_own_variables_win_over_parameters() {
+        let mut service = fixtures::service();
+        let worker = &mut service.spec.edge_worker.worker_spec;
+        worker.framework_type = "container".to_owned();
+        worker.image = Some("digits:1".to_owned());
+        worker.script_boot_file = "edge".to_owned();
+        worker.parameters.push(KeyValue::new("level", "1"));
+        worker.env = vec![EnvironmentVariable { name: "LEVEL".to_owned(), value: "2".to_owned() }];
+        let plan = planned(&service, &fixtures::facts());
+        let worker = &task(&plan, "edge0").workers[0];
+        assert_eq!(
+            (&*worker.image, &worker.command[..], &worker.args[..]),
+            ("digits:1", &[][..], &["edge".to_owned()][..])
+        );
+        assert_eq!(worker.scripts, None);
+        assert_eq!(worker.env["LEVEL"], "2");
+    }
+
+    #[test]
+    fn a_plan_is_the_same_whenever_it_is_made() {
+        let hashes = || -> Vec<_> {
+            let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+            plan.publisher
+                .into_values()
+                .flatten()
+                .map(|(key, content)| (key, content.hash()))
+                .collect()
+        };
+        assert_eq!(hashes(), hashes());
+    }
+}

@@ -1,0 +1,441 @@
+//! The status that a service should have, from the one it has and what is known now. Pure.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use neptune_api::{
+    AgentCounters, CounterTotals, JisCondition, JisConditionType, JointInferenceServiceStatus,
+    KeyValue,
+};
+use neptune_wire::{Counters, RunTotals, counters::RunCounters};
+
+use crate::{
+    controllers::joint_inference_service::observed::View,
+    fleet::state::Counted,
+    reason::{Finding, Reason},
+};
+
+/// What a status is made of.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The generation that was looked at.
+    pub generation: Option<i64>,
+    /// What stands between the spec and its workers.
+    pub findings: &'a [Finding],
+    /// The edge worker and the cloud worker.
+    pub workers: [View; 2],
+    /// What was counted and is not in the status yet.
+    pub counted: &'a [Counted],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The next status. Totals never go down: what was counted is added to what the status has.
+#[must_use]
+pub fn next(previous: &JointInferenceServiceStatus, facts: &Facts) -> JointInferenceServiceStatus {
+    let (reports, folded, totals) = tally(previous, facts.counted);
+    let keeps = keeps(previous, facts);
+    let count = |is: fn(&View) -> bool| {
+        i32::try_from(facts.workers.iter().filter(|view| is(view)).count()).ok()
+    };
+    let (active, failed) = if has_unknown(facts) && !previous.conditions.is_empty() {
+        (previous.active, previous.failed)
+    } else {
+        let failed = count(|view| matches!(view, View::Failed(_)));
+        (count(|view| *view == View::Running), failed)
+    };
+    let conditions = if keeps {
+        previous.conditions.clone()
+    } else {
+        conditions(&previous.conditions, judge(facts), facts.now)
+    };
+    JointInferenceServiceStatus {
+        conditions,
+        start_time: previous.start_time.clone().or(Some(Time(facts.now))),
+        active,
+        failed,
+        metrics: metrics(totals),
+        observed_generation: facts.generation,
+        reports,
+        folded,
+    }
+}
+
+/// Whether two statuses say the same: when it was said, and the number of a message that brought
+/// nothing new, are not worth a write.
+pub fn says_the_same(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
+    let plain = |status: &JointInferenceServiceStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.last_heartbeat_time = None;
+        }
+        for report in &mut status.reports {
+            (report.epoch, report.seq) = (0, 0);
+        }
+        status
+    };
+    plain(a) == plain(b)
+}
+
+fn has_unknown(facts: &Facts) -> bool {
+    facts.workers.iter().any(|view| matches!(view, View::Unknown(_)))
+}
+
+/// After this controller's start the agents' words are on their way: until they come, the service
+/// is as it was.
+fn keeps(previous: &JointInferenceServiceStatus, facts: &Facts) -> bool {
+    let reason = previous.conditions.last().and_then(|current| current.reason.as_deref());
+    let spoke_of_workers = reason
+        .and_then(|reason| reason.parse().ok())
+        .is_some_and(|reason: Reason| !reason.is_obstacle());
+    facts.findings.is_empty()
+        && has_unknown(facts)
+        && spoke_of_workers
+        && previous.observed_generation == facts.generation
+}
+
+/// What the current condition is to say.
+#[derive(Debug)]
+struct Decision {
+    type_: JisConditionType,
+    reason: Reason,
+    message: String,
+}
+
+fn judge(facts: &Facts) -> Decision {
+    obstacle(facts.findings).unwrap_or_else(|| of_workers(&facts.workers))
+}
+
+/// All findings, headed by one that somebody has to mend, if there is such a one.
+fn obstacle(findings: &[Finding]) -> Option<Decision> {
+    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
+    let first = findings.iter().find(broken).or(findings.first())?;
+    let rest = findings.iter().filter(|finding| *finding != first);
+    let messages: Vec<_> =
+        std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
+    let type_ = first.reason.condition();
+    Some(Decision { type_, reason: first.reason, message: messages.join("; ") })
+}
+
+/// The worst of the two: failed, then offline, then waiting.
+fn of_workers(workers: &[View; 2]) -> Decision {
+    let find = |pick: fn(&View) -> Option<&Finding>| workers.iter().find_map(pick);
+    let verdict = |type_, finding: &Finding| Decision {
+        type_,
+        reason: finding.reason,
+        message: finding.message.clone(),
+    };
+    let failed = find(|view| match view {
+        View::Failed(finding) => Some(finding),
+        _ => None,
+    });
+    let offline = find(|view| match view {
+        View::Waiting(finding) if finding.reason == Reason::NodeOffline => Some(finding),
+        _ => None,
+    });
+    let waiting = find(|view| match view {
+        View::Waiting(finding) | View::Unknown(finding) => Some(finding),
+        _ => None,
+    });
+    if let Some(finding) = failed {
+        verdict(JisConditionType::Failed, finding)
+    } else if let Some(finding) = offline.or(waiting) {
+        verdict(JisConditionType::Pending, finding)
+    } else {
+        let message = "the edge worker and the cloud worker run";
+        verdict(JisConditionType::Running, &Finding::new(Reason::WorkersRunning, message))
+    }
+}
+
+/// One condition a type, the current one last.
+fn conditions(previous: &[JisCondition], verdict: Decision, now: Timestamp) -> Vec<JisCondition> {
+    let now = Some(Time(now));
+    let mut conditions = previous.to_vec();
+    let known = conditions.iter().position(|condition| condition.type_ == verdict.type_);
+    let mut current = match known {
+        Some(at) => conditions.remove(at),
+        None => JisCondition {
+            type_: verdict.type_,
+            status: String::new(),
+            last_heartbeat_time: None,
+            last_transition_time: None,
+            reason: None,
+            message: None,
+        },
+    };
+    for past in conditions.iter_mut().filter(|past| past.status != "False") {
+        "False".clone_into(&mut past.status);
+        past.last_transition_time.clone_from(&now);
+    }
+    if current.status != "True" {
+        "True".clone_into(&mut current.status);
+        current.last_transition_time.clone_from(&now);
+    }
+    current.last_heartbeat_time = now;
+    current.reason = Some(verdict.reason.to_string());
+    current.message = Some(verdict.message);
+    conditions.push(current);
+    conditions
+}
+
+/// The totals so far with what was counted since, and where they come from.
+fn tally(
+    previous: &JointInferenceServiceStatus,
+    counted: &[Counted],
+) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
+    let counters = |inference, hard| Counters { inference, hard };
+    let mut tally = RunTotals::default();
+    if let Some(folded) = previous.folded {
+        tally.folded = counters(folded.inference_number, folded.hard_example_number);
+    }
+    let run = |node: &str, instance: &str| format!("{node}/{instance}");
+    tally.runs.extend(previous.reports.iter().map(|report| RunCounters {
+        name: run(&report.node, &report.instance),
+        counters: counters(report.inference_number, report.hard_example_number),
+    }));
+    let mut reports = previous.reports.clone();
+    for Counted { node, instance, epoch, seq, counters } in counted {
+        let name = run(node.as_str(), &instance.0);
+        tally.observe(&name, *counters);
+        let is_run = |report: &&mut AgentCounters| run(&report.node, &report.instance) == name;
+        match reports.iter_mut().find(is_run) {
+            Some(report) => {
+                let order = (report.epoch, report.seq).max((*epoch, *seq));
+                (report.epoch, report.seq) = order;
+            }
+            None => reports.push(AgentCounters {
+                node: node.to_string(),
+                instance: instance.0.clone(),
+                epoch: *epoch,
+                seq: *seq,
+                ..AgentCounters::default()
+            }),
+        }
+    }
+    reports.retain(|report| tally.contains_run(&run(&report.node, &report.instance)));
+    for (report, run) in reports.iter_mut().zip(&tally.runs) {
+        report.inference_number = run.counters.inference;
+        report.hard_example_number = run.counters.hard;
+    }
+    let folded = (tally.folded != Counters::default()).then_some(CounterTotals {
+        inference_number: tally.folded.inference,
+        hard_example_number: tally.folded.hard,
+    });
+    (reports, folded, tally.total())
+}
+
+fn metrics(totals: Counters) -> Vec<KeyValue> {
+    // At most four decimals, and none that say nothing.
+    let ratio = format!("{:.4}", totals.upload_cloud_ratio());
+    let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
+    vec![
+        KeyValue::new("inferenceNumber", totals.inference.to_string()),
+        KeyValue::new("hardExampleNumber", totals.hard.to_string()),
+        KeyValue::new("uploadCloudRatio", ratio),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::AgentInstance;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn waiting(reason: Reason) -> View {
+        View::Waiting(Finding::new(reason, "w"))
+    }
+
+    fn failed(reason: Reason) -> View {
+        View::Failed(Finding::new(reason, "f"))
+    }
+
+    fn unknown() -> View {
+        View::Unknown(Finding::new(Reason::AwaitingAgent, "u"))
+    }
+
+    fn counted(node: &str, instance: &str, inference: u64, hard: u64) -> Counted {
+        Counted {
+            node: node.parse().unwrap(),
+            instance: AgentInstance(instance.to_owned()),
+            epoch: 1,
+            seq: inference,
+            counters: Counters { inference, hard },
+        }
+    }
+
+    fn facts(workers: [View; 2], now: i64) -> Facts<'static> {
+        Facts { generation: Some(1), findings: &[], workers, counted: &[], now: at(now) }
+    }
+
+    fn fresh(facts: &Facts) -> JointInferenceServiceStatus {
+        next(&JointInferenceServiceStatus::default(), facts)
+    }
+
+    fn word(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
+        let current = status.conditions.last().unwrap();
+        (current.type_, current.reason.clone().unwrap())
+    }
+
+    fn metric(status: &JointInferenceServiceStatus) -> Vec<&str> {
+        status.metrics.iter().map(|metric| metric.value.as_str()).collect()
+    }
+
+    #[test]
+    fn the_worst_of_the_two_workers_is_the_state_of_the_service() {
+        use JisConditionType::{Failed, Pending, Running};
+        let offline = || waiting(Reason::NodeOffline);
+        for (workers, type_, reason, active, broken) in [
+            ([View::Running, View::Running], Running, Reason::WorkersRunning, 2, 0),
+            ([View::Running, waiting(Reason::Starting)], Pending, Reason::Starting, 1, 0),
+            ([waiting(Reason::Starting), offline()], Pending, Reason::NodeOffline, 0, 0),
+            ([offline(), failed(Reason::ImageMissing)], Failed, Reason::ImageMissing, 0, 1),
+            (
+                [failed(Reason::Starting), failed(Reason::OutOfMemory)],
+                Failed,
+                Reason::Starting,
+                0,
+                2,
+            ),
+            ([unknown(), View::Running], Pending, Reason::AwaitingAgent, 1, 0),
+        ] {
+            let status = fresh(&facts(workers.clone(), 1));
+            assert_eq!(word(&status), (type_, reason.to_string()), "{workers:?}");
+            assert_eq!((status.active, status.failed), (Some(active), Some(broken)), "{workers:?}");
+        }
+    }
+
+    #[test]
+    fn findings_come_first_and_one_that_has_to_be_mended_heads_them() {
+        let findings = [
+            Finding::new(Reason::ModelNotFound, "no model"),
+            Finding::new(Reason::ScriptDirInvalid, "bad directory"),
+        ];
+        let workers = [View::Running, View::Running];
+        let status = fresh(&Facts { findings: &findings, ..facts(workers.clone(), 1) });
+        assert_eq!(word(&status), (JisConditionType::Failed, "ScriptDirInvalid".to_owned()));
+        let message = status.conditions[0].message.as_deref();
+        assert_eq!(message, Some("bad directory; no model"));
+        assert_eq!(status.active, Some(2), "what runs goes on and is counted");
+        let status = fresh(&Facts { findings: &findings[..1], ..facts(workers, 1) });
+        assert_eq!(word(&status), (JisConditionType::Pending, "ModelNotFound".to_owned()));
+    }
+
+    #[test]
+    fn there_is_one_condition_a_type_and_the_current_one_stands_last() {
+        let steps = [
+            (waiting(Reason::Starting), 10),
+            (View::Running, 20),
+            (failed(Reason::CrashLoopBackOff), 30),
+            (View::Running, 40),
+            (View::Running, 50),
+            (waiting(Reason::Starting), 60),
+        ];
+        let mut status = JointInferenceServiceStatus::default();
+        let mut seen = Vec::new();
+        for (edge, now) in steps {
+            status = next(&status, &facts([edge, View::Running], now));
+            let brief = |c: &JisCondition| {
+                let since = c.last_transition_time.as_ref().unwrap().0.as_second();
+                format!("{} {} {since}", c.type_, c.status)
+            };
+            seen.push(status.conditions.iter().map(brief).collect::<Vec<_>>().join(", "));
+        }
+        assert_eq!(
+            seen,
+            [
+                "Pending True 10",
+                "Pending False 20, Running True 20",
+                "Pending False 20, Running False 30, Failed True 30",
+                "Pending False 20, Failed False 40, Running True 40",
+                "Pending False 20, Failed False 40, Running True 40",
+                "Failed False 40, Running False 60, Pending True 60",
+            ]
+        );
+        assert_eq!(status.start_time, Some(Time(at(10))), "of the first look");
+    }
+
+    #[test]
+    fn a_later_look_that_sees_nothing_new_is_no_write() {
+        let run = |now| facts([View::Running, View::Running], now);
+        let status = next(&fresh(&run(1)), &run(2));
+        let later = next(&status, &run(300));
+        assert!(says_the_same(&status, &later), "only the heartbeat differs");
+        assert_ne!(status, later);
+        let said = [counted("edge0", "a", 5, 1)];
+        let more = next(&status, &Facts { counted: &said, ..run(300) });
+        assert!(!says_the_same(&status, &more));
+        let again = [Counted { seq: 99, ..counted("edge0", "a", 5, 1) }];
+        let again = next(&more, &Facts { counted: &again, ..run(301) });
+        assert!(says_the_same(&more, &again), "a newer message with the same numbers");
+    }
+
+    #[test]
+    fn totals_only_grow_and_each_data_directory_counts_once() {
+        let run = facts([View::Running, View::Running], 1);
+        let mut status = JointInferenceServiceStatus::default();
+        let mut step = |said: &[Counted]| {
+            status = next(&status, &Facts { counted: said, ..run.clone() });
+            metric(&status).join(" ")
+        };
+        assert_eq!(step(&[]), "0 0 0");
+        assert_eq!(step(&[counted("edge0", "a", 100, 10)]), "100 10 0.1");
+        assert_eq!(step(&[counted("edge0", "a", 90, 9)]), "100 10 0.1", "late");
+        assert_eq!(step(&[counted("edge0", "b", 3, 2)]), "103 12 0.1165", "a replaced node");
+        assert_eq!(step(&[counted("edge0", "a", 101, 10)]), "104 12 0.1154", "its last word");
+        assert_eq!(step(&[counted("edge1", "a", 96, 88)]), "200 100 0.5", "another node");
+        assert_eq!(
+            step(&[]),
+            "200 100 0.5",
+            "as after a restart: the status is all that is needed"
+        );
+        assert_eq!(status.reports.len(), 3);
+    }
+
+    #[test]
+    fn a_node_that_is_replaced_for_ever_keeps_a_status_of_bounded_size_and_an_exact_total() {
+        let mut status = JointInferenceServiceStatus::default();
+        for n in 0..100 {
+            let said = [counted("edge0", &n.to_string(), 10, 1)];
+            let run = facts([View::Running, View::Running], n);
+            status = next(&status, &Facts { counted: &said, ..run });
+        }
+        assert_eq!(metric(&status), ["1000", "100", "0.1"]);
+        assert!(status.reports.len() <= 16, "{}", status.reports.len());
+        let listed: u64 = status.reports.iter().map(|report| report.inference_number).sum();
+        assert_eq!(listed + status.folded.unwrap().inference_number, 1000);
+        assert!(status.reports.iter().all(|report| report.inference_number == 10));
+        assert_eq!(status.reports.last().unwrap().instance, "99");
+    }
+
+    #[test]
+    fn after_a_restart_of_the_controller_the_status_is_as_it_was_until_the_agents_spoke() {
+        let running = fresh(&facts([View::Running, View::Running], 1));
+        let kept = next(&running, &facts([unknown(), View::Running], 2));
+        assert!(says_the_same(&running, &kept));
+        let changed = Facts { generation: Some(2), ..facts([unknown(), View::Running], 3) };
+        let changed = next(&running, &changed);
+        assert_eq!(word(&changed), (JisConditionType::Pending, "AwaitingAgent".to_owned()));
+
+        let missed = [Finding::new(Reason::ModelNotFound, "m")];
+        let pending = fresh(&Facts { findings: &missed, ..facts([unknown(), unknown()], 1) });
+        let healed = next(&pending, &facts([unknown(), View::Running], 2));
+        assert_eq!(word(&healed).1, "AwaitingAgent", "an obstacle is gone when it is gone");
+    }
+
+    #[test]
+    fn a_ratio_has_at_most_four_decimals() {
+        for (inference, hard, ratio) in [
+            (0, 0, "0"),
+            (3, 1, "0.3333"),
+            (3, 2, "0.6667"),
+            (4, 4, "1"),
+            (8, 2, "0.25"),
+            (100_000, 1, "0"),
+        ] {
+            assert_eq!(metrics(Counters { inference, hard })[2].value, ratio);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Whether a service can work with what the cluster has, and all that its plan needs, parsed. Pure.
+//!
+//! The only step that may say no to a spec. Each finding names the field and the remedy.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
+use neptune_wire::{ObjectKey, ObjectMetadata, Role};
+
+use crate::{
+    controllers::joint_inference_service::worker::{ResolvedWorker, Spec, algorithm, resolve},
+    kubernetes::{
+        identity::identity,
+        nodes::{internal_address, is_agent_node},
+    },
+    reason::{Finding, Reason, Referent},
+    worker::frameworks::Frameworks,
+};
+
+/// What the cluster has of what a service names.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The edge worker's model.
+    pub edge_model: Option<Arc<Model>>,
+    /// The cloud worker's model.
+    pub cloud_model: Option<Arc<Model>>,
+    /// The edge worker's dataset.
+    pub edge_dataset: Option<Arc<Dataset>>,
+    /// The edge worker's node.
+    pub edge_node: Option<Arc<Node>>,
+    /// The cloud worker's node.
+    pub cloud_node: Option<Arc<Node>>,
+    /// The table, or what is wrong with the `ConfigMap`.
+    pub frameworks: Result<Arc<Frameworks>, String>,
+    /// The address that the cloud node's agent gives of itself.
+    pub agent_address: Option<String>,
+    /// The port of a cloud worker that an agent runs.
+    pub agent_port: u16,
+}
+
+/// A service that can work.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// Its key on the wire.
+    pub key: ObjectKey,
+    /// Its metadata on the wire.
+    pub metadata: ObjectMetadata,
+    /// The edge worker.
+    pub edge: ResolvedWorker,
+    /// The cloud worker.
+    pub cloud: ResolvedWorker,
+    /// What the edge worker infers on, if the spec names it.
+    pub dataset: Option<Arc<Dataset>>,
+    /// Who runs the cloud worker, and how the edge worker finds it.
+    pub runtime: Runtime,
+}
+
+/// Who runs a cloud worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Runtime {
+    /// The node's kubelet, through a Deployment behind a Service.
+    Kubelet,
+    /// The node's agent, on an address and a port of the node.
+    Agent {
+        /// Where the node is reached.
+        address: String,
+        /// Where the worker listens.
+        port: u16,
+    },
+}
+
+/// Checks a service against the facts.
+///
+/// # Errors
+/// Everything that stands in its way, not only the first.
+pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checked, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    dataset(edge, namespace, facts, &mut findings);
+    let edge_spec = Spec {
+        role: Role::Edge,
+        name: &edge.name,
+        node_name: &edge.node_name,
+        model_name: &edge.model.name,
+        worker: &edge.worker_spec,
+        model: facts.edge_model.as_ref(),
+        node: facts.edge_node.as_ref(),
+    };
+    let cloud_spec = Spec {
+        role: Role::Cloud,
+        name: &cloud.name,
+        node_name: &cloud.node_name,
+        model_name: &cloud.model.name,
+        worker: &cloud.worker_spec,
+        model: facts.cloud_model.as_ref(),
+        node: facts.cloud_node.as_ref(),
+    };
+    algorithm(&edge.hard_example_algorithm, &mut findings);
+    let identity = identity(service, &mut findings);
+    let edge = resolve(&edge_spec, namespace, name, facts, &mut findings);
+    let cloud = resolve(&cloud_spec, namespace, name, facts, &mut findings);
+    let runtime = runtime(facts, &mut findings);
+    match (identity, edge, cloud, runtime) {
+        (Some((key, metadata)), Some(edge), Some(cloud), Some(runtime)) if findings.is_empty() => {
+            let dataset = facts.edge_dataset.clone();
+            Ok(Checked { key, metadata, edge, cloud, dataset, runtime })
+        }
+        _ => Err(findings),
+    }
+}
+
+fn dataset(worker: &EdgeWorker, namespace: &str, facts: &Facts, findings: &mut Vec<Finding>) {
+    let field = "spec.edgeWorker.dataset.name";
+    let Some(name) = worker.dataset.as_ref().map(|dataset| &dataset.name) else { return };
+    let Some(dataset) = &facts.edge_dataset else {
+        findings.push(Finding::missing(Referent::Dataset, namespace, name, field));
+        return;
+    };
+    let (its, node) = (&dataset.spec.node_name, &worker.node_name);
+    if its != node {
+        findings.push(Finding::new(
+            Reason::DatasetElsewhere,
+            format!(
+                "{field}: Dataset {name} is on node {its:?}, and the worker on node {node:?}; correct one of the two nodeNames"
+            ),
+        ));
+    }
+}
+
+fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
+    let node = facts.cloud_node.as_ref()?;
+    if !is_agent_node(node) {
+        return Some(Runtime::Kubelet);
+    }
+    let internal = internal_address(node).map(str::to_owned);
+    if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
+        return Some(Runtime::Agent { address, port: facts.agent_port });
+    }
+    findings.push(Finding::new(
+                Reason::CloudAddressUnknown,
+                format!(
+                    "spec.cloudWorker.nodeName: node {} has no InternalIP in its status, and its agent has not given an address; start neptune-edge there",
+                    node.metadata.name.as_deref().unwrap_or_default()
+                ),
+            ));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{
+        DatasetReference, EnvironmentVariable, KeyValue, Limits, ResourceRequirements,
+    };
+
+    use super::*;
+    use crate::controllers::joint_inference_service::fixtures;
+
+    type Case = (&'static str, fn(&mut JointInferenceService, &mut Facts), Reason, &'static str);
+
+    fn findings(change: fn(&mut JointInferenceService, &mut Facts)) -> Vec<Finding> {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        change(&mut service, &mut facts);
+        validate(&service, &facts).err().unwrap_or_default()
+    }
+
+    fn change_model(model: &mut Option<Arc<Model>>, change: impl Fn(&mut Model)) {
+        change(Arc::make_mut(model.as_mut().unwrap()));
+    }
+
+    fn limit(service: &mut JointInferenceService, memory: &str) {
+        let limits = Limits { cpu: Some("500m".to_owned()), memory: Some(memory.to_owned()) };
+        service.spec.edge_worker.worker_spec.resources =
+            Some(ResourceRequirements { limits: Some(limits) });
+    }
+
+    fn env(service: &mut JointInferenceService, name: &str) {
+        let variable = EnvironmentVariable { name: name.to_owned(), value: String::new() };
+        service.spec.cloud_worker.worker_spec.env.push(variable);
+    }
+
+    fn name_dataset(service: &mut JointInferenceService) {
+        let name = "frames".to_owned();
+        service.spec.edge_worker.dataset = Some(DatasetReference { name });
+    }
+
+    const CASES: &[Case] = &[
+        (
+            "model missing",
+            |_, f| f.edge_model = None,
+            Reason::ModelNotFound,
+            "model \"small-model\" not found in namespace \"default\": apply it, or correct spec.edgeWorker.model.name",
+        ),
+        (
+            "big model missing",
+            |_, f| f.cloud_model = None,
+            Reason::ModelNotFound,
+            "spec.cloudWorker.model.name",
+        ),
+        (
+            "dataset missing",
+            |s, _| name_dataset(s),
+            Reason::DatasetNotFound,
+            "dataset \"frames\" not found in namespace \"default\"",
+        ),
+        (
+            "dataset on another node",
+            |s, f| {
+                name_dataset(s);
+                f.edge_dataset = Some(fixtures::dataset("frames", "edge1"));
+            },
+            Reason::DatasetElsewhere,
+            "is on node \"edge1\", and the worker on node \"edge0\"",
+        ),
+        (
+            "edge node missing",
+            |_, f| f.edge_node = None,
+            Reason::NodeNotFound,
+            "node \"edge0\" not found: correct spec.edgeWorker.nodeName",
+        ),
+        (
+            "cloud node missing",
+            |_, f| f.cloud_node = None,
+            Reason::NodeNotFound,
+            "spec.cloudWorker.nodeName",
+        ),
+        (
+            "no edge node",
+            |_, f| f.edge_node = Some(fixtures::node("edge0", &[])),
+            Reason::NodeNotEdge,
+            "neptune.io/runtime=agent",
+        ),
+        (
+            "broken table",
+            |_, f| f.frameworks = Err("line 3".into()),
+            Reason::FrameworksInvalid,
+            "line 3",
+        ),
+        (
+            "scheme",
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "s3://b/m".into()),
+            Reason::ModelUrlInvalid,
+            "spec.modelUrl \"s3://b/m\" of Model small-model",
+        ),
+        (
+            "no url",
+            |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url.clear()),
+            Reason::ModelUrlInvalid,
+            "it is empty",
+        ),
+        (
+            "digest",
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("abc".into())),
+            Reason::ModelDigestInvalid,
+            "64 hex digits",
+        ),
+        (
+            "framework",
+            |s, _| s.spec.edge_worker.worker_spec.framework_type = "tensorfow".into(),
+            Reason::FrameworkUnknown,
+            "is not one of container, python, pytorch, tensorflow",
+        ),
+        (
+            "image",
+            |s, _| s.spec.cloud_worker.worker_spec.framework_type = "container".into(),
+            Reason::ImageRequired,
+            "spec.cloudWorker.workerSpec.image is missing",
+        ),
+        (
+            "relative scriptDir",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "code".into(),
+            Reason::ScriptDirInvalid,
+            "spec.edgeWorker.workerSpec.scriptDir \"code\"",
+        ),
+        (
+            "scriptDir up",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "/code/../etc".into(),
+            Reason::ScriptDirInvalid,
+            "..",
+        ),
+        (
+            "scriptDir root",
+            |s, _| s.spec.edge_worker.worker_spec.script_dir = "//".into(),
+            Reason::ScriptDirInvalid,
+            "not \"/\"",
+        ),
+        (
+            "no script",
+            |s, _| s.spec.edge_worker.worker_spec.script_boot_file.clear(),
+            Reason::ScriptBootFileInvalid,
+            "spec.edgeWorker.workerSpec.scriptBootFile",
+        ),
+        (
+            "script up",
+            |s, _| s.spec.edge_worker.worker_spec.script_boot_file = "../x".into(),
+            Reason::ScriptBootFileInvalid,
+            "relative to it",
+        ),
+        (
+            "algorithm misspelt",
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name = "cross_entropy".into(),
+            Reason::HardExampleAlgorithmInvalid,
+            "is spelt \"CrossEntropy\"",
+        ),
+        (
+            "algorithm empty",
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name.clear(),
+            Reason::HardExampleAlgorithmInvalid,
+            "known are IBT",
+        ),
+        (
+            "parameter twice",
+            |s, _| {
+                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                parameters.push(KeyValue::new("nms_threshold", "0.7"));
+            },
+            Reason::ParameterDuplicate,
+            "\"nms_threshold\" stands there twice",
+        ),
+        (
+            "parameters of one variable",
+            |s, _| {
+                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                parameters.push(KeyValue::new("nms-threshold", "0.7"));
+            },
+            Reason::ParameterDuplicate,
+            "both become the environment variable NMS_THRESHOLD",
+        ),
+        (
+            "parameter without key",
+            |s, _| {
+                s.spec.edge_worker.hard_example_algorithm.parameters.push(KeyValue::new("", "1"));
+            },
+            Reason::ParameterInvalid,
+            "spec.edgeWorker.hardExampleAlgorithm.parameters: a key is empty",
+        ),
+        (
+            "reserved variable",
+            |s, _| env(s, "MODEL_URL"),
+            Reason::EnvInvalid,
+            "spec.cloudWorker.workerSpec.env: \"MODEL_URL\" is set by Neptune",
+        ),
+        ("no variable", |s, _| env(s, "1A"), Reason::EnvInvalid, "must be letters"),
+        (
+            "variable twice",
+            |s, _| {
+                env(s, "A");
+                env(s, "A");
+            },
+            Reason::EnvInvalid,
+            "twice",
+        ),
+        (
+            "worker name",
+            |s, _| s.spec.edge_worker.name = "edge worker".into(),
+            Reason::NameInvalid,
+            "spec.edgeWorker.name \"edge worker\"",
+        ),
+        (
+            "no worker name",
+            |s, _| s.spec.cloud_worker.name.clear(),
+            Reason::NameInvalid,
+            "spec.cloudWorker.name",
+        ),
+        (
+            "node name",
+            |s, _| s.spec.edge_worker.node_name = "workers".into(),
+            Reason::NameInvalid,
+            "reserved",
+        ),
+        (
+            "memory",
+            |s, _| limit(s, "1 GB"),
+            Reason::ResourceInvalid,
+            "spec.edgeWorker.workerSpec.resources.limits.memory \"1 GB\"",
+        ),
+        ("no memory", |s, _| limit(s, "0"), Reason::ResourceInvalid, "above 0"),
+        (
+            "no address",
+            |_, f| {
+                f.cloud_node =
+                    Some(fixtures::node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]));
+            },
+            Reason::CloudAddressUnknown,
+            "spec.cloudWorker.nodeName: node solar-corona-cloud has no InternalIP",
+        ),
+    ];
+
+    #[test]
+    fn every_error_has_its_reason_and_names_its_field() {
+        for (name, change, reason, text) in CASES {
+            let findings = findings(*change);
+            assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), [*reason], "{name}");
+            assert!(findings[0].message.contains(text), "{name}: {}", findings[0].message);
+        }
+    }
+
+    #[test]
+    fn the_sample_of_the_document_passes() {
+        let checked = validate(&fixtures::service(), &fixtures::facts()).unwrap();
+        assert_eq!(checked.edge.image, "tensorflow/tensorflow:1.18");
+        assert_eq!(checked.runtime, Runtime::Kubelet);
+        assert_eq!(checked.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
+    }
+
+    #[test]
+    fn all_findings_are_said_at_once() {
+        let all = findings(|service, facts| {
+            facts.edge_model = None;
+            facts.cloud_node = None;
+            service.spec.edge_worker.worker_spec.script_dir.clear();
+        });
+        let reasons: Vec<_> = all.iter().map(|finding| finding.reason).collect();
+        assert_eq!(
+            reasons,
+            [Reason::ModelNotFound, Reason::ScriptDirInvalid, Reason::NodeNotFound]
+        );
+    }
+
+    #[test]
+    fn what_is_unusual_and_can_work_passes() {
+        let pass: &[fn(&mut JointInferenceService, &mut Facts)] = &[
+            |s, _| s.spec.edge_worker.hard_example_algorithm.name = "MyOwn".into(),
+            |_, f| f.edge_node = Some(fixtures::node("edge0", &[("neptune.io/runtime", "agent")])),
+            |_, f| *f = fixtures::facts_with_agent(),
+            |_, f| {
+                f.cloud_node =
+                    Some(fixtures::node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]));
+                f.agent_address = Some("192.0.2.9".into());
+            },
+            |s, _| {
+                let worker = &mut s.spec.edge_worker.worker_spec;
+                worker.framework_type = "container".into();
+                worker.image = Some("digits:1".into());
+                worker.script_dir = "not used".into();
+                worker.script_boot_file.clear();
+            },
+            |s, _| limit(s, "1.5Gi"),
+            |s, f| {
+                name_dataset(s);
+                f.edge_dataset = Some(fixtures::dataset("frames", "edge0"));
+            },
+            |s, _| env(s, "NMS_THRESHOLD"),
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("aB".repeat(32))),
+        ];
+        for (number, change) in pass.iter().enumerate() {
+            assert_eq!(findings(*change), [], "case {number}");
+        }
+    }
+
+    #[test]
+    fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
+        let covered: Vec<_> = CASES.iter().map(|case| case.2).collect();
+        let of_a_service =
+            |reason: &&Reason| reason.is_obstacle() && **reason < Reason::NodeAmbiguous;
+        for reason in Reason::ALL.iter().filter(of_a_service) {
+            assert!(covered.contains(reason), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Whether one worker of a service can work, and what it names, resolved. Pure: a part of `validate`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
+use neptune_wire::{NodeName, ResourceLimits, Role, WorkerName};
+
+use crate::{
+    controllers::joint_inference_service::validate::Facts,
+    kubernetes::{
+        nodes::{EDGE_LABEL, RUNTIME_LABEL, is_edge_node},
+        quantities,
+    },
+    reason::{Finding, Reason, Referent},
+    worker::{
+        environment::{RESERVED, is_variable, variable},
+        model_source::ModelSource,
+        names::worker_name,
+    },
+};
+
+/// The algorithms that the workers' library knows, spelt as it spells them.
+const ALGORITHMS: [&str; 6] =
+    ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
+
+/// One worker, with everything it names resolved.
+#[derive(Debug, Clone)]
+pub struct ResolvedWorker {
+    /// Its name on its node.
+    pub name: WorkerName,
+    /// Its node.
+    pub node: NodeName,
+    /// Its model, as in the API.
+    pub model: Arc<Model>,
+    /// Where its model is.
+    pub source: ModelSource,
+    /// Its image.
+    pub image: String,
+    /// What starts its script; empty when the image brings its program.
+    pub command: Vec<String>,
+    /// Its limits.
+    pub limits: ResourceLimits,
+    /// Its own variables.
+    pub env: BTreeMap<String, String>,
+}
+
+/// What `validate` reads of a half.
+pub struct Spec<'a> {
+    /// Which half it is.
+    pub role: Role,
+    /// As in the spec.
+    pub name: &'a str,
+    /// As in the spec.
+    pub node_name: &'a str,
+    /// As in the spec.
+    pub model_name: &'a str,
+    /// As in the spec.
+    pub worker: &'a WorkerSpec,
+    /// What the cluster has of that name.
+    pub model: Option<&'a Arc<Model>>,
+    /// What the cluster has of that name.
+    pub node: Option<&'a Arc<Node>>,
+}
+
+impl Spec<'_> {
+    fn field(&self, field: &str) -> String {
+        match self.role {
+            Role::Edge => format!("spec.edgeWorker.{field}"),
+            Role::Cloud => format!("spec.cloudWorker.{field}"),
+        }
+    }
+}
+
+/// Checks a half. Says everything that stands in its way.
+pub fn resolve(
+    spec: &Spec,
+    namespace: &str,
+    service: &str,
+    facts: &Facts,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedWorker> {
+    let before = findings.len();
+    let name = name(spec, namespace, service, findings);
+    let node = node(spec, findings);
+    let model = model(spec, namespace, findings);
+    let program = program(spec, facts, findings);
+    parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
+    let env = env(spec, findings);
+    let limits = limits(spec, findings);
+    if findings.len() > before {
+        return None;
+    }
+    let ((model, source), (image, command)) = (model?, program?);
+    Some(ResolvedWorker { name: name?, node: node?, model, source, image, command, limits, env })
+}
+
+fn name(
+    spec: &Spec,
+    namespace: &str,
+    service: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<WorkerName> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if spec.name.is_empty() || !spec.name.chars().all(fits) {
+        findings.push(Finding::new(
+            Reason::NameInvalid,
+            format!("{} {:?} must be letters, digits, '-' or '.'", spec.field("name"), spec.name),
+        ));
+        return None;
+    }
+    Some(worker_name(namespace, service, spec.role, spec.name))
+}
+
+fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
+    let field = spec.field("nodeName");
+    let name: NodeName = match spec.node_name.parse() {
+        Ok(name) => name,
+        Err(error) => {
+            findings.push(Finding::new(Reason::NameInvalid, format!("{field}: {error}")));
+            return None;
+        }
+    };
+    let Some(node) = spec.node else {
+        findings.push(Finding::missing(Referent::Node, "", name.as_str(), &field));
+        return None;
+    };
+    if spec.role == Role::Edge && !is_edge_node(node) {
+        findings.push(Finding::new(
+            Reason::NodeNotEdge,
+            format!(
+                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                RUNTIME_LABEL.0, RUNTIME_LABEL.1
+            ),
+        ));
+        return None;
+    }
+    Some(name)
+}
+
+fn model(
+    spec: &Spec,
+    namespace: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<(Arc<Model>, ModelSource)> {
+    let field = spec.field("model.name");
+    let name = spec.model_name;
+    let Some(model) = spec.model else {
+        findings.push(Finding::missing(Referent::Model, namespace, name, &field));
+        return None;
+    };
+    match crate::controllers::model::validate(model) {
+        Ok(source) => Some((Arc::clone(model), source)),
+        Err(finding) => {
+            findings.push(finding);
+            None
+        }
+    }
+}
+
+fn program(
+    spec: &Spec,
+    facts: &Facts,
+    findings: &mut Vec<Finding>,
+) -> Option<(String, Vec<String>)> {
+    let worker = spec.worker;
+    let frameworks = match &facts.frameworks {
+        Ok(frameworks) => frameworks,
+        Err(error) => {
+            let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
+            // One table for both halves.
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+            return None;
+        }
+    };
+    let framework = &worker.framework_type;
+    let Some(found) = frameworks.find(framework, &worker.framework_version) else {
+        findings.push(Finding::new(
+            Reason::FrameworkUnknown,
+            format!(
+                "{} {framework:?} is not one of {}; correct it or add it to the ConfigMap neptune-frameworks",
+                spec.field("workerSpec.frameworkType"),
+                frameworks.known()
+            ),
+        ));
+        return None;
+    };
+    if !found.command.is_empty() {
+        scripts(spec, findings);
+    }
+    let own = worker.image.clone().filter(|image| !image.is_empty());
+    let Some(image) = own.or(found.image) else {
+        findings.push(Finding::new(
+            Reason::ImageRequired,
+            format!(
+                "{} is missing: the framework {framework:?} has no image of its own",
+                spec.field("workerSpec.image")
+            ),
+        ));
+        return None;
+    };
+    Some((image, found.command))
+}
+
+fn scripts(spec: &Spec, findings: &mut Vec<Finding>) {
+    let goes_up = |path: &str| path.split('/').any(|part| part == "..");
+    let (dir, file) = (&spec.worker.script_dir, &spec.worker.script_boot_file);
+    if !dir.starts_with('/')
+        || dir.trim_end_matches('/').is_empty()
+        || goes_up(dir)
+        || dir.contains(':')
+    {
+        findings.push(Finding::new(
+            Reason::ScriptDirInvalid,
+            format!(
+                "{} {dir:?} must be an absolute path on the node, not \"/\", without \"..\" and ':'",
+                spec.field("workerSpec.scriptDir")
+            ),
+        ));
+    }
+    if file.is_empty() || file.starts_with('/') || goes_up(file) {
+        findings.push(Finding::new(
+            Reason::ScriptBootFileInvalid,
+            format!(
+                "{} {file:?} must be a file in scriptDir, relative to it, without \"..\"",
+                spec.field("workerSpec.scriptBootFile")
+            ),
+        ));
+    }
+}
+
+fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>) {
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    for KeyValue { key, .. } in parameters {
+        if key.is_empty() {
+            findings
+                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: a key is empty")));
+        } else if let Some(first) = seen.insert(variable(key), key) {
+            let message = if first == key {
+                format!("{field}: {key:?} stands there twice; remove one")
+            } else {
+                format!(
+                    "{field}: {first:?} and {key:?} both become the environment variable {}; rename one",
+                    variable(key)
+                )
+            };
+            findings.push(Finding::new(Reason::ParameterDuplicate, message));
+        }
+    }
+}
+
+fn env(spec: &Spec, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
+    let field = spec.field("workerSpec.env");
+    let mut env = BTreeMap::new();
+    for variable in &spec.worker.env {
+        let name = &variable.name;
+        let wrong = if !is_variable(name) {
+            "must be letters, digits and '_', not beginning with a digit"
+        } else if RESERVED.contains(&name.as_str()) {
+            "is set by Neptune; choose another name"
+        } else if env.insert(name.clone(), variable.value.clone()).is_some() {
+            "stands there twice; remove one"
+        } else {
+            continue;
+        };
+        findings.push(Finding::new(Reason::EnvInvalid, format!("{field}: {name:?} {wrong}")));
+    }
+    env
+}
+
+fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> ResourceLimits {
+    let limits = spec.worker.resources.as_ref().and_then(|resources| resources.limits.clone());
+    let limits = limits.unwrap_or_default();
+    let mut read = |name: &str, text: Option<&String>, per_unit| {
+        let parsed =
+            text.map(|text| quantities::parse(text, per_unit).filter(|amount| *amount > 0));
+        if parsed == Some(None) {
+            findings.push(Finding::new(
+                Reason::ResourceInvalid,
+                format!(
+                    "{}.{name} {:?} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"",
+                    spec.field("workerSpec.resources.limits"),
+                    text.map(String::as_str).unwrap_or_default()
+                ),
+            ));
+        }
+        parsed.flatten()
+    };
+    ResourceLimits {
+        cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
+        memory_bytes: read("memory", limits.memory.as_ref(), 1),
+    }
+}
+
+/// Known names pass. Any other may be one that the worker's own program knows and passes too, unless
+/// it is a known one in another spelling, which can only be a typing error.
+pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
+    let field = "spec.edgeWorker.hardExampleAlgorithm";
+    let name = &algorithm.name;
+    let plain = |name: &str| {
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+    };
+    if name.is_empty() {
+        let known = ALGORITHMS.join(", ");
+        let message = format!("{field}.name is empty; known are {known}");
+        findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
+    } else if let Some(meant) = ALGORITHMS.iter().find(|known| plain(known) == plain(name))
+        && meant != name
+    {
+        let message = format!("{field}.name {name:?} is spelt {meant:?}");
+        findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
+    }
+    parameters(&format!("{field}.parameters"), &algorithm.parameters, findings);
+}

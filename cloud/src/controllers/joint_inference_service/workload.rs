@@ -1,0 +1,161 @@
+//! The cloud worker as Kubernetes objects: a Deployment of one Pod on its node, and a Service. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
+        core::v1::{
+            Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, Probe,
+            ResourceRequirements, TCPSocketAction, Volume, VolumeMount,
+        },
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{LabelSelector, ObjectMeta},
+        util::intstr::IntOrString,
+    },
+};
+use neptune_api::JointInferenceService;
+use neptune_wire::Worker;
+
+use crate::{
+    controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
+    kubernetes::workloads::{
+        self, Fetched, KubernetesObjects, SERVICE_ANNOTATION, fetched, read_only, some, variable,
+    },
+    worker::model_source::ModelSource,
+};
+
+/// Where a worker's models are, one directory a model.
+const MODELS: &str = "/models";
+
+/// The objects of a service's cloud worker.
+pub fn objects(
+    service: &JointInferenceService,
+    resolved: &ResolvedWorker,
+    worker: &Worker,
+    fetch_image: &str,
+) -> KubernetesObjects {
+    let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
+    let deployment = Deployment {
+        metadata: metadata.clone(),
+        spec: Some(DeploymentSpec {
+            replicas: Some(1),
+            selector: LabelSelector {
+                match_labels: Some(workloads::selector(&worker.name)),
+                ..LabelSelector::default()
+            },
+            // Two Pods at once may not fit on the one node that the worker is bound to.
+            strategy: Some(DeploymentStrategy {
+                type_: Some("Recreate".to_owned()),
+                ..DeploymentStrategy::default()
+            }),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: metadata.labels.clone(),
+                    annotations: Some(
+                        [(
+                            SERVICE_ANNOTATION.to_owned(),
+                            service.metadata.name.clone().unwrap_or_default(),
+                        )]
+                        .into(),
+                    ),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(resolved, worker, fetch_image)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    };
+    let service = workloads::service(metadata, &worker.name, SERVICE_PORT, None);
+    KubernetesObjects { deployment, service }
+}
+
+fn pod(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> PodSpec {
+    let Delivery { mut volumes, mount, fetch, model_url } = delivery(resolved, worker, fetch_image);
+    let mut mounts = vec![mount];
+    if let Some(scripts) = &worker.scripts {
+        volumes.push(host_path("scripts", &scripts.dir));
+        mounts.push(read_only("scripts", &scripts.dir));
+    }
+    let mut env: Vec<EnvVar> =
+        worker.env.iter().map(|(name, value)| variable(name, value)).collect();
+    env.push(variable("MODEL_URL", &model_url));
+    env.push(variable("NODE_NAME", resolved.node.as_str()));
+    let container = Container {
+        name: "worker".to_owned(),
+        image: Some(worker.image.clone()),
+        command: some(&worker.command),
+        args: some(&worker.args),
+        env: Some(env),
+        volume_mounts: Some(mounts),
+        resources: limits(worker),
+        // Ready when it listens: until then an edge worker's call would be refused.
+        readiness_probe: Some(Probe {
+            tcp_socket: Some(TCPSocketAction {
+                port: IntOrString::Int(i32::from(SERVICE_PORT)),
+                ..TCPSocketAction::default()
+            }),
+            ..Probe::default()
+        }),
+        ..Container::default()
+    };
+    PodSpec {
+        node_name: Some(resolved.node.to_string()),
+        init_containers: fetch.map(|fetch| vec![fetch]),
+        containers: vec![container],
+        volumes: Some(volumes),
+        // A worker has nothing to ask the API server.
+        automount_service_account_token: Some(false),
+        ..PodSpec::default()
+    }
+}
+
+/// How the model comes into the container.
+struct Delivery {
+    volumes: Vec<Volume>,
+    mount: VolumeMount,
+    fetch: Option<Container>,
+    model_url: String,
+}
+
+/// A file of the node is mounted from where it is. What has to be downloaded is put into the Pod's
+/// own directory, and checked, by an init container before the worker starts.
+fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> Delivery {
+    let directory = format!("{MODELS}/{}", worker.model);
+    let model_url = format!("{directory}/{}", resolved.source.file_name());
+    let url = match &resolved.source {
+        ModelSource::Path(path) => {
+            let volumes = vec![host_path("model", path)];
+            let mount = read_only("model", &model_url);
+            return Delivery { volumes, mount, fetch: None, model_url };
+        }
+        ModelSource::Http(url) => url.clone(),
+    };
+    let digest = resolved.model.spec.sha256sum.as_deref();
+    let Fetched { volume, mount, init } =
+        fetched(&directory, &url, digest, &model_url, fetch_image);
+    Delivery { volumes: vec![volume], mount, fetch: Some(init), model_url }
+}
+
+fn host_path(name: &str, path: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        host_path: Some(HostPathVolumeSource { path: path.to_owned(), type_: None }),
+        ..Volume::default()
+    }
+}
+
+fn limits(worker: &Worker) -> Option<ResourceRequirements> {
+    let cpu = worker.resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
+    let memory = worker.resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
+    let limits: BTreeMap<_, _> = [cpu, memory]
+        .into_iter()
+        .flatten()
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .collect();
+    (!limits.is_empty())
+        .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
+}

@@ -1,0 +1,51 @@
+//! How an object of the API is called on the wire. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use neptune_wire::{ObjectKey, ObjectMetadata};
+
+use crate::{
+    controllers::runtime::controller::Kind,
+    reason::{Finding, Reason},
+};
+
+/// The key of an object, if it can have one.
+pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {
+    Some(ObjectKey {
+        namespace: object.meta().namespace.as_deref()?.parse().ok()?,
+        resource: K::RESOURCE,
+        name: object.meta().name.as_deref()?.parse().ok()?,
+    })
+}
+
+/// The key and the metadata of an object.
+pub fn identity<K: Kind>(
+    object: &K,
+    findings: &mut Vec<Finding>,
+) -> Option<(ObjectKey, ObjectMetadata)> {
+    let Some(key) = key(object) else {
+        let message = "metadata: the namespace or the name is none of RFC 1123; rename the object";
+        findings.push(Finding::new(Reason::NameInvalid, message));
+        return None;
+    };
+    let metadata = ObjectMetadata {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        uid: object.meta().uid.clone().unwrap_or_default(),
+    };
+    Some((key, metadata))
+}
+
+/// How the copies name an object.
+pub fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<K> {
+    ObjectRef::new(key.name.as_str()).within(key.namespace.as_str())
+}
+
+/// Whether an object was made for this very owner.
+pub fn is_owned<K: Kind>(metadata: &ObjectMeta, owner: &K) -> bool {
+    let owners = metadata.owner_references.iter().flatten();
+    owner.meta().uid.is_some()
+        && owners.into_iter().any(|held| {
+            held.controller == Some(true) && Some(&held.uid) == owner.meta().uid.as_ref()
+        })
+}

@@ -1,0 +1,11 @@
+//! What Kubernetes' own objects mean to this controller: nodes, Pods, workloads, conditions, quantities, the Lease of
+//! the leader, and how to reach the API server.
+
+pub mod conditions;
+pub mod identity;
+pub mod kubeconfig;
+pub mod leader_election;
+pub mod nodes;
+pub mod pods;
+pub mod quantities;
+pub mod workloads;

@@ -1,0 +1,57 @@
+//! What the labels and the status of a node say. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::transport::NodeReadiness;
+
+/// `KubeEdge`'s mark of an edge node.
+pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
+
+/// The mark of a node whose agent runs the workers, cloud workers too.
+pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
+
+/// Whether a node's agent runs also cloud workers.
+pub fn is_agent_node(node: &Node) -> bool {
+    label(node, RUNTIME_LABEL.0) == Some(RUNTIME_LABEL.1)
+}
+
+/// Whether a node is at the edge: by its label, or because an agent runs all that it has.
+pub fn is_edge_node(node: &Node) -> bool {
+    label(node, EDGE_LABEL).is_some() || is_agent_node(node)
+}
+
+/// A label's value.
+pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Whether a node has all these labels.
+pub fn matches(node: &Node, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().all(|(name, value)| label(node, name) == Some(value))
+}
+
+/// The address at which the cluster reaches a node.
+pub fn internal_address(node: &Node) -> Option<&str> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
+    Some(&internal.address)
+}
+
+/// How Kubernetes sees a node. One without a Ready condition was not looked at by anybody.
+pub fn readiness(node: Option<&Node>) -> NodeReadiness {
+    let Some(node) = node else { return NodeReadiness::Gone };
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+    if ready.is_none_or(|ready| ready.status == "True") {
+        NodeReadiness::Ready
+    } else {
+        NodeReadiness::NotReady
+    }
+}
+
+/// A host in a URL: an IPv6 address stands in brackets.
+pub fn in_url(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}

@@ -1,0 +1,21 @@
+//! The controller of Neptune: watches its kinds in Kubernetes, publishes each node's desired state, and writes what the
+//! nodes report into statuses.
+//!
+//! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one direction:
+//! `admission`, `commands` and `run` on `controllers`, these on `cache` and `fleet`, and all on `kubernetes`,
+//! `transport` and `worker`.
+
+mod admission;
+mod cache;
+pub mod cli;
+pub mod commands;
+mod controllers;
+pub mod error;
+mod fleet;
+mod health;
+mod kubernetes;
+mod metrics;
+mod reason;
+pub mod run;
+mod transport;
+mod worker;

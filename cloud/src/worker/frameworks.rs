@@ -1,0 +1,179 @@
+//! Which image and command a framework means to a worker, and which server to an `InferenceModel`:
+//! the built-in tables and what the `ConfigMap` `neptune-frameworks` says over them. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::worker::serving_runtimes::{self, Server};
+
+/// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a version.)
+pub const TABLE_KEY: &str = "frameworks.yaml";
+
+/// The name of the `ConfigMap`.
+pub const CONFIG_MAP: &str = "neptune-frameworks";
+
+/// What a framework's workers run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Framework {
+    /// The image; `{version}` in it stands for `frameworkVersion`. Without one, a worker has to name its own.
+    pub image: Option<String>,
+    /// What starts the script. Empty when the program is in the image: then no script is mounted.
+    pub command: Vec<String>,
+}
+
+/// Frameworks by `<type>:<version>` or `<type>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frameworks {
+    workers: BTreeMap<String, Framework>,
+    servers: BTreeMap<String, Server>,
+}
+
+/// An entry of the `ConfigMap`. One that has only `serving` leaves what workers run as it is, and one
+/// without it leaves the server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    image: Option<String>,
+    #[serde(default)]
+    command: Vec<String>,
+    #[serde(default)]
+    serving: Option<Server>,
+}
+
+impl Default for Frameworks {
+    fn default() -> Self {
+        let python = |image: &str| Framework {
+            image: Some(image.to_owned()),
+            command: vec!["python3".to_owned()],
+        };
+        let table = [
+            ("container", Framework::default()),
+            ("python", python("python:{version}-slim")),
+            ("pytorch", python("pytorch/pytorch:{version}")),
+            ("tensorflow", python("tensorflow/tensorflow:{version}")),
+        ];
+        Self {
+            workers: table.map(|(name, framework)| (name.to_owned(), framework)).into(),
+            servers: serving_runtimes::built_in()
+                .map(|(name, server)| (name.to_owned(), server))
+                .into(),
+        }
+    }
+}
+
+impl Frameworks {
+    /// The built-in tables with these entries added or replaced.
+    ///
+    /// # Errors
+    /// What is wrong with the YAML, for a person.
+    pub fn with(yaml: &str) -> Result<Self, String> {
+        let entries: Option<BTreeMap<String, Entry>> =
+            serde_saphyr::from_str(yaml).map_err(|error| error.to_string())?;
+        let Self { mut workers, mut servers } = Self::default();
+        for (name, Entry { image, command, serving }) in entries.unwrap_or_default() {
+            if serving.is_none() || image.is_some() || !command.is_empty() {
+                workers.insert(name.clone(), Framework { image, command });
+            }
+            servers.extend(serving.map(|server| (name, server)));
+        }
+        Ok(Self { workers, servers })
+    }
+
+    /// The entry of this version, or else the one of the framework, with the version filled in.
+    pub fn find(&self, framework: &str, version: &str) -> Option<Framework> {
+        let exact = self.workers.get(&format!("{framework}:{version}"));
+        let Framework { image, command } = exact.or_else(|| self.workers.get(framework))?.clone();
+        Some(Framework { image: image.map(|image| image.replace("{version}", version)), command })
+    }
+
+    /// The names that [`Frameworks::find`] knows.
+    pub fn known(&self) -> String {
+        self.workers.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The server of a framework's models. A `frameworkType` may name a version as `<type>:<version>`.
+    pub fn server(&self, framework: &str) -> Option<&Server> {
+        let type_ = framework.split_once(':').map_or(framework, |(type_, _)| type_);
+        self.servers.get(framework).or_else(|| self.servers.get(type_))
+    }
+
+    /// The names that [`Frameworks::server`] knows.
+    pub fn known_servers(&self) -> String {
+        self.servers.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::ServerUpdateMode;
+
+    use super::*;
+
+    fn image(table: &Frameworks, framework: &str, version: &str) -> Option<String> {
+        table.find(framework, version).and_then(|found| found.image)
+    }
+
+    #[test]
+    fn the_built_in_table_fills_in_the_version() {
+        let table = Frameworks::default();
+        assert_eq!(image(&table, "tensorflow", "2.9").unwrap(), "tensorflow/tensorflow:2.9");
+        assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
+        assert_eq!(image(&table, "python", "3.12").unwrap(), "python:3.12-slim");
+        assert_eq!(table.find("container", "1"), Some(Framework::default()));
+        assert_eq!(table.find("Tensorflow", "1"), None);
+        assert_eq!(table.known(), "container, python, pytorch, tensorflow");
+    }
+
+    #[test]
+    fn a_version_of_its_own_wins_over_the_framework_and_the_config_map_over_the_built_in_table() {
+        let table = Frameworks::with(
+            "tensorflow: {image: 'mirror/tf:{version}', command: [python]}\n\
+             'tensorflow:1.18': {image: local/helmet}\n\
+             rust: {image: local/rust}",
+        )
+        .unwrap();
+        assert_eq!(image(&table, "tensorflow", "2.0").unwrap(), "mirror/tf:2.0");
+        assert_eq!(image(&table, "tensorflow", "1.18").unwrap(), "local/helmet");
+        assert_eq!(image(&table, "rust", "").unwrap(), "local/rust");
+        assert_eq!(image(&table, "python", "3").unwrap(), "python:3-slim");
+    }
+
+    #[test]
+    fn the_entry_of_a_server_and_the_entry_of_a_worker_leave_each_other_alone() {
+        let table = Frameworks::with(
+            "tensorflow: {image: mirror/tf, command: [python]}\n\
+             pytorch: {serving: {image: local/torch, args: ['--dir={directory}'], healthPath: /ping}}\n\
+             onnx: {serving: {image: local/onnx, directory: /m, reload: watch}}",
+        )
+        .unwrap();
+        assert_eq!(table.known(), "container, python, pytorch, tensorflow");
+        assert_eq!(table.known_servers(), "onnx, openvino, pytorch, tensorflow, triton");
+        assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
+        assert_eq!(table.server("tensorflow:2"), Frameworks::default().server("tensorflow"));
+        let torch = table.server("pytorch").unwrap();
+        assert_eq!(
+            (&*torch.directory, torch.reload),
+            ("/models/{modelName}", ServerUpdateMode::Replace)
+        );
+        assert_eq!(table.server("onnx").unwrap().reload, ServerUpdateMode::Watch);
+        assert_eq!(table.server("container"), None);
+    }
+
+    #[test]
+    fn a_table_with_a_typing_error_is_refused_as_a_whole() {
+        for bad in [
+            "tensorflow: local/tf",
+            "a: {imag: b}",
+            "- a",
+            ": :",
+            "a: {command: x: y}",
+            "a: {serving: {args: [b]}}",
+        ] {
+            assert!(Frameworks::with(bad).is_err(), "{bad:?} was taken");
+        }
+        assert_eq!(Frameworks::with("").unwrap(), Frameworks::default());
+    }
+}

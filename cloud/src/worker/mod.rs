@@ -1,0 +1,7 @@
+//! What a worker and a model server get: image, command, environment, name, and where their model is. Pure.
+
+pub mod environment;
+pub mod frameworks;
+pub mod model_source;
+pub mod names;
+pub mod serving_runtimes;
