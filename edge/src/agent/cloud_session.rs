@@ -11,7 +11,7 @@ use neptune_wire::{ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::Re
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
-use super::DesiredState;
+use super::desired_state::DesiredState;
 use crate::{
     config::Config,
     desired::resync::Resync,

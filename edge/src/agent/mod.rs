@@ -220,7 +220,7 @@ impl Agent {
             false
         });
         if is_source_unused {
-            self.artifacts.sync_downloads(&self.desired.desired, &self.servers);
+            self.artifacts.sync_downloads(self.servers.needs(&self.desired.desired));
         }
         self.artifacts.datasets.refresh(&self.artifacts.downloads);
     }

@@ -13,7 +13,7 @@ use neptune_wire::{
 };
 use tracing::{info, warn};
 
-use super::Containers;
+use super::containers::Containers;
 use crate::{
     artifacts::{models::Models, version_directory},
     desired::{Desired, WantedWorker},

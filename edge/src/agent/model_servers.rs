@@ -12,7 +12,10 @@ use neptune_wire::{ModelServerReport, ObjectKey, Transition};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{Containers, node_artifacts::sync_downloads};
+use super::{
+    containers::Containers,
+    node_artifacts::{ServerNeeds, sync_downloads},
+};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
     desired::{Desired, WantedServer},
@@ -72,9 +75,19 @@ impl ModelServers {
         self.instances.get(key)
     }
 
-    /// The versions whose models must stay on the node.
-    pub fn kept_versions(&self) -> impl Iterator<Item = &ServedVersion> {
-        self.instances.values().flat_map(|instance| instance.rollout.kept_versions())
+    /// The models and images of the targets, and the models of the versions that may run again.
+    pub fn needs(&self, desired: &Desired) -> ServerNeeds {
+        let targets = desired.servers.values().filter(|server| server.refusal.is_none());
+        let targets = targets.filter_map(|server| server.serving.model.as_ref());
+        let kept = self.instances.values().flat_map(|server| server.rollout.kept_versions());
+        let kept = kept.filter_map(|version| version.serving.model.as_ref());
+        let images = desired.servers.iter().filter_map(|(key, wanted)| {
+            self.instances.get(key)?.awaited_image(wanted).map(str::to_owned)
+        });
+        ServerNeeds {
+            sources: targets.chain(kept).map(ArtifactSource::of).collect(),
+            images: images.collect(),
+        }
     }
 
     /// Makes these the model servers of the node.
@@ -153,7 +166,7 @@ impl ModelServers {
         }
         server.rollout = decision.state;
         let artifacts = (node.models, node.datasets);
-        sync_downloads(node.desired, self, artifacts, node.downloads, node.images);
+        sync_downloads(self.needs(node.desired), artifacts, node.downloads, node.images);
         if let Some(server) = self.instances.get_mut(key) {
             server.resolve(node.downloads, node.context);
         }

@@ -1,11 +1,9 @@
 //! The models, datasets and images of the node, and the downloads that they need.
 
-use neptune_wire::ServedModel;
+use std::collections::BTreeSet;
 
-use super::ModelServers;
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
-    desired::Desired,
     domain::artifact::ArtifactSource,
     engine::image_pulls::ImagePulls,
     worker::inputs::NodeInputs,
@@ -26,29 +24,26 @@ impl NodeArtifacts {
     }
 
     /// Downloads what workers and model servers need, or may return to.
-    pub fn sync_downloads(&mut self, desired: &Desired, servers: &ModelServers) {
+    pub fn sync_downloads(&mut self, needs: ServerNeeds) {
         let Self { models, datasets, downloads, images } = self;
-        sync_downloads(desired, servers, (models, datasets), downloads, images);
+        sync_downloads(needs, (models, datasets), downloads, images);
     }
+}
+
+/// What the model servers need on the node.
+pub struct ServerNeeds {
+    pub sources: BTreeSet<ArtifactSource>,
+    pub images: BTreeSet<String>,
 }
 
 /// As [`NodeArtifacts::sync_downloads`], for a caller that reads the models and datasets meanwhile.
 pub fn sync_downloads(
-    desired: &Desired,
-    servers: &ModelServers,
+    ServerNeeds { mut sources, images: awaited }: ServerNeeds,
     (models, datasets): (&Models, &Datasets),
     downloads: &mut Downloads,
     images: &mut ImagePulls,
 ) {
-    let targets = desired.servers.values().filter(|server| server.refusal.is_none());
-    let targets = targets.filter_map(|server| server.serving.model.as_ref());
-    let kept = servers.kept_versions().filter_map(|version| version.serving.model.as_ref());
-    let served = targets.chain(kept).map(|model: &ServedModel| ArtifactSource::of(model));
-    let used = models.sources().chain(datasets.sources());
-    downloads.set_sources(&served.chain(used).collect());
-    let awaited = desired
-        .servers
-        .iter()
-        .filter_map(|(key, wanted)| servers.get(key)?.awaited_image(wanted).map(str::to_owned));
-    images.set_images(&awaited.collect());
+    sources.extend(models.sources().chain(datasets.sources()));
+    downloads.set_sources(&sources);
+    images.set_images(&awaited);
 }

@@ -4,7 +4,10 @@ use neptune_wire::{
     ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::StoredObject,
 };
 
-use super::{DesiredState, ModelServers, NodeArtifacts, WorkerPool};
+use super::{
+    desired_state::DesiredState, model_servers::ModelServers, node_artifacts::NodeArtifacts,
+    worker_pool::WorkerPool,
+};
 use crate::{domain::health::WorkerHealth, report::reporter::ObjectStatus};
 
 /// The objects that are reported, and their state.

@@ -109,7 +109,7 @@ impl Agent {
         self.artifacts.models.set_wanted(&desired.models);
         self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
         self.servers.set_wanted(&desired.servers, &self.store);
-        self.artifacts.sync_downloads(desired, &self.servers);
+        self.artifacts.sync_downloads(self.servers.needs(desired));
         self.schedule.is_plan_stale = true;
     }
 

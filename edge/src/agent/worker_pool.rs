@@ -8,7 +8,9 @@ use neptune_wire::{ObjectKey, Resource, TopicPrefix, WorkerModel, WorkerName};
 use tracing::{error, info, warn};
 
 use super::{
-    Containers, DesiredState, DroppedMessages,
+    containers::Containers,
+    desired_state::DesiredState,
+    dropped::DroppedMessages,
     model_reloads::{ModelReloads, ReloadContext},
 };
 use crate::{

@@ -5,7 +5,6 @@ use std::{
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use neptune_wire::{ObjectKey, WorkerReason};
@@ -14,13 +13,11 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
     Error,
+    backoff::RECHECK_INTERVAL,
     desired::WantedModel,
     domain::{artifact::LocalModelEvent, problem::Problem},
     event::AgentEvent,
 };
-
-/// Between looks.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A path that is watched.
 pub struct LocalModelWatch {

@@ -1,6 +1,6 @@
 //! The commands of the program: sets up logging and threads, runs one, and decides the exit code.
 
-mod doctor;
+pub mod doctor;
 mod fetch;
 
 use std::{process::ExitCode, time::Duration};

@@ -12,11 +12,10 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
 use crate::{
-    backoff::IMAGE_PULL,
+    backoff::{IMAGE_PULL, RECHECK_INTERVAL},
     domain::artifact::{ImageEvent, ImageState},
     engine::docker::Docker,
     event::AgentEvent,
-    plan::attempts::RECHECK_INTERVAL,
     random::random,
 };
 

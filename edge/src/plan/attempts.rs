@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use neptune_wire::{ContentHash, WorkerReason};
 
 use crate::{
-    backoff::{CONTAINER_REFUSED, IMAGE_PULL, WORKER_RESTART},
+    backoff::{CONTAINER_REFUSED, IMAGE_PULL, RECHECK_INTERVAL, WORKER_RESTART},
     domain::{
         observed_container::{ContainerExit, ContainerState, ObservedContainer},
         outcome::StepOutcome,
@@ -14,8 +14,6 @@ use crate::{
     },
 };
 
-/// Between looks for what somebody has to put on the node: a script, an image, a file.
-pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// A worker that ran so long has no history of failing. Twice the longest wait.
 const HEALTHY: Duration = Duration::from_secs(10 * 60);
 
@@ -99,7 +97,7 @@ impl Attempts {
         self.ending = Some(what);
     }
 
-    /// Takes note of how an operation ended. `seq` is the next observation's number.
+    /// Records the result of a step. `seq` is the number of the next observation.
     pub fn done(
         &mut self,
         outcome: StepOutcome,
@@ -110,42 +108,23 @@ impl Attempts {
     ) {
         self.busy = false;
         self.fresh_from = seq;
-        if let StepOutcome::Placed(placed) = outcome {
-            if let Err(problem) = placed {
+        if !matches!(outcome, StepOutcome::Placed(_)) {
+            self.running = None;
+        }
+        match outcome {
+            // The container was not touched.
+            StepOutcome::Placed(Ok(_)) => {}
+            StepOutcome::Placed(Err(problem)) => {
                 self.next_try = Some(now + RECHECK_INTERVAL);
                 self.problem = Some(problem);
             }
-            return;
-        }
-        self.running = None;
-        match outcome {
-            StepOutcome::Started { id } => {
-                self.running = Some(RunningSince { id, since: now });
-                self.started = spec;
-                self.next_try = None;
-                self.next_pull = None;
-                self.pull_failures = 0;
-                // Whether it stays up is not known yet, so that a history of ending stands.
-                let keeps_ending = |problem: &Problem| {
-                    matches!(
-                        problem.reason,
-                        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory
-                    )
-                };
-                if !self.problem.as_ref().is_some_and(keeps_ending) {
-                    self.problem = None;
-                    self.failures = 0;
-                }
-            }
-            StepOutcome::Removed | StepOutcome::Placed(_) => self.next_try = None,
+            StepOutcome::Started { id } => self.container_started(id, spec, now),
+            StepOutcome::Removed => self.next_try = None,
             StepOutcome::ImageAbsent => {
                 self.next_try =
                     Some(self.next_pull.map_or(now, |pull| pull.min(now + RECHECK_INTERVAL)));
-                if self
-                    .problem
-                    .as_ref()
-                    .is_none_or(|problem| problem.reason != WorkerReason::ImageMissing)
-                {
+                let has_reason = |problem: &Problem| problem.reason == WorkerReason::ImageMissing;
+                if !self.problem.as_ref().is_some_and(has_reason) {
                     let message = "the image is not on the node; pulling it".to_owned();
                     self.problem = Some(Problem { reason: WorkerReason::Starting, message });
                 }
@@ -156,22 +135,38 @@ impl Attempts {
                 self.next_try = Some(now + RECHECK_INTERVAL);
                 self.problem = Some(Problem { reason: WorkerReason::ImageMissing, message });
             }
-            StepOutcome::Failed(problem) => {
-                match problem.reason {
-                    WorkerReason::ScriptMissing
-                    | WorkerReason::ModelUnavailable
-                    | WorkerReason::DatasetUnavailable
-                    | WorkerReason::DockerUnavailable => {
-                        self.next_try = Some(now + RECHECK_INTERVAL);
-                    }
-                    _ => {
-                        self.failures = self.failures.saturating_add(1);
-                        self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
-                    }
-                }
-                self.problem = Some(problem);
+            StepOutcome::Failed(problem) => self.step_failed(problem, now, random),
+        }
+    }
+
+    fn container_started(&mut self, id: String, spec: Option<(String, u32)>, now: Instant) {
+        self.running = Some(RunningSince { id, since: now });
+        self.started = spec;
+        self.next_try = None;
+        self.next_pull = None;
+        self.pull_failures = 0;
+        // Whether it stays up is not known yet, so that a history of crashes stays.
+        let keeps_ending = |problem: &Problem| {
+            matches!(problem.reason, WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)
+        };
+        if !self.problem.as_ref().is_some_and(keeps_ending) {
+            self.problem = None;
+            self.failures = 0;
+        }
+    }
+
+    fn step_failed(&mut self, problem: Problem, now: Instant, random: u64) {
+        match problem.reason {
+            WorkerReason::ScriptMissing
+            | WorkerReason::ModelUnavailable
+            | WorkerReason::DatasetUnavailable
+            | WorkerReason::DockerUnavailable => self.next_try = Some(now + RECHECK_INTERVAL),
+            _ => {
+                self.failures = self.failures.saturating_add(1);
+                self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
             }
         }
+        self.problem = Some(problem);
     }
 
     /// Whether an image that is missing may be pulled now.

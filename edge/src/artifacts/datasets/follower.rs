@@ -4,7 +4,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use neptune_datasets::{Error, Policy, Report};
@@ -13,10 +12,7 @@ use tokio::{
     task::spawn_blocking,
 };
 
-use crate::{domain::artifact::LocalArtifact, event::AgentEvent};
-
-/// Between looks for data that is not there.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
+use crate::{backoff::RECHECK_INTERVAL, domain::artifact::LocalArtifact, event::AgentEvent};
 
 /// What is at the path; none before the first look.
 pub type DataLocation = Option<Result<LocalArtifact, Error>>;

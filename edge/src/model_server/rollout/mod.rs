@@ -23,8 +23,6 @@ use crate::{
 };
 
 mod status;
-#[cfg(test)]
-mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -87,11 +85,13 @@ pub fn decide(memory: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecisio
     let mut wake_at = None;
     match next.verdict(facts, &mut wake_at) {
         Verdict::Open => {}
-        Verdict::Passed => next.passed(),
-        Verdict::Failed { reason, message } => next.failed(&target, reason, message, facts.wall),
+        Verdict::Passed => next.pass_trial(),
+        Verdict::Failed { reason, message } => {
+            next.fail_trial(&target, reason, message, facts.wall);
+        }
     }
     if next.may_switch(&target, facts) {
-        next.switch(facts.target);
+        next.start_trial(facts.target);
     }
     let restart = next.current == memory.current && next.is_stuck(facts, &mut wake_at);
     let report = status::status(&next, &target, facts);
@@ -154,7 +154,8 @@ impl RolloutState {
         Verdict::Open
     }
 
-    fn passed(&mut self) {
+    /// The current version passed its trial: it is the last good one.
+    pub fn pass_trial(&mut self) {
         let id = self.current.as_ref().map(ServedVersion::id);
         self.draining = self.last_good.take().filter(|before| self.is_outranked_by(before));
         self.last_good.clone_from(&self.current);
@@ -163,7 +164,8 @@ impl RolloutState {
         }
     }
 
-    fn failed(&mut self, target: &str, reason: String, message: String, wall: &str) {
+    /// The current version failed its trial: the last good one becomes current, if there is one.
+    pub fn fail_trial(&mut self, target: &str, reason: String, message: String, wall: &str) {
         let Some(current) = &self.current else { return };
         let (id, version) = (current.id().to_owned(), current.version().to_owned());
         // Without anything to return to it goes on failing: that is one failure.
@@ -209,7 +211,8 @@ impl RolloutState {
         facts.target.hold && self.current.is_some() && goes_on
     }
 
-    fn switch(&mut self, target: &ModelServer) {
+    /// Makes the target current: its trial begins.
+    pub fn start_trial(&mut self, target: &ModelServer) {
         let id = id(target);
         self.draining = None;
         if let Some(good) = self.last_good.as_ref().filter(|good| good.id() == id) {

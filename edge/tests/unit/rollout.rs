@@ -1,23 +1,29 @@
-//! A model server in a made-up world, half a second a step: what each version does is given, what the
-//! decisions come to is looked at.
+//! The rollout of a model server in a simulated world, half a second per step: each version behaves as
+//! given, and the decisions are checked.
 
 #![allow(clippy::unwrap_used)]
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use neptune_wire::{DownloadProgress, ServerUpdateMode, Transition, WorkerReason};
-use proptest::prelude::*;
-
-use super::*;
-use crate::{
+use neptune_edge::{
     domain::{
         artifact::{DownloadState, ImageState},
         problem::Problem,
         rollout::RolloutState,
         served_version::ServedVersion,
     },
-    fixtures::serving,
-    model_server::probe::ProbeHistory,
+    model_server::{
+        probe::ProbeHistory,
+        rollout::{InstanceState, RolloutDecision, RolloutFacts, can_follow, decide},
+    },
 };
+use neptune_wire::{
+    DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode, Transition, WorkerReason,
+};
+use proptest::prelude::*;
+use serde_json::json;
 
 const STEP: Duration = Duration::from_millis(500);
 
@@ -69,6 +75,17 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
         switches: Vec::new(),
         asked: 0,
     }
+}
+
+/// A server of a version, with this `reload` mode.
+fn serving(version: &str, reload: &str) -> ModelServer {
+    serde_json::from_value(json!({
+        "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,
+        "env": {"A": "b"},
+        "model": {"version": version, "url": format!("http://h/{version}.tar"), "directory": "/models/m"},
+        "health": {"httpPath": "/v/{version}", "periodMs": 1000, "timeoutMs": 500, "startWithinMs": 60_000, "probationMs": 30_000},
+    }))
+    .unwrap()
 }
 
 fn coming() -> DownloadState {
@@ -356,8 +373,8 @@ fn a_held_switch_is_prepared_and_not_made() {
 #[test]
 fn what_cannot_be_served_leaves_what_is() {
     let mut memory = RolloutState::default();
-    memory.switch(&serving("3", "replace"));
-    memory.passed();
+    memory.start_trial(&serving("3", "replace"));
+    memory.pass_trial();
     let mut probes = ProbeHistory::new(Instant::now());
     probes.record(Ok(()), &memory.current.as_ref().unwrap().serving.health.clone(), Instant::now());
     let facts = RolloutFacts {
@@ -386,25 +403,25 @@ fn versions_share_a_directory_unless_one_name_means_two_things() {
     let names = |memory: &RolloutState| -> Vec<String> {
         memory.watched_versions().iter().map(|version| version.version().to_owned()).collect()
     };
-    memory.switch(&serving("3", "watch"));
-    memory.passed();
+    memory.start_trial(&serving("3", "watch"));
+    memory.pass_trial();
     assert_eq!(names(&memory), ["3"]);
-    memory.switch(&serving("4", "watch"));
+    memory.start_trial(&serving("4", "watch"));
     assert_eq!(
         (names(&memory), directory_generation(&memory)),
         (vec!["3".to_owned(), "4".to_owned()], 1)
     );
     // It fails, and what is wanted now has its name and another content.
-    memory.failed("other", "r".into(), "m".into(), "t");
+    memory.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!(names(&memory), ["3"]);
     let mut other = serving("4", "watch");
     other.model.as_mut().unwrap().url.push('2');
-    memory.switch(&other);
+    memory.start_trial(&other);
     assert_eq!((names(&memory), directory_generation(&memory)), (vec!["4".to_owned()], 2));
     // Back: the directory that it had.
-    memory.failed("other", "r".into(), "m".into(), "t");
+    memory.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!((names(&memory), directory_generation(&memory)), (vec!["3".to_owned()], 1));
-    memory.switch(&serving("5", "watch"));
+    memory.start_trial(&serving("5", "watch"));
     assert_eq!(
         directory_generation(&memory),
         3,

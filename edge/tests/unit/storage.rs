@@ -1,24 +1,34 @@
-//! Every test opens the database anew as a restarted agent would.
+//! The database. Every test opens it again, as a restarted agent does.
 
 #![allow(clippy::unwrap_used)]
-use neptune_link::Message;
-use neptune_wire::{
-    Counters, Delete, Index, Insert, Replica, Revision, Topic, TopicPrefix, encode,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
 };
-use proptest::prelude::*;
-use serde_json::json;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::*;
-use crate::{
+use neptune_edge::{
+    Error,
     desired::receive::{ReceiveOutcome, receive},
-    domain::{artifact::ArtifactSource, worker_count::WorkerCount},
-    error::Error,
+    domain::{
+        artifact::ArtifactSource, dataset_record::DatasetRecord, rollout::RolloutState,
+        worker_count::WorkerCount,
+    },
     storage::Store,
 };
+use neptune_link::Message;
+use neptune_wire::{
+    Counters, Delete, Index, Insert, ObjectKey, Replica, Revision, Topic, TopicPrefix, encode,
+};
+use proptest::prelude::*;
+use rusqlite::Connection;
+use serde_json::json;
 
 const NODE: &str = "edge0";
+
+/// The database as it is on disk.
+fn database(dir: &Path) -> Connection {
+    Connection::open(dir.join("neptune.db")).unwrap()
+}
 
 fn message(topic: &Topic, payload: Vec<u8>) -> Message {
     Message { topic: topic.under(&TopicPrefix::default()), payload: payload.into(), retain: false }
@@ -97,8 +107,9 @@ fn fields_that_this_version_does_not_know_stay_in_the_stored_payload() {
     payload["later"] = json!("field");
     let topic = Topic::Insert(NODE.parse().unwrap(), key(1));
     receive_one(&message(&topic, payload.to_string().into_bytes()), &mut replica, &mut store);
-    let stored: Vec<u8> =
-        store.connection.query_row("SELECT payload FROM objects", [], |row| row.get(0)).unwrap();
+    let stored: Vec<u8> = database(dir.path())
+        .query_row("SELECT payload FROM objects", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&stored).unwrap()["later"], "field");
 }
 
@@ -189,9 +200,10 @@ fn a_damaged_database_is_an_error_and_is_never_wiped() {
 #[test]
 fn a_newer_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
-    store.connection.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-    drop(store);
+    drop(Store::open(dir.path()).unwrap());
+    let layout = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
+    let layout = database(dir.path()).query_row("PRAGMA user_version", [], layout).unwrap();
+    database(dir.path()).pragma_update(None, "user_version", layout + 1).unwrap();
     assert!(matches!(Store::open(dir.path()), Err(Error::NewerStore { .. })));
 }
 
@@ -204,9 +216,7 @@ fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
     for earlier in [first, second] {
         let dir = tempfile::tempdir().unwrap();
         let identity = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        store.connection.execute_batch(earlier).unwrap();
-        drop(store);
+        database(dir.path()).execute_batch(earlier).unwrap();
         let mut store = Store::open(dir.path()).unwrap();
         assert_eq!(store.start_epoch("b").unwrap().instance, identity.instance);
         let source = ArtifactSource { url: "http://h/m".into(), sha256: None };
