@@ -10,7 +10,12 @@ use neptune_models::{Phase, Policy, Progress, Store};
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
-use crate::{Error, cli::FetchArgs, config::policy, domain::artifact::ArtifactSource, startup::s3};
+use crate::{
+    Error,
+    cli::FetchArgs,
+    config::{policy, s3_from_environment},
+    domain::artifact::ArtifactSource,
+};
 
 /// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What may
 /// pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued by the
@@ -40,7 +45,7 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(refused("--output", "names no file".to_owned(), "give what to write"));
     };
-    let policy = Policy { s3: s3()?, ..policy(args.models)? };
+    let policy = Policy { s3: s3_from_environment()?, ..policy(args.models)? };
     // Beside the output: on its file system, so that it comes by one rename.
     let dir = output.with_file_name(format!(".{name}.fetch"));
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;

@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
+use crate::{
+    desired::spec::{DatasetFields, dataset_fields},
+    domain::artifact::ArtifactSource,
+};
 use neptune_datasets::{Column, DatasetSpec, Error, Format, Options};
 use neptune_wire::{ContentHash, DatasetReason, ObjectContent};
-use serde_json::Value;
-
-use crate::domain::artifact::ArtifactSource;
 
 /// A dataset object as this node has to have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,14 +93,13 @@ impl DatasetProblem {
 
 /// Reads an object. One that cannot be right is kept with the reason.
 pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
-    let text = |field: &str| content.spec.get(field).and_then(Value::as_str);
-    let format = text("format").unwrap_or_default().trim();
+    let fields = dataset_fields(content);
     WantedDataset {
         uid: content.metadata.uid.clone(),
         content: hash.clone(),
-        format: format.to_owned(),
-        source: source(text("dataUrl").unwrap_or_default().trim()),
-        counting: counting(format, &content.spec),
+        format: fields.format.to_owned(),
+        source: source(fields.url),
+        counting: counting(&fields),
     }
 }
 
@@ -121,22 +121,21 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
     Ok(DataSource::Remote(source))
 }
 
-fn counting(format: &str, spec: &Value) -> Result<(Format, Options), DatasetProblem> {
+fn counting(fields: &DatasetFields<'_>) -> Result<(Format, Options), DatasetProblem> {
     let trouble = |error: Error| DatasetProblem::of(&error, &[]);
     let bad =
         |option, reason: &str| trouble(Error::BadOption { option, reason: reason.to_owned() });
-    let format: Format = format.parse().map_err(trouble)?;
-    let text = |field: &str| spec.get(field).and_then(Value::as_str);
-    let mut options = Options { member: text("member").map(str::to_owned), ..Options::default() };
-    options.header = spec.get("header").and_then(Value::as_bool).unwrap_or(options.header);
-    if let Some(delimiter) = text("delimiter") {
+    let format: Format = fields.format.parse().map_err(trouble)?;
+    let mut options = Options { member: fields.member.map(str::to_owned), ..Options::default() };
+    options.header = fields.header.unwrap_or(options.header);
+    if let Some(delimiter) = fields.delimiter {
         let mut characters = delimiter.chars();
         options.delimiter = match (characters.next(), characters.next()) {
             (Some(one), None) => one,
             _ => return Err(bad("delimiter", "it is not one character")),
         };
     }
-    options.label_column = match text("labelColumn") {
+    options.label_column = match fields.label_column {
         None => None,
         Some(name) if options.header => Some(Column::Name(name.to_owned())),
         Some(number) => Some(Column::Index(number.parse().map_err(|_| {
@@ -150,7 +149,7 @@ fn counting(format: &str, spec: &Value) -> Result<(Format, Options), DatasetProb
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

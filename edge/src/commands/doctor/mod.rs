@@ -1,10 +1,10 @@
 //! The `doctor` command: looks at everything that the agent needs, all at once and each for a limited
 //! time, and tells what it found. Looking is look.rs, meaning is judge.rs, telling is report.rs.
 
-mod assess;
-mod facts;
+pub mod assess;
+pub mod facts;
 mod inspect;
-mod report;
+pub mod report;
 
 use std::{
     collections::BTreeSet,

@@ -1,12 +1,15 @@
+//! What the doctor makes of facts, and its output for people and programs.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 use std::{fs, path::Path};
 
-use super::*;
-use crate::commands::doctor::{
+use jiff::Timestamp;
+use neptune_edge::commands::doctor::{
     assess::assess,
     facts::{
-        CertificateFacts, CertificateFile, Checked, DataDirFacts, DataState, Database, DiskFacts,
-        DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
+        CertificateFacts, CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState,
+        Database, DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer,
+        LocalBrokerFacts,
     },
     report::{Level, is_bad, json, text},
 };
@@ -108,7 +111,7 @@ fn ill() -> DoctorFacts {
 
 /// Compares with the committed file; with `BLESS` set writes it instead.
 fn golden(name: &str, told: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/doctor/golden").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unit/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
         fs::write(&path, told).unwrap();
     }

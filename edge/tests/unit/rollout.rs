@@ -1,23 +1,29 @@
-//! A model server in a made-up world, half a second a step: what each version does is given, what the
-//! decisions come to is looked at.
+//! The rollout of a model server in a simulated world, half a second per step: each version behaves as
+//! given, and the decisions are checked.
 
 #![allow(clippy::unwrap_used)]
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use neptune_wire::{DownloadProgress, ServerUpdateMode, Transition, WorkerReason};
-use proptest::prelude::*;
-
-use super::*;
-use crate::{
+use neptune_edge::{
     domain::{
         artifact::{DownloadState, ImageState},
         problem::Problem,
         rollout::RolloutState,
         served_version::ServedVersion,
     },
-    fixtures::serving,
-    model_server::probe::ProbeHistory,
+    model_server::{
+        probe::ProbeHistory,
+        rollout::{InstanceState, RolloutDecision, RolloutFacts, can_follow, decide},
+    },
 };
+use neptune_wire::{
+    DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode, Transition, WorkerReason,
+};
+use proptest::prelude::*;
+use serde_json::json;
 
 const STEP: Duration = Duration::from_millis(500);
 
@@ -41,12 +47,12 @@ struct World {
     fates: BTreeMap<String, Fate>,
     memory: RolloutState,
     target: ModelServer,
-    supply: DownloadState,
+    download: DownloadState,
     image: ImageState,
     now: Instant,
     /// The edition that runs, since when, and whether it has ended.
     running: Option<(String, Instant, bool)>,
-    checks: ProbeHistory,
+    probes: ProbeHistory,
     status: ModelServerReport,
     restarts: u32,
     switches: Vec<String>,
@@ -59,16 +65,27 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
         fates: fates.iter().map(|(version, fate)| ((*version).to_owned(), *fate)).collect(),
         memory: RolloutState::default(),
         target: serving(target, "replace"),
-        supply: DownloadState::Ready,
+        download: DownloadState::Ready,
         image: ImageState::Ready,
         now: start,
         running: None,
-        checks: ProbeHistory::new(start),
+        probes: ProbeHistory::new(start),
         status: ModelServerReport::default(),
         restarts: 0,
         switches: Vec::new(),
         asked: 0,
     }
+}
+
+/// A server of a version, with this `reload` mode.
+fn serving(version: &str, reload: &str) -> ModelServer {
+    serde_json::from_value(json!({
+        "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,
+        "env": {"A": "b"},
+        "model": {"version": version, "url": format!("http://h/{version}.tar"), "directory": "/models/m"},
+        "health": {"httpPath": "/v/{version}", "periodMs": 1000, "timeoutMs": 500, "startWithinMs": 60_000, "probationMs": 30_000},
+    }))
+    .unwrap()
 }
 
 fn coming() -> DownloadState {
@@ -87,7 +104,7 @@ impl World {
         let current = self.memory.current.as_ref().map(|current| current.id().to_owned());
         if self.running.as_ref().map(|(id, ..)| id) != current.as_ref() {
             self.running = current.map(|id| (id, self.now, false));
-            self.checks = ProbeHistory::new(self.now);
+            self.probes = ProbeHistory::new(self.now);
         }
         self.now += STEP;
         let fate = self.fate();
@@ -101,7 +118,7 @@ impl World {
                     return self.decide(Some("CrashLoopBackOff"));
                 }
                 *since = self.now;
-                self.checks = ProbeHistory::new(self.now);
+                self.probes = ProbeHistory::new(self.now);
             }
             _ => {}
         }
@@ -114,7 +131,7 @@ impl World {
         };
         let answer = if is_well { Ok(()) } else { Err("the answer is 404".to_owned()) };
         let health = self.memory.current.as_ref().unwrap().serving.health.clone();
-        self.checks.answered(answer, &health, self.now);
+        self.probes.record(answer, &health, self.now);
         self.decide(None);
     }
 
@@ -124,10 +141,10 @@ impl World {
             let is_current = round == 0 && self.running.is_some();
             let current = match down {
                 Some(reason) if is_current => InstanceState::Down { reason, message: "why" },
-                None if is_current => InstanceState::Up(&self.checks),
+                None if is_current => InstanceState::Up(&self.probes),
                 _ => InstanceState::Absent(None),
             };
-            let good = if self.memory.good == self.memory.current {
+            let good = if self.memory.last_good == self.memory.current {
                 current
             } else {
                 InstanceState::Absent(None)
@@ -135,11 +152,11 @@ impl World {
             let facts = RolloutFacts {
                 target: &self.target,
                 refusal: None,
-                supply: self.supply.clone(),
+                download: self.download.clone(),
                 image: self.image.clone(),
                 current,
-                good,
-                leaving: InstanceState::Absent(None),
+                last_good: good,
+                draining: InstanceState::Absent(None),
                 failures: 0,
                 now: self.now,
                 wall: "then",
@@ -149,8 +166,8 @@ impl World {
                 self.restarts += 1;
                 self.running = None;
             }
-            let before = std::mem::replace(&mut self.memory, decision.memory);
-            self.status = decision.status;
+            let before = std::mem::replace(&mut self.memory, decision.state);
+            self.status = decision.report;
             self.keeps_what_it_returns_to(&before);
             if self.memory == before {
                 break;
@@ -166,13 +183,13 @@ impl World {
 
     /// The last good version and the running one are never let go, but for a better one.
     fn keeps_what_it_returns_to(&self, before: &RolloutState) {
-        let kept: Vec<&str> = self.memory.editions().map(ServedVersion::id).collect();
-        assert!(before.good.is_none() || self.memory.good.is_some());
-        for edition in self.memory.current.iter().chain(&self.memory.good) {
-            assert!(kept.contains(&edition.id()));
+        let kept: Vec<&str> = self.memory.kept_versions().map(ServedVersion::id).collect();
+        assert!(before.last_good.is_none() || self.memory.last_good.is_some());
+        for version in self.memory.current.iter().chain(&self.memory.last_good) {
+            assert!(kept.contains(&version.id()));
         }
-        if self.memory.good != before.good {
-            assert_eq!(self.memory.good, before.current, "only what was tried becomes good");
+        if self.memory.last_good != before.last_good {
+            assert_eq!(self.memory.last_good, before.current, "only what was tried becomes good");
         }
     }
 
@@ -294,21 +311,21 @@ fn a_newer_target_takes_the_place_of_the_old_one_at_any_moment() {
 #[test]
 fn what_runs_goes_on_until_the_target_is_here() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "3");
-    world.supply = coming();
+    world.download = coming();
     assert_eq!(world.run(5).shown(), (None, Transition::InProgress, None));
     assert!(world.status.progress.is_some());
-    world.supply = DownloadState::Ready;
+    world.download = DownloadState::Ready;
     world.run(10);
     // In the middle of its trial, which goes on.
-    world.supply = coming();
+    world.download = coming();
     assert_eq!(world.want("4").run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
-    world.supply = DownloadState::Stuck {
+    world.download = DownloadState::Stuck {
         problem: Problem { reason: WorkerReason::ModelDigestMismatch, message: "no".into() },
         time: "t".into(),
     };
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
     assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
-    world.supply = DownloadState::Ready;
+    world.download = DownloadState::Ready;
     world.image = ImageState::Coming(None);
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
     assert!(world.status.message.contains("image i is being fetched"), "{}", world.status.message);
@@ -330,7 +347,7 @@ fn a_full_disk_is_told_as_trouble_and_a_server_that_is_away_is_not() {
     ] {
         let DownloadState::Coming { progress, .. } = coming() else { unreachable!() };
         let trouble = Some(Problem { reason, message: "7 bytes are missing".into() });
-        world.supply = DownloadState::Coming { progress, trouble };
+        world.download = DownloadState::Coming { progress, trouble };
         assert_eq!(world.run(1).shown().1, Transition::InProgress);
         assert_eq!(world.status.trouble, expected);
         assert!(world.status.message.contains("7 bytes are missing"));
@@ -356,56 +373,60 @@ fn a_held_switch_is_prepared_and_not_made() {
 #[test]
 fn what_cannot_be_served_leaves_what_is() {
     let mut memory = RolloutState::default();
-    memory.switch(&serving("3", "replace"));
-    memory.passed();
-    let mut checks = ProbeHistory::new(Instant::now());
-    checks.answered(
-        Ok(()),
-        &memory.current.as_ref().unwrap().serving.health.clone(),
-        Instant::now(),
-    );
+    memory.start_trial(&serving("3", "replace"));
+    memory.pass_trial();
+    let mut probes = ProbeHistory::new(Instant::now());
+    probes.record(Ok(()), &memory.current.as_ref().unwrap().serving.health.clone(), Instant::now());
     let facts = RolloutFacts {
         target: &serving("../4", "replace"),
         refusal: Some("version \"../4\" cannot name a directory"),
-        supply: DownloadState::Ready,
+        download: DownloadState::Ready,
         image: ImageState::Ready,
-        current: InstanceState::Up(&checks),
-        good: InstanceState::Up(&checks),
-        leaving: InstanceState::Absent(None),
+        current: InstanceState::Up(&probes),
+        last_good: InstanceState::Up(&probes),
+        draining: InstanceState::Absent(None),
         failures: 0,
         now: Instant::now(),
         wall: "then",
     };
     let decision = decide(&memory, &facts);
-    assert_eq!(decision.memory, memory);
-    assert_eq!(decision.status.transition, Transition::InvalidSpec);
-    assert_eq!(decision.status.serving_version.as_deref(), Some("3"));
+    assert_eq!(decision.state, memory);
+    assert_eq!(decision.report.transition, Transition::InvalidSpec);
+    assert_eq!(decision.report.serving_version.as_deref(), Some("3"));
 }
 
 #[test]
 fn versions_share_a_directory_unless_one_name_means_two_things() {
     let mut memory = RolloutState::default();
-    let lineage = |memory: &RolloutState| memory.current.as_ref().unwrap().lineage;
+    let directory_generation =
+        |memory: &RolloutState| memory.current.as_ref().unwrap().directory_generation;
     let names = |memory: &RolloutState| -> Vec<String> {
-        memory.versions().iter().map(|edition| edition.version().to_owned()).collect()
+        memory.watched_versions().iter().map(|version| version.version().to_owned()).collect()
     };
-    memory.switch(&serving("3", "watch"));
-    memory.passed();
+    memory.start_trial(&serving("3", "watch"));
+    memory.pass_trial();
     assert_eq!(names(&memory), ["3"]);
-    memory.switch(&serving("4", "watch"));
-    assert_eq!((names(&memory), lineage(&memory)), (vec!["3".to_owned(), "4".to_owned()], 1));
+    memory.start_trial(&serving("4", "watch"));
+    assert_eq!(
+        (names(&memory), directory_generation(&memory)),
+        (vec!["3".to_owned(), "4".to_owned()], 1)
+    );
     // It fails, and what is wanted now has its name and another content.
-    memory.failed("other", "r".into(), "m".into(), "t");
+    memory.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!(names(&memory), ["3"]);
     let mut other = serving("4", "watch");
     other.model.as_mut().unwrap().url.push('2');
-    memory.switch(&other);
-    assert_eq!((names(&memory), lineage(&memory)), (vec!["4".to_owned()], 2));
+    memory.start_trial(&other);
+    assert_eq!((names(&memory), directory_generation(&memory)), (vec!["4".to_owned()], 2));
     // Back: the directory that it had.
-    memory.failed("other", "r".into(), "m".into(), "t");
-    assert_eq!((names(&memory), lineage(&memory)), (vec!["3".to_owned()], 1));
-    memory.switch(&serving("5", "watch"));
-    assert_eq!(lineage(&memory), 3, "whatever was in a directory once is not known any more");
+    memory.fail_trial("other", "r".into(), "m".into(), "t");
+    assert_eq!((names(&memory), directory_generation(&memory)), (vec!["3".to_owned()], 1));
+    memory.start_trial(&serving("5", "watch"));
+    assert_eq!(
+        directory_generation(&memory),
+        3,
+        "whatever was in a directory once is not known any more"
+    );
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -442,7 +463,7 @@ proptest! {
             prop_assert_eq!(world.shown(), (Some(names[last]), Transition::UpToDate, Some(names[last])));
         } else {
             prop_assert!(world.status.last_good_version.is_some());
-            prop_assert_eq!(world.memory.current, world.memory.good);
+            prop_assert_eq!(world.memory.current, world.memory.last_good);
         }
     }
 }
@@ -451,29 +472,29 @@ proptest! {
 fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
     let now = Instant::now();
     let mut well = ProbeHistory::new(now);
-    well.answered(Ok(()), &serving("3", "watch").health, now);
+    well.record(Ok(()), &serving("3", "watch").health, now);
     let shown = |reload, good_version, version| {
         let good = ServedVersion::new(&serving(good_version, reload), 1);
         let target = serving(version, reload);
         let memory = RolloutState {
             current: Some(ServedVersion::new(&target, 1)),
-            good: Some(good),
-            lineage: 1,
+            last_good: Some(good),
+            directory_generation: 1,
             ..RolloutState::default()
         };
         let facts = RolloutFacts {
             target: &target,
             refusal: None,
-            supply: DownloadState::Ready,
+            download: DownloadState::Ready,
             image: ImageState::Ready,
             current: InstanceState::Up(&well),
-            good: InstanceState::Up(&well),
-            leaving: InstanceState::Absent(None),
+            last_good: InstanceState::Up(&well),
+            draining: InstanceState::Absent(None),
             failures: 0,
             now,
             wall: "then",
         };
-        decide(&memory, &facts).status.serving_version.unwrap()
+        decide(&memory, &facts).report.serving_version.unwrap()
     };
     assert_eq!(shown("watch", "4", "3"), "4", "3 is on probation beside it");
     assert_eq!(shown("watch", "9", "10"), "10", "numbers, not texts");
@@ -486,24 +507,24 @@ fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
     let now = Instant::now();
     let target = serving("3", "watch");
     let mut well = ProbeHistory::new(now);
-    well.answered(Ok(()), &target.health, now);
+    well.record(Ok(()), &target.health, now);
     let later = now + Duration::from_secs(30);
-    let edition = |version: &str| ServedVersion::new(&serving(version, "watch"), 1);
+    let version = |version: &str| ServedVersion::new(&serving(version, "watch"), 1);
     let on_trial = |good: &str| RolloutState {
-        current: Some(edition("3")),
-        good: Some(edition(good)),
-        lineage: 1,
+        current: Some(version("3")),
+        last_good: Some(version(good)),
+        directory_generation: 1,
         ..RolloutState::default()
     };
-    let look = |memory: &RolloutState, leaving| {
+    let look = |memory: &RolloutState, draining| {
         let facts = RolloutFacts {
             target: &target,
             refusal: None,
-            supply: DownloadState::Ready,
+            download: DownloadState::Ready,
             image: ImageState::Ready,
             current: InstanceState::Up(&well),
-            good: InstanceState::Up(&well),
-            leaving,
+            last_good: InstanceState::Up(&well),
+            draining,
             failures: 0,
             now: later,
             wall: "then",
@@ -511,22 +532,22 @@ fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
         decide(memory, &facts)
     };
     let shown = |decision: &RolloutDecision| {
-        (decision.status.serving_version.clone().unwrap(), decision.status.transition)
+        (decision.report.serving_version.clone().unwrap(), decision.report.transition)
     };
     let passed = look(&on_trial("4"), InstanceState::Absent(None));
-    assert_eq!(passed.memory.good, passed.memory.current);
-    assert_eq!(passed.memory.versions().len(), 1, "4 is taken away");
-    let leaving = look(&passed.memory, InstanceState::Up(&well));
-    assert_eq!(shown(&leaving), ("4".to_owned(), Transition::InProgress));
+    assert_eq!(passed.state.last_good, passed.state.current);
+    assert_eq!(passed.state.watched_versions().len(), 1, "4 is taken away");
+    let draining = look(&passed.state, InstanceState::Up(&well));
+    assert_eq!(shown(&draining), ("4".to_owned(), Transition::InProgress));
     let mut gone = well.clone();
-    gone.answered(Err("404".to_owned()), &target.health, later);
+    gone.record(Err("404".to_owned()), &target.health, later);
     for gone in [InstanceState::Up(&gone), InstanceState::Absent(None)] {
-        let left = look(&leaving.memory, gone);
+        let left = look(&draining.state, gone);
         assert_eq!(shown(&left), ("3".to_owned(), Transition::UpToDate));
-        assert_eq!(left.memory.leaving, None);
+        assert_eq!(left.state.draining, None);
     }
     assert_eq!(
-        look(&on_trial("2"), InstanceState::Absent(None)).memory.leaving,
+        look(&on_trial("2"), InstanceState::Absent(None)).state.draining,
         None,
         "3 answers already"
     );

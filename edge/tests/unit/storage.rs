@@ -1,24 +1,34 @@
-//! Every test opens the database anew as a restarted agent would.
+//! The database. Every test opens it again, as a restarted agent does.
 
 #![allow(clippy::unwrap_used)]
-use neptune_link::Message;
-use neptune_wire::{
-    Counters, Delete, Index, Insert, Replica, Revision, Topic, TopicPrefix, encode,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
 };
-use proptest::prelude::*;
-use serde_json::json;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::*;
-use crate::{
+use neptune_edge::{
+    Error,
     desired::receive::{ReceiveOutcome, receive},
-    domain::{artifact::ArtifactSource, worker_count::WorkerCount},
-    error::Error,
+    domain::{
+        artifact::ArtifactSource, dataset_record::DatasetRecord, rollout::RolloutState,
+        worker_count::WorkerCount,
+    },
     storage::Store,
 };
+use neptune_link::Message;
+use neptune_wire::{
+    Counters, Delete, Index, Insert, ObjectKey, Replica, Revision, Topic, TopicPrefix, encode,
+};
+use proptest::prelude::*;
+use rusqlite::Connection;
+use serde_json::json;
 
 const NODE: &str = "edge0";
+
+/// The database as it is on disk.
+fn database(dir: &Path) -> Connection {
+    Connection::open(dir.join("neptune.db")).unwrap()
+}
 
 fn message(topic: &Topic, payload: Vec<u8>) -> Message {
     Message { topic: topic.under(&TopicPrefix::default()), payload: payload.into(), retain: false }
@@ -97,16 +107,17 @@ fn fields_that_this_version_does_not_know_stay_in_the_stored_payload() {
     payload["later"] = json!("field");
     let topic = Topic::Insert(NODE.parse().unwrap(), key(1));
     receive_one(&message(&topic, payload.to_string().into_bytes()), &mut replica, &mut store);
-    let stored: Vec<u8> =
-        store.connection.query_row("SELECT payload FROM objects", [], |row| row.get(0)).unwrap();
+    let stored: Vec<u8> = database(dir.path())
+        .query_row("SELECT payload FROM objects", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&stored).unwrap()["later"], "field");
 }
 
 #[test]
 fn the_instance_stays_and_every_start_is_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Store::open(dir.path()).unwrap().begin("a").unwrap();
-    let second = Store::open(dir.path()).unwrap().begin("b").unwrap();
+    let first = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
+    let second = Store::open(dir.path()).unwrap().start_epoch("b").unwrap();
     assert_eq!((first.instance.0.as_str(), first.epoch), ("a", 1));
     assert_eq!((second.instance.0.as_str(), second.epoch), ("a", 2));
 }
@@ -140,7 +151,7 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
     count.tally.observe("run", Counters { inference: u64::MAX, hard: 1 });
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);
     service(&mut store, 1, "uid-1");
-    store.keep_counts([(&entry.0, &entry.1)].into_iter()).unwrap();
+    store.save_counts([(&entry.0, &entry.1)].into_iter()).unwrap();
     store.sync().unwrap();
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
@@ -166,9 +177,9 @@ fn what_was_said_of_a_removed_object_is_taken_back_even_after_a_restart() {
     receive_one(&message(&Topic::Delete(node(), object.clone()), gone), &mut replica, &mut store);
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
-    assert_eq!(store.farewells().unwrap(), [object.clone()].into());
-    store.farewells_said(&[object].into()).unwrap();
-    assert_eq!(store.farewells().unwrap(), BTreeSet::new());
+    assert_eq!(store.pending_clears().unwrap(), [object.clone()].into());
+    store.delete_pending_clears(&[object].into()).unwrap();
+    assert_eq!(store.pending_clears().unwrap(), BTreeSet::new());
 }
 
 #[test]
@@ -189,9 +200,10 @@ fn a_damaged_database_is_an_error_and_is_never_wiped() {
 #[test]
 fn a_newer_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
-    store.connection.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-    drop(store);
+    drop(Store::open(dir.path()).unwrap());
+    let layout = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
+    let layout = database(dir.path()).query_row("PRAGMA user_version", [], layout).unwrap();
+    database(dir.path()).pragma_update(None, "user_version", layout + 1).unwrap();
     assert!(matches!(Store::open(dir.path()), Err(Error::NewerStore { .. })));
 }
 
@@ -203,16 +215,14 @@ fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
          PRAGMA user_version = 1;";
     for earlier in [first, second] {
         let dir = tempfile::tempdir().unwrap();
-        let identity = Store::open(dir.path()).unwrap().begin("a").unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        store.connection.execute_batch(earlier).unwrap();
-        drop(store);
+        let identity = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
+        database(dir.path()).execute_batch(earlier).unwrap();
         let mut store = Store::open(dir.path()).unwrap();
-        assert_eq!(store.begin("b").unwrap().instance, identity.instance);
+        assert_eq!(store.start_epoch("b").unwrap().instance, identity.instance);
         let source = ArtifactSource { url: "http://h/m".into(), sha256: None };
-        store.keep_model(&key(1), &source).unwrap();
-        assert_eq!(store.models().unwrap(), [(key(1), source)].into());
-        store.keep_dataset(&key(1), "uid", &DatasetRecord::default()).unwrap();
+        store.save_model_in_use(&key(1), &source).unwrap();
+        assert_eq!(store.models_in_use().unwrap(), [(key(1), source)].into());
+        store.save_dataset_record(&key(1), "uid", &DatasetRecord::default()).unwrap();
     }
 }
 
@@ -223,13 +233,13 @@ fn what_is_remembered_of_a_server_goes_with_its_object() {
     let topic = || Topic::Insert(NODE.parse().unwrap(), key(1));
     receive_one(&message(&topic(), encode(&insert(1, 1, 1))), &mut replica, &mut store);
     let memory = RolloutState { blocked: Some("edition".into()), ..RolloutState::default() };
-    store.keep_serving(&key(1), "uid-0", &memory).unwrap();
-    assert_eq!(store.serving("uid-0").unwrap(), memory);
+    store.save_rollout(&key(1), "uid-0", &memory).unwrap();
+    assert_eq!(store.rollout("uid-0").unwrap(), memory);
     receive_one(&message(&topic(), encode(&insert(1, 2, 0))), &mut replica, &mut store);
-    assert_eq!(store.serving("uid-0").unwrap(), memory, "another revision of the same object");
+    assert_eq!(store.rollout("uid-0").unwrap(), memory, "another revision of the same object");
     receive_one(&message(&topic(), encode(&insert(1, 3, 2))), &mut replica, &mut store);
     assert_eq!(
-        store.serving("uid-0").unwrap(),
+        store.rollout("uid-0").unwrap(),
         RolloutState::default(),
         "another object of that name"
     );
