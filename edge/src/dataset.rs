@@ -3,7 +3,10 @@
 
 use std::{cmp::Reverse, path::PathBuf};
 
-use neptune_datasets::{Column, DatasetSpec, Error, Format, Options, Report, Tally, Watching};
+use neptune_datasets::{
+    ChangeDetection, CountReport, CsvColumn, DatasetError, DatasetFormat, FormatOptions,
+    LocalDataset, SampleCounts,
+};
 use neptune_wire::{
     Content, ContentHash, DatasetReason, DatasetState, DatasetStatus, DatasetTally,
 };
@@ -22,7 +25,7 @@ pub struct WantedDataset {
     /// Where it is, or why that cannot be.
     pub source: Result<DataSource, Trouble>,
     /// How it is counted, or why that cannot be.
-    pub counting: Result<(Format, Options), Trouble>,
+    pub counting: Result<(DatasetFormat, FormatOptions), Trouble>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,19 +49,19 @@ impl Trouble {
     }
 
     /// What keeps it from being counted, and what helps.
-    pub fn of(error: &Error, allowed: &[PathBuf]) -> Self {
+    pub fn of(error: &DatasetError, allowed: &[PathBuf]) -> Self {
         use DatasetReason as Reason;
         let (reason, remedy) = match error {
-            Error::UnknownFormat { .. } => {
+            DatasetError::UnknownFormat { .. } => {
                 (Reason::UnknownFormat, "correct spec.format".to_owned())
             }
-            Error::BadOption { .. } => {
+            DatasetError::InvalidOption { .. } => {
                 (Reason::DatasetOptionInvalid, "correct the field of that name in spec".to_owned())
             }
-            Error::NotAbsolute { .. } => {
+            DatasetError::InvalidPath { .. } => {
                 (Reason::DataUrlInvalid, "correct spec.dataUrl".to_owned())
             }
-            Error::OutsideAllowed { .. } | Error::LinkLeaves { .. } => {
+            DatasetError::OutsideAllowed { .. } | DatasetError::SymlinkOutsideAllowed { .. } => {
                 let allowed: Vec<_> =
                     allowed.iter().map(|root| root.display().to_string()).collect();
                 let allowed = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
@@ -67,26 +70,26 @@ impl Trouble {
                 );
                 (Reason::OutsideAllowedDirectories, remedy)
             }
-            Error::Missing { .. } => {
+            DatasetError::NotFound { .. } => {
                 (Reason::PathMissing, "put it there, or correct spec.dataUrl".to_owned())
             }
-            Error::Denied { .. } => {
+            DatasetError::PermissionDenied { .. } => {
                 (Reason::PermissionDenied, "let the user of neptune-edge read it".to_owned())
             }
-            Error::WrongKind { .. } => {
+            DatasetError::WrongFileType { .. } => {
                 (Reason::WrongKindOfPath, "correct spec.dataUrl or spec.format".to_owned())
             }
-            Error::CorruptRecord { .. }
-            | Error::Json { .. }
-            | Error::NoSuchMember { .. }
-            | Error::NoSuchColumn { .. }
-            | Error::Annotation { .. } => (
+            DatasetError::CorruptRecord { .. }
+            | DatasetError::MalformedJson { .. }
+            | DatasetError::NoSuchMember { .. }
+            | DatasetError::NoSuchColumn { .. }
+            | DatasetError::MalformedAnnotation { .. } => (
                 Reason::DataMalformed,
                 "correct the data, or spec.format and its options".to_owned(),
             ),
-            Error::Io { .. } | Error::Unstable { .. } | Error::Stopped => {
-                (Reason::DatasetUnreadable, "it is tried again".to_owned())
-            }
+            DatasetError::Io { .. }
+            | DatasetError::ChangedWhileCounting { .. }
+            | DatasetError::Stopped => (Reason::DatasetUnreadable, "it is tried again".to_owned()),
         };
         Self { reason, message: format!("{error}; {remedy}") }
     }
@@ -112,7 +115,7 @@ fn source(url: &str) -> Result<DataSource, Trouble> {
         );
         Trouble::new(DatasetReason::DataUrlInvalid, message)
     };
-    if let Some(path) = DatasetSpec::local_path(url) {
+    if let Some(path) = LocalDataset::local_path(url) {
         return Ok(DataSource::Local(path));
     }
     if !["http://", "https://", "s3://"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -123,13 +126,15 @@ fn source(url: &str) -> Result<DataSource, Trouble> {
     Ok(DataSource::Remote(source))
 }
 
-fn counting(format: &str, spec: &Value) -> Result<(Format, Options), Trouble> {
-    let trouble = |error: Error| Trouble::of(&error, &[]);
-    let bad =
-        |option, reason: &str| trouble(Error::BadOption { option, reason: reason.to_owned() });
-    let format: Format = format.parse().map_err(trouble)?;
+fn counting(format: &str, spec: &Value) -> Result<(DatasetFormat, FormatOptions), Trouble> {
+    let trouble = |error: DatasetError| Trouble::of(&error, &[]);
+    let bad = |option, reason: &str| {
+        trouble(DatasetError::InvalidOption { option, reason: reason.to_owned() })
+    };
+    let format: DatasetFormat = format.parse().map_err(trouble)?;
     let text = |field: &str| spec.get(field).and_then(Value::as_str);
-    let mut options = Options { member: text("member").map(str::to_owned), ..Options::default() };
+    let mut options =
+        FormatOptions { member: text("member").map(str::to_owned), ..FormatOptions::default() };
     options.header = spec.get("header").and_then(Value::as_bool).unwrap_or(options.header);
     if let Some(delimiter) = text("delimiter") {
         let mut characters = delimiter.chars();
@@ -140,8 +145,8 @@ fn counting(format: &str, spec: &Value) -> Result<(Format, Options), Trouble> {
     }
     options.label_column = match text("labelColumn") {
         None => None,
-        Some(name) if options.header => Some(Column::Name(name.to_owned())),
-        Some(number) => Some(Column::Index(number.parse().map_err(|_| {
+        Some(name) if options.header => Some(CsvColumn::Name(name.to_owned())),
+        Some(number) => Some(CsvColumn::Index(number.parse().map_err(|_| {
             bad("labelColumn", "without a header a column is named by its number, from 0")
         })?)),
     };
@@ -150,8 +155,8 @@ fn counting(format: &str, spec: &Value) -> Result<(Format, Options), Trouble> {
 }
 
 /// What is to be said of a dataset that is being watched.
-pub fn said(report: &Report, allowed: &[PathBuf]) -> (DatasetState, Option<Trouble>) {
-    match (&report.condition, &report.watching) {
+pub fn said(report: &CountReport, allowed: &[PathBuf]) -> (DatasetState, Option<Trouble>) {
+    match (&report.error, &report.change_detection) {
         (Some(error), _) => (DatasetState::Failed, Some(Trouble::of(error, allowed))),
         (None, None) => (DatasetState::Counting, None),
         (None, Some(_)) => (DatasetState::Counted, None),
@@ -159,9 +164,9 @@ pub fn said(report: &Report, allowed: &[PathBuf]) -> (DatasetState, Option<Troub
 }
 
 /// What a person should know of a count that went well.
-pub fn remark(report: &Report) -> String {
+pub fn remark(report: &CountReport) -> String {
     let mut remarks = Vec::new();
-    if let Some(tally) = &report.tally {
+    if let Some(tally) = &report.counts {
         if tally.unfinished {
             remarks.push("the last sample is not complete".to_owned());
         }
@@ -170,7 +175,7 @@ pub fn remark(report: &Report) -> String {
             remarks.push(format!("{} files are not counted, such as {example}", tally.skipped));
         }
     }
-    if let Some(Watching::Polling { reason }) = &report.watching {
+    if let Some(ChangeDetection::Polling { reason }) = &report.change_detection {
         remarks.push(format!("changes are only looked for once a minute: {reason}"));
     }
     remarks.join("; ")
@@ -193,7 +198,7 @@ pub fn status(
 }
 
 /// A tally as it is told, bounded. The most frequent labels stay.
-pub fn told(tally: &Tally, changed_at: &str) -> DatasetTally {
+pub fn told(tally: &SampleCounts, changed_at: &str) -> DatasetTally {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));
     let rest = labels.split_off(labels.len().min(DatasetTally::MOST_LABELS));
@@ -244,14 +249,17 @@ mod tests {
     #[test]
     fn options_are_those_of_the_spec_and_else_the_formats_own() {
         let counting = |spec: Value| of(&spec).counting;
-        assert_eq!(counting(json!({"format": "csv"})), Ok((Format::Csv, Options::default())));
+        assert_eq!(
+            counting(json!({"format": "csv"})),
+            Ok((DatasetFormat::Csv, FormatOptions::default()))
+        );
         let named = counting(json!({"format": "CSV", "labelColumn": "class", "delimiter": ";"}));
         let (_, named) = named.unwrap();
-        assert_eq!(named.label_column, Some(Column::Name("class".into())));
+        assert_eq!(named.label_column, Some(CsvColumn::Name("class".into())));
         assert_eq!((named.header, named.delimiter), (true, ';'));
         let (_, bare) =
             counting(json!({"format": "csv", "header": false, "labelColumn": "3"})).unwrap();
-        assert_eq!((bare.header, bare.label_column), (false, Some(Column::Index(3))));
+        assert_eq!((bare.header, bare.label_column), (false, Some(CsvColumn::Index(3))));
         let (_, json) = counting(json!({"format": "json", "member": "images"})).unwrap();
         assert_eq!(json.member.as_deref(), Some("images"));
         for (spec, reason, text) in [
@@ -276,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_is_outside_the_allowed_directories_names_them() {
-        let error = Error::OutsideAllowed { path: "/etc/passwd".into() };
+        let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
         let trouble = Trouble::of(&error, &["/code/data".into(), "/data".into()]);
         assert_eq!(trouble.reason, DatasetReason::OutsideAllowedDirectories);
         for part in ["/etc/passwd", "/code/data, /data", "--allow-data-dir"] {
@@ -286,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_most_frequent_labels_are_told_and_the_others_added_up() {
-        let mut tally = Tally { samples: 10, ..Tally::default() };
+        let mut tally = SampleCounts { samples: 10, ..SampleCounts::default() };
         for n in 0..100_u64 {
             tally.labels.by_name.insert(format!("{n:03}"), n);
         }
@@ -301,13 +309,15 @@ mod tests {
 
     #[test]
     fn a_count_is_under_way_until_the_first_one_ended() {
-        let report = Report { tally: Some(Tally::default()), ..Report::default() };
+        let report =
+            CountReport { counts: Some(SampleCounts::default()), ..CountReport::default() };
         assert_eq!(said(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
-        let watching = Some(Watching::Events);
-        let report = Report { watching: watching.clone(), ..report };
+        let watching = Some(ChangeDetection::Events);
+        let report = CountReport { change_detection: watching.clone(), ..report };
         assert_eq!(said(&report, &[]).0, DatasetState::Counted);
-        let condition = Some(Error::Missing { path: "/x".into() });
-        let (state, trouble) = said(&Report { condition, watching, ..report }, &[]);
+        let condition = Some(DatasetError::NotFound { path: "/x".into() });
+        let (state, trouble) =
+            said(&CountReport { error: condition, change_detection: watching, ..report }, &[]);
         assert_eq!(
             (state, trouble.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_datasets::Policy;
+use neptune_datasets::PathPolicy;
 use neptune_wire::{DatasetStatus, ObjectKey};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -29,14 +29,14 @@ const KEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.
 pub struct Datasets {
-    policy: Policy,
+    policy: PathPolicy,
     events: mpsc::Sender<Event>,
     entries: BTreeMap<ObjectKey, Entry>,
     views: BTreeMap<ObjectKey, Availability>,
 }
 
 impl Datasets {
-    pub fn new(policy: Policy, events: mpsc::Sender<Event>) -> Self {
+    pub fn new(policy: PathPolicy, events: mpsc::Sender<Event>) -> Self {
         Self { policy, events, entries: BTreeMap::new(), views: BTreeMap::new() }
     }
 
@@ -96,7 +96,7 @@ impl Datasets {
             let data = match &entry.wanted.source {
                 Ok(DataSource::Local(path)) => Some((path.clone(), self.policy.clone())),
                 Ok(DataSource::Remote(source)) => depot.supplied(source).map(|supplied| {
-                    let own = Policy { allowed_roots: vec![supplied.path.clone()] };
+                    let own = PathPolicy { allowed_roots: vec![supplied.path.clone()] };
                     (supplied.path.clone(), own)
                 }),
                 Err(_) => None,

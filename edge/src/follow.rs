@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_datasets::{Error, Policy, Report};
+use neptune_datasets::{CountReport, DatasetError, PathPolicy};
 use tokio::{
     sync::{mpsc, watch as latest},
     task::spawn_blocking,
@@ -19,13 +19,13 @@ use crate::{agent::Event, edition::Supplied};
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// What is at the path; none before the first look.
-pub type Place = Option<Result<Supplied, Error>>;
+pub type Place = Option<Result<Supplied, DatasetError>>;
 
 /// Pokes the agent whenever there is news of a dataset, and looks where the data is.
 pub struct Follower {
     pub path: PathBuf,
-    pub policy: Policy,
-    pub reports: Option<latest::Receiver<Report>>,
+    pub policy: PathPolicy,
+    pub reports: Option<latest::Receiver<CountReport>>,
     pub places: latest::Sender<Place>,
     pub events: mpsc::Sender<Event>,
 }
@@ -66,7 +66,7 @@ impl Follower {
 }
 
 /// Resolves when there is a report, or with `true` when there will be none.
-async fn over(reports: &mut Option<latest::Receiver<Report>>) -> bool {
+async fn over(reports: &mut Option<latest::Receiver<CountReport>>) -> bool {
     match reports {
         Some(reports) => reports.changed().await.is_err(),
         None => std::future::pending().await,
@@ -74,7 +74,7 @@ async fn over(reports: &mut Option<latest::Receiver<Report>>) -> bool {
 }
 
 /// What workers would mount: the place to which all links lead, under the name in the spec.
-fn look(path: &Path, policy: &Policy) -> Result<Supplied, Error> {
+fn look(path: &Path, policy: &PathPolicy) -> Result<Supplied, DatasetError> {
     let real = policy.resolve(path)?;
     let is_file = fs::metadata(&real).is_ok_and(|found| found.is_file());
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -83,7 +83,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     };
     let batches = Batches::new(identity.clone(), config.heartbeat);
     let bus = config.event_bus.as_ref().map(|rules| Bus::new(rules, batches));
-    let data_policy = neptune_datasets::Policy { allowed_roots: config.data_dirs.clone() };
+    let data_policy = neptune_datasets::PathPolicy { allowed_roots: config.data_dirs.clone() };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::docker(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let agent = Agent {

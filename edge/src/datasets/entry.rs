@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
-use neptune_datasets::{DatasetSpec, Pace, Policy, Report, State, Tally, watch};
+use neptune_datasets::{
+    CountReport, CountState, LocalDataset, PathPolicy, SampleCounts, WatchIntervals, watch_dataset,
+};
 use neptune_wire::{
     DatasetReason, DatasetState, DatasetStatus, DatasetTally, ObjectKey, WorkerReason,
 };
@@ -29,7 +31,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// What the next count goes on from.
-    state: Option<State>,
+    state: Option<CountState>,
     /// When the data was seen to have changed.
     changed_at: String,
     /// By all watches of the object before.
@@ -42,7 +44,7 @@ pub(super) struct Entry {
     pub(super) memory: Memory,
     pub(super) watching: Option<Watched>,
     /// The last count, and when it was seen to be another one than before.
-    counted: Option<(Tally, String)>,
+    counted: Option<(SampleCounts, String)>,
     pub(super) status: DatasetStatus,
     pub(super) is_kept: bool,
     pub(super) kept_at: Option<Instant>,
@@ -53,9 +55,9 @@ pub(super) struct Watched {
     pub(super) path: PathBuf,
     place: latest::Receiver<Place>,
     /// None where it cannot be counted.
-    reports: Option<latest::Receiver<Report>>,
+    reports: Option<latest::Receiver<CountReport>>,
     /// The directories in which it may be.
-    policy: Policy,
+    policy: PathPolicy,
     follower: AbortHandle,
 }
 
@@ -85,11 +87,11 @@ impl Entry {
         &mut self,
         key: &ObjectKey,
         path: PathBuf,
-        policy: Policy,
+        policy: PathPolicy,
         events: mpsc::Sender<Event>,
     ) {
         let initial = self.memory.state.take();
-        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| DatasetSpec {
+        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| LocalDataset {
             path: path.clone(),
             format: *format,
             options: options.clone(),
@@ -97,12 +99,12 @@ impl Entry {
         // What is stored of this very data was found then. The watch is not asked for it: it may have counted by
         // then, and what it found has no time yet.
         let known =
-            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.is_of(of)));
+            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
         let changed_at = &self.memory.changed_at;
-        self.counted = known.map(|state| (state.tally().clone(), changed_at.clone()));
+        self.counted = known.map(|state| (state.counts().clone(), changed_at.clone()));
         let reports = spec.map(|spec| {
             info!(dataset = %key, path = %path.display(), format = %spec.format, "dataset is watched");
-            watch(spec, policy.clone(), Pace::default(), initial)
+            watch_dataset(spec, policy.clone(), WatchIntervals::default(), initial)
         });
         let (places, place) = latest::channel(None);
         let follower = Follower {
@@ -123,12 +125,12 @@ impl Entry {
         self.counted = None;
     }
 
-    fn report(&self) -> Option<Report> {
+    fn report(&self) -> Option<CountReport> {
         let reports = self.watching.as_ref()?.reports.as_ref()?;
         Some(reports.borrow().clone())
     }
 
-    fn bytes_read(&self, report: Option<&Report>) -> u64 {
+    fn bytes_read(&self, report: Option<&CountReport>) -> u64 {
         self.memory.bytes_read.saturating_add(report.map_or(0, |report| report.bytes_read))
     }
 
@@ -148,7 +150,7 @@ impl Entry {
     /// Takes note of the newest report.
     pub(super) fn look(&mut self, key: &ObjectKey, depot: &Depot) {
         let report = self.report();
-        if let Some(tally) = report.as_ref().and_then(|report| report.tally.as_ref())
+        if let Some(tally) = report.as_ref().and_then(|report| report.counts.as_ref())
             && self.counted.as_ref().map(|(tally, _)| tally) != Some(tally)
         {
             self.counted = Some((tally.clone(), format!("{:.0}", Timestamp::now())));
@@ -175,7 +177,11 @@ impl Entry {
         self.status.reason.filter(|reason| *reason != DatasetReason::Counting)
     }
 
-    fn judge(&self, report: Option<&Report>, depot: &Depot) -> (DatasetState, Option<Trouble>) {
+    fn judge(
+        &self,
+        report: Option<&CountReport>,
+        depot: &Depot,
+    ) -> (DatasetState, Option<Trouble>) {
         let failed = |trouble: &Trouble| (DatasetState::Failed, Some(trouble.clone()));
         if let Err(trouble) = &self.wanted.source {
             return failed(trouble);
