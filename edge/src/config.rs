@@ -7,7 +7,7 @@ use std::{
 };
 
 use neptune_link::BrokerUrl;
-use neptune_models::{Allowed, Policy};
+use neptune_models::{AllowedAddress, StorePolicy};
 use neptune_wire::{Namespace, NodeName, Prefix};
 
 use crate::{
@@ -44,7 +44,7 @@ pub struct Config {
     /// The containers' name servers; none leaves them the node's.
     pub dns: Vec<IpAddr>,
     /// What models may be fetched, from where.
-    pub policy: Policy,
+    pub policy: StorePolicy,
     /// Downloads that nobody uses and that are kept.
     pub keep_unused: usize,
     /// The directories of the node in which datasets may be.
@@ -223,10 +223,10 @@ fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
 ///
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
-pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
+pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
     // A variable that is set and empty names none.
     let texts = args.allow_address.iter().filter(|text| !text.is_empty());
-    let allowed = texts.map(|text| text.parse::<Allowed>());
+    let allowed = texts.map(|text| text.parse::<AllowedAddress>());
     let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
         flag: "--allow-address",
         problem: error.to_string(),
@@ -239,11 +239,11 @@ pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
             remedy: "write /like/this",
         });
     }
-    Ok(Policy {
-        allowed,
-        reserve: args.model_reserve_bytes,
+    Ok(StorePolicy {
+        allowed_addresses: allowed,
+        reserve_bytes: args.model_reserve_bytes,
         file_roots: args.allow_model_dir,
-        ..Policy::default()
+        ..StorePolicy::default()
     })
 }
 

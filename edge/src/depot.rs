@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_models::{Artifact, Digest, ModelError, Progress, Store, Want};
+use neptune_models::{Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore};
 use neptune_wire::{DownloadProgress, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -29,7 +29,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What this node has downloaded, and is downloading.
 pub struct Depot {
-    store: Store,
+    store: ModelStore,
     events: mpsc::Sender<Event>,
     entries: BTreeMap<Source, Entry>,
     /// Downloads that nobody uses, and that are kept for who goes back to what there was.
@@ -41,7 +41,7 @@ pub struct Depot {
 struct Entry {
     task: Option<AbortHandle>,
     state: State,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<FetchProgress>,
 }
 
 enum State {
@@ -61,7 +61,7 @@ pub enum Found {
 }
 
 impl Depot {
-    pub fn new(store: Store, events: mpsc::Sender<Event>, keep_unused: usize) -> Self {
+    pub fn new(store: ModelStore, events: mpsc::Sender<Event>, keep_unused: usize) -> Self {
         Self { store, events, entries: BTreeMap::new(), keep_unused, collected: None }
     }
 
@@ -83,9 +83,9 @@ impl Depot {
         }
     }
 
-    fn begin(&self, source: &Source, want: Want) -> Entry {
-        let (sender, progress) = watch::channel(Progress::default());
-        if let Some(artifact) = self.store.present(&want) {
+    fn begin(&self, source: &Source, want: ArtifactRequest) -> Entry {
+        let (sender, progress) = watch::channel(FetchProgress::default());
+        if let Some(artifact) = self.store.find(&want) {
             let supplied = supplied(&artifact, &want);
             return Entry { task: None, state: State::Here(artifact, supplied), progress };
         }
@@ -105,7 +105,7 @@ impl Depot {
         match found {
             Found::Moved => {}
             Found::Here(artifact) => {
-                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
+                info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
                 let supplied = supplied(&artifact, &want);
                 entry.state = State::Here(artifact, supplied);
             }
@@ -150,7 +150,7 @@ impl Depot {
     pub fn supply(&self, source: &Source) -> Supply {
         let progress = |entry: &Entry| entry.progress.borrow().clone();
         match self.entries.get(source) {
-            None => Supply::Coming { progress: told(&Progress::default()), trouble: None },
+            None => Supply::Coming { progress: told(&FetchProgress::default()), trouble: None },
             Some(entry) => match &entry.state {
                 State::Here(..) => Supply::Ready,
                 State::Stuck { problem, time } => {
@@ -158,7 +158,7 @@ impl Depot {
                 }
                 State::Coming => {
                     let progress = progress(entry);
-                    let trouble = progress.trouble.as_deref().map(problem);
+                    let trouble = progress.last_error.as_deref().map(problem);
                     Supply::Coming { progress: told(&progress), trouble }
                 }
             },
@@ -179,7 +179,7 @@ impl Depot {
         }
         self.collected = Some(used);
         let (store, newest) = (self.store.clone(), self.keep_unused);
-        spawn_blocking(move || match store.collect(&keep, newest) {
+        spawn_blocking(move || match store.collect_garbage(&keep, newest) {
             Ok(0) => {}
             Ok(bytes) => info!(bytes, "unused downloads removed"),
             Err(error) => warn!(%error, "unused downloads stay"),
@@ -192,12 +192,12 @@ fn digest_in(path: &Path) -> Option<Digest> {
     path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
 }
 
-fn supplied(artifact: &Artifact, want: &Want) -> Supplied {
+fn supplied(artifact: &Artifact, want: &ArtifactRequest) -> Supplied {
     let is_file = artifact.path.is_file();
     Supplied { path: PathBuf::from(&artifact.path), file: is_file.then(|| want.file_name()) }
 }
 
-fn told(progress: &Progress) -> DownloadProgress {
+fn told(progress: &FetchProgress) -> DownloadProgress {
     DownloadProgress {
         received_bytes: progress.received,
         total_bytes: progress.total,
@@ -217,13 +217,13 @@ fn problem(error: &ModelError) -> Problem {
 /// One model on its way.
 struct Task {
     source: Source,
-    want: Want,
-    store: Store,
+    want: ArtifactRequest,
+    store: ModelStore,
     events: mpsc::Sender<Event>,
 }
 
 impl Task {
-    async fn run(self, sender: watch::Sender<Progress>) {
+    async fn run(self, sender: watch::Sender<FetchProgress>) {
         let mut failures = 0;
         let mut progress = sender.subscribe();
         loop {
@@ -255,7 +255,7 @@ impl Task {
 }
 
 /// Resolves when there is news of a download, at the pace at which it is told.
-async fn moved(progress: &mut watch::Receiver<Progress>) {
+async fn moved(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;
     tokio::time::sleep(TELL_EVERY).await;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use neptune_models::{Digest, Want};
+use neptune_models::{ArtifactRequest, Digest};
 use neptune_wire::{
     Content, ContentHash, ObjectKey, ObjectName, Replica, Resource, ServedModel, Serving, Worker,
     WorkerName,
@@ -52,12 +52,12 @@ impl Source {
     ///
     /// # Errors
     /// What is wrong with the URL or the digest, for a person.
-    pub fn want(&self) -> Result<Want, String> {
+    pub fn want(&self) -> Result<ArtifactRequest, String> {
         let sha256 = self.sha256.as_ref().map(|text| text.parse::<Digest>()).transpose();
         let sha256 = sha256.map_err(|error| {
             format!("{error}; write what `sha256sum FILE` prints, or leave it out")
         })?;
-        Want::parse(&self.url, sha256).map_err(|error| error.to_string())
+        ArtifactRequest::parse(&self.url, sha256).map_err(|error| error.to_string())
     }
 }
 

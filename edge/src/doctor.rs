@@ -143,7 +143,7 @@ async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalAnsw
 }
 
 async fn disk(config: &Config, pending: &Pending) -> Seen<Disk> {
-    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve);
+    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.of("disk", blocking(move || look::disk(&path, reserve))).await
 }
 

@@ -225,7 +225,7 @@ impl Entry {
             (Ok(ModelSource::Remote(source)), _) => match depot.supply(source) {
                 Supply::Ready => (depot.supplied(source).cloned(), None, false),
                 Supply::Coming { trouble: None, .. } => {
-                    let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                    let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key} is being downloaded from {from}")), false)
                 }
                 Supply::Coming { trouble: Some(problem), .. } => {

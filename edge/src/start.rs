@@ -9,7 +9,7 @@ use std::{
 };
 
 use neptune_link::{BrokerUrl, Event as LinkEvent, Link, LinkOptions};
-use neptune_models::{Policy, S3};
+use neptune_models::{S3Config, StorePolicy};
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -71,8 +71,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     }
     let (link, local) = links(&config, &speaker, &sender)?;
 
-    let policy = Policy { s3: s3()?, ..config.policy.clone() };
-    let models = neptune_models::Store::open(&config.data_dir.join(MODELS), policy)?;
+    let policy = StorePolicy { s3: s3()?, ..config.policy.clone() };
+    let models = neptune_models::ModelStore::open(&config.data_dir.join(MODELS), policy)?;
     let site = Site {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
@@ -176,13 +176,13 @@ fn start_link(
 }
 
 /// The environment's settings for s3://, and the file's that it names.
-pub fn s3() -> Result<S3, Error> {
+pub fn s3() -> Result<S3Config, Error> {
     let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
     let file = file.map(|path| {
         fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
     });
     let file = file.transpose()?;
-    Ok(S3::read(|name| std::env::var(name).ok(), file.as_deref())?)
+    Ok(S3Config::from_env(|name| std::env::var(name).ok(), file.as_deref())?)
 }
 
 /// Makes the data directory this process's own, for as long as the file is open.

@@ -205,7 +205,7 @@ impl Entry {
         match depot.supply(source) {
             Supply::Ready => (DatasetState::Counting, None),
             Supply::Coming { trouble: None, .. } => {
-                let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("it is being downloaded from {from}");
                 let trouble = Trouble::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(trouble))
