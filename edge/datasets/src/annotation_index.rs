@@ -84,8 +84,8 @@ impl AnnotationIndex {
         now.0.keys().filter(|number| !self.buckets.contains_key(number)).copied().collect()
     }
 
-    /// Adds a file to a bucket that is being filled. `read` holds the classes of its objects, or the
-    /// reason why it cannot be counted.
+    /// Adds a file to a bucket that is being filled. `read` holds the classes of its objects, or
+    /// the reason why it cannot be counted.
     pub(crate) fn add(&mut self, file: &FileFingerprint, read: Result<Vec<String>, String>) {
         let bucket = self.buckets.entry(file.bucket).or_default();
         bucket.digest = bucket.digest.wrapping_add(file.digest);

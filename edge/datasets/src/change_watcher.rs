@@ -84,8 +84,8 @@ impl ChangeWatcher {
         self.changed.clone()
     }
 
-    /// Adjusts the watches to the directories that `path` currently leads through. Blocking. Call it
-    /// before each count.
+    /// Adjusts the watches to the directories that `path` currently leads through. Blocking. Call
+    /// it before each count.
     ///
     /// If directories of the path do not exist, it watches the existing ones above them.
     /// `recursive`: the path is a directory, and everything below it belongs to the dataset.
@@ -205,8 +205,8 @@ fn moves_any(event: &Event, directories: &[WatchedDirectory]) -> bool {
     moves && event.paths.iter().any(contains_watched)
 }
 
-/// Whether an event changes the dataset, something below it, or a directory of its path. Read access
-/// is ignored, because counting reads.
+/// Whether an event changes the dataset, something below it, or a directory of its path. Read
+/// access is ignored, because counting reads.
 fn concerns(event: &Event, path: &Path, real: &Path) -> bool {
     let changes = match event.kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),

@@ -16,7 +16,8 @@ pub const MAX_NAME: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SampleCounts {
-    /// Number of samples. What one sample is depends on the [`DatasetFormat`](crate::DatasetFormat).
+    /// Number of samples. What one sample is depends on the
+    /// [`DatasetFormat`](crate::DatasetFormat).
     pub samples: u64,
     /// Total size of the counted files, in bytes.
     pub bytes: u64,

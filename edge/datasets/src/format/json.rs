@@ -2,8 +2,8 @@
 //! object. Pure, with constant memory.
 //!
 //! It follows brackets and strings, and does not validate anything else. An element counts as soon
-//! as the comma or bracket after it is read, so that a file that is being written has a count of its
-//! complete samples.
+//! as the comma or bracket after it is read, so that a file that is being written has a count of
+//! its complete samples.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `txt`: one sample per line. A line ends with LF; a CR before it is content. Empty lines count, as
-/// in `wc -l`. A last line without LF counts, and does not count again when it is completed.
+/// `txt`: one sample per line. A line ends with LF; a CR before it is content. Empty lines count,
+/// as in `wc -l`. A last line without LF counts, and does not count again when it is completed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Txt {
     ended: u64,

@@ -16,8 +16,8 @@ const CLASS_PATH: [&str; 3] = ["annotation", "object", "name"];
 /// The class of each `<object>`, in file order.
 ///
 /// # Errors
-/// [`DatasetError::MalformedAnnotation`] if the file is not well-formed XML in UTF-8, or if its root
-/// is not `<annotation>`.
+/// [`DatasetError::MalformedAnnotation`] if the file is not well-formed XML in UTF-8, or if its
+/// root is not `<annotation>`.
 pub(crate) fn classes(file: &[u8]) -> Result<Vec<String>, DatasetError> {
     let text = std::str::from_utf8(file).map_err(|_| malformed("not UTF-8"))?;
     let mut reader = Reader::from_str(text);

@@ -8,8 +8,9 @@ use std::{
 
 use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions, LocalDataset};
 use proptest::prelude::*;
+use serde_json::json;
 
-use crate::{DataDirs, append, lines};
+use crate::{DataDirs, annotation, append, lines};
 
 /// Maximum number of bytes read again at the start and the end of a file.
 const EDGES: u64 = 2048;
@@ -112,6 +113,47 @@ fn state_with_other_options_is_ignored() {
     let labelled = dirs.count(&LocalDataset { options, ..dataset }, Some(&known)).0.unwrap();
     assert_eq!(labelled.counts().samples, 3);
     assert_eq!(labelled.counts().labels.by_name["cat"], 2);
+}
+
+/// An agent resumes the counts that an earlier release has stored, so the layout must not change.
+#[test]
+fn stored_state_keeps_its_layout() {
+    let dirs = DataDirs::new();
+    fs::write(dirs.path("a.csv"), "class\ncat\ndog\ncat\n").unwrap();
+    fs::write(dirs.path("a.json"), "[1, 2]").unwrap();
+    fs::create_dir(dirs.path("voc")).unwrap();
+    fs::write(dirs.path("voc/1.xml"), annotation("cat")).unwrap();
+    let stored = |dataset: &LocalDataset| {
+        let state = dirs.count(dataset, None).0.unwrap();
+        serde_json::to_value(&state).unwrap()
+    };
+    let options = FormatOptions {
+        label_column: Some(CsvColumn::Name("class".into())),
+        ..FormatOptions::default()
+    };
+    let csv = stored(&LocalDataset { options, ..dirs.dataset("a.csv", DatasetFormat::Csv) });
+    assert_eq!(csv["spec"]["options"]["labelColumn"], "class");
+    assert_eq!(csv["tally"]["labels"]["by_name"], json!({"cat": 2, "dog": 1}));
+    assert_eq!(csv["known"]["file"]["counter"]["bytes"], 18);
+    let expected = json!({
+        "delimiter": 44, "at": "RecordStart", "ended": 4, "mark": null,
+        "header": {"names": ["class"], "field": []},
+        "labels": {
+            "wanted": "class", "index": 0, "current": 0, "label": [],
+            "counted": {"by_name": {"cat": 2, "dog": 1}, "other": 0},
+        },
+    });
+    assert_eq!(csv["known"]["file"]["counter"]["state"], json!({"csv": expected}));
+
+    let json = stored(&dirs.dataset("a.json", DatasetFormat::Json));
+    let expected = json!({
+        "member": null, "samples": 2, "offset": 6, "depth": 0, "string": "No", "place": "Done",
+        "key": [], "found": false,
+    });
+    assert_eq!(json["known"]["file"]["counter"]["state"], json!({"json": expected}));
+
+    let xml = stored(&dirs.dataset("voc", DatasetFormat::Xml));
+    assert_eq!(xml["known"]["annotations"]["classes"], json!(["cat"]));
 }
 
 #[test]
