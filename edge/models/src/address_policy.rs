@@ -1,4 +1,5 @@
-//! Decides from which addresses models may be fetched. Resolving names and connecting is dial.rs's.
+//! Decides to which IP addresses the store may connect. Pure. Name resolution and connections are
+//! in `transfer::connector`.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -9,22 +10,22 @@ use ipnet::IpNet;
 
 /// An exception from the refused addresses, in the agent's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Allowed {
-    /// `127.0.0.0/8`, `::1`: every address in it.
+pub enum AllowedAddress {
+    /// Every address of a network, such as `127.0.0.0/8` or `::1`.
     Net(IpNet),
-    /// `models.local`: whatever this very name resolves to.
+    /// Every address to which exactly this host name resolves, such as `models.local`. Lower case.
     Host(String),
 }
 
-/// The text is neither an address, a network nor a host name.
+/// The text is neither an IP address, a network, nor a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither an address, a network like 10.0.0.0/8, nor a host name")]
-pub struct NotAllowable(String);
+#[error("invalid address {0:?}; use an IP address, a network such as 10.0.0.0/8, or a host name")]
+pub struct InvalidAllowedAddress(String);
 
-impl FromStr for Allowed {
-    type Err = NotAllowable;
+impl FromStr for AllowedAddress {
+    type Err = InvalidAllowedAddress;
 
-    fn from_str(text: &str) -> Result<Self, NotAllowable> {
+    fn from_str(text: &str) -> Result<Self, InvalidAllowedAddress> {
         if let Ok(net) = text.parse::<IpNet>() {
             return Ok(Self::Net(net));
         }
@@ -38,32 +39,42 @@ impl FromStr for Allowed {
         if is_name {
             Ok(Self::Host(text.to_ascii_lowercase()))
         } else {
-            Err(NotAllowable(text.to_owned()))
+            Err(InvalidAllowedAddress(text.to_owned()))
         }
     }
 }
 
-/// Why nothing is fetched from `address`, or none if it may be: loopback, link-local, metadata
-/// services, multicast, unspecified and reserved ones are refused, also inside IPv6 forms that carry
-/// an IPv4 address. Private networks are where model servers live: they are not refused.
-pub fn refused(address: IpAddr, host: &str, allowed: &[Allowed]) -> Option<&'static str> {
-    let embedded = embedded(address);
+/// The kind of a refused address, or `None` if a connection to `address` is allowed.
+///
+/// Refuses loopback, link-local, multicast, unspecified and reserved addresses, and those of cloud
+/// metadata services, also as IPv4 addresses embedded in IPv6 addresses. Allows private networks,
+/// because model servers are usually there.
+pub fn refused_kind(
+    address: IpAddr,
+    host: &str,
+    allowed: &[AllowedAddress],
+) -> Option<&'static str> {
+    let embedded = embedded_v4(address);
     let is_allowed = allowed.iter().any(|allowed| match allowed {
-        Allowed::Net(net) => net.contains(&address) || embedded.is_some_and(|v4| net.contains(&v4)),
-        Allowed::Host(name) => *name == host.trim_end_matches('.').to_ascii_lowercase(),
+        AllowedAddress::Net(net) => {
+            net.contains(&address) || embedded.is_some_and(|v4| net.contains(&v4))
+        }
+        AllowedAddress::Host(name) => *name == host.trim_end_matches('.').to_ascii_lowercase(),
     });
     if is_allowed {
         return None;
     }
     match (address, embedded) {
-        (IpAddr::V4(v4), _) => kind_v4(v4),
-        (IpAddr::V6(v6), Some(IpAddr::V4(v4))) => kind_v6(v6).or_else(|| kind_v4(v4)),
-        (IpAddr::V6(v6), _) => kind_v6(v6),
+        (IpAddr::V4(v4), _) => refused_kind_v4(v4),
+        (IpAddr::V6(v6), Some(IpAddr::V4(v4))) => {
+            refused_kind_v6(v6).or_else(|| refused_kind_v4(v4))
+        }
+        (IpAddr::V6(v6), _) => refused_kind_v6(v6),
     }
 }
 
-/// The IPv4 address that packets to this IPv6 address may end at.
-fn embedded(address: IpAddr) -> Option<IpAddr> {
+/// The IPv4 address to which packets to this IPv6 address may be delivered.
+fn embedded_v4(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(v6) = address else { return None };
     let parts = v6.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
@@ -77,14 +88,14 @@ fn embedded(address: IpAddr) -> Option<IpAddr> {
         | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => last,
         // 6to4.
         [0x2002, high, low, ..] => v4(high, low),
-        // Teredo hides it.
+        // Teredo inverts the bits.
         [0x2001, 0, ..] => v4(!parts[6], !parts[7]),
         _ => return None,
     };
     Some(IpAddr::V4(v4))
 }
 
-fn kind_v4(v4: Ipv4Addr) -> Option<&'static str> {
+fn refused_kind_v4(v4: Ipv4Addr) -> Option<&'static str> {
     match v4.octets() {
         [0, ..] => Some("unspecified"),
         [127, ..] => Some("loopback"),
@@ -99,7 +110,7 @@ fn kind_v4(v4: Ipv4Addr) -> Option<&'static str> {
     }
 }
 
-fn kind_v6(v6: Ipv6Addr) -> Option<&'static str> {
+fn refused_kind_v6(v6: Ipv6Addr) -> Option<&'static str> {
     match v6.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("loopback"),
@@ -119,11 +130,11 @@ mod tests {
     use super::*;
 
     fn kind(address: &str) -> Option<&'static str> {
-        refused(address.parse().unwrap(), "h", &[])
+        refused_kind(address.parse().unwrap(), "h", &[])
     }
 
     #[test]
-    fn addresses_of_the_node_itself_and_of_clouds_are_refused_in_every_dress() {
+    fn local_and_metadata_addresses_are_refused_in_every_form() {
         for (address, expected) in [
             ("127.0.0.1", "loopback"),
             ("127.255.255.254", "loopback"),
@@ -158,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn public_and_private_networks_are_not_refused() {
+    fn public_and_private_networks_are_allowed() {
         for address in [
             "10.0.0.1",
             "192.168.1.1",
@@ -177,17 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_allows_networks_and_names() {
-        let allowed: Vec<Allowed> = ["127.0.0.0/8", "::1", "Models.Local"]
+    fn configured_networks_and_host_names_are_allowed() {
+        let allowed: Vec<AllowedAddress> = ["127.0.0.0/8", "::1", "Models.Local"]
             .iter()
             .map(|text| text.parse().unwrap())
             .collect();
-        let may = |address: &str, host| refused(address.parse().unwrap(), host, &allowed).is_none();
+        let may =
+            |address: &str, host| refused_kind(address.parse().unwrap(), host, &allowed).is_none();
         assert!(may("127.0.0.1", "h") && may("::1", "h") && may("::ffff:127.0.0.1", "h"));
         assert!(may("169.254.1.1", "models.local") && may("169.254.1.1", "MODELS.local."));
         assert!(!may("169.254.1.1", "h") && !may("169.254.1.1", "evil.models.local"));
         for bad in ["", "10.0.0.0/33", "a b", "300.1.1.1", "http://h"] {
-            assert!(bad.parse::<Allowed>().is_err(), "{bad}");
+            assert!(bad.parse::<AllowedAddress>().is_err(), "{bad}");
         }
     }
 }

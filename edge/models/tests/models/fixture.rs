@@ -1,4 +1,4 @@
-//! A store in a directory of its own, which may ask this machine.
+//! A store in a temporary directory, with access to servers on this machine.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,32 +6,34 @@ use std::{
     time::Duration,
 };
 
-use neptune_models::{Artifact, Digest, ModelError, Policy, Progress, Store, Want};
+use neptune_models::{
+    Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore, StorePolicy,
+};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-pub struct Stage {
+pub struct StoreFixture {
     pub dir: TempDir,
-    pub store: Store,
+    pub store: ModelStore,
 }
 
-pub fn policy() -> Policy {
-    Policy {
-        allowed: vec!["127.0.0.0/8".parse().unwrap()],
-        reserve: 0,
-        stalled_after: Duration::from_secs(30),
-        ..Policy::default()
+pub fn policy() -> StorePolicy {
+    StorePolicy {
+        allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()],
+        reserve_bytes: 0,
+        stall_timeout: Duration::from_secs(30),
+        ..StorePolicy::default()
     }
 }
 
-impl Stage {
+impl StoreFixture {
     pub fn new() -> Self {
         Self::with(policy())
     }
 
-    pub fn with(policy: Policy) -> Self {
+    pub fn with(policy: StorePolicy) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("store"), policy).unwrap();
+        let store = ModelStore::open(&dir.path().join("store"), policy).unwrap();
         Self { dir, store }
     }
 
@@ -44,11 +46,11 @@ impl Stage {
         url: &str,
         digest: Option<Digest>,
     ) -> Result<Artifact, Arc<ModelError>> {
-        let want = Want::parse(url, digest).map_err(Arc::new)?;
-        self.store.ensure(&want, &watch::channel(Progress::default()).0).await
+        let request = ArtifactRequest::parse(url, digest).map_err(Arc::new)?;
+        self.store.ensure(&request, &watch::channel(FetchProgress::default()).0).await
     }
 
-    /// Nothing is on the shelf, and nothing was left on the way to it.
+    /// Asserts that there are neither artifacts nor leftovers.
     pub fn assert_empty(&self) {
         let left = files(&self.root());
         let left: Vec<_> = left.iter().filter(|path| !path.ends_with("lock")).collect();
@@ -56,7 +58,7 @@ impl Stage {
     }
 }
 
-/// All files below, without their directories.
+/// All files below `dir`.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -70,7 +72,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Bytes that do not repeat and do not pack: the same for the same seed.
+/// Incompressible bytes, the same for the same seed.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

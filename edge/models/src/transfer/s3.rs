@@ -1,8 +1,8 @@
-//! Where an S3 object is, and the signature of a request for it (AWS Signature Version 4). Asking is
-//! http.rs's, so that objects resume, stall and are refused like every other download.
+//! The URL of an S3 object, and the signature of a request for it (AWS Signature Version 4). Pure.
+//! `http` sends the requests, so that S3 downloads resume, stall and fail like all others.
 //!
-//! Not the `object_store` crate: it brings its own client, without our address checks and If-Match
-//! resumption, and a second crypto library, hash and date crate, for one signed GET.
+//! The `object_store` crate is not used: it has its own client, without the address checks and the
+//! resumption with If-Match, and adds a second TLS, hash and date library for one signed GET.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,42 +16,50 @@ use sha2::Sha256;
 
 use crate::{Digest, ModelError};
 
-/// Where buckets are, and who asks.
+/// Endpoint, region and credentials for S3.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct S3 {
-    /// Of `MinIO` and its like, which name buckets in the path; none for AWS.
+pub struct S3Config {
+    /// URL of a server such as `MinIO`, with the bucket in the path. `None` for AWS.
     pub endpoint: Option<Url>,
+    /// Region, for the signature and for the host name of AWS. Default: `us-east-1`.
     pub region: String,
-    /// None for public buckets.
-    pub credentials: Option<Credentials>,
+    /// `None` for public buckets: requests are then not signed.
+    pub credentials: Option<S3Credentials>,
 }
 
-/// A key pair. Its Debug tells the id only.
+/// An access key for S3. Its `Debug` output contains only the key ID.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct S3Credentials {
+    /// Access key ID.
     pub key_id: String,
+    /// Secret access key.
     pub secret: String,
-    /// Of temporary credentials.
+    /// Session token of temporary credentials.
     pub session_token: Option<String>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for S3Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("key_id", &self.key_id).finish_non_exhaustive()
     }
 }
 
-impl Default for S3 {
+impl Default for S3Config {
     fn default() -> Self {
         Self { endpoint: None, region: "us-east-1".to_owned(), credentials: None }
     }
 }
 
-impl S3 {
-    /// Reads what AWS programs read: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
-    /// `AWS_REGION` or `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. Keys in
-    /// `file`, a text like `~/.aws/credentials` of which `[default]` is read, stand in for unset ones.
-    pub fn read(
+impl S3Config {
+    /// Reads the environment variables that AWS programs read: `AWS_ACCESS_KEY_ID`,
+    /// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` or `AWS_DEFAULT_REGION`,
+    /// `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. Unset values come from profile `[default]` of
+    /// `file`, the content of a file like `~/.aws/credentials`.
+    ///
+    /// # Errors
+    /// [`ModelError::S3Settings`] if only one part of the access key is set, or if the endpoint is
+    /// not a URL.
+    pub fn from_env(
         variable: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
     ) -> Result<Self, ModelError> {
@@ -59,17 +67,19 @@ impl S3 {
         let profile = file.map(default_profile).unwrap_or_default();
         let credentials = match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
             (Some(key_id), Some(secret)) => {
-                Some(Credentials { key_id, secret, session_token: set("AWS_SESSION_TOKEN") })
+                Some(S3Credentials { key_id, secret, session_token: set("AWS_SESSION_TOKEN") })
             }
             (None, None) => from_profile(&profile)?,
             _ => {
-                return Err(bad("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have to be set both"));
+                return Err(invalid(
+                    "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither",
+                ));
             }
         };
         let endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
         let endpoint = endpoint.map(|text| {
             text.parse()
-                .map_err(|_| bad("AWS_ENDPOINT_URL_S3 is no URL; it should read http://host:port"))
+                .map_err(|_| invalid("AWS_ENDPOINT_URL_S3 is not a URL; use http://host:port"))
         });
         let region = set("AWS_REGION")
             .or_else(|| set("AWS_DEFAULT_REGION"))
@@ -82,25 +92,26 @@ impl S3 {
     }
 
     /// The URL of an object.
-    pub(crate) fn locate(&self, bucket: &str, key: &str) -> Result<Url, ModelError> {
+    pub(crate) fn object_url(&self, bucket: &str, key: &str) -> Result<Url, ModelError> {
         let key = encode(key);
         let region = &self.region;
         let text = match &self.endpoint {
             Some(endpoint) => {
                 format!("{}/{bucket}/{key}", endpoint.as_str().trim_end_matches('/'))
             }
-            // A dot would leave the certificate's wildcard.
+            // The wildcard certificate of AWS does not cover a bucket name with a dot.
             None if bucket.contains('.') => {
                 format!("https://s3.{region}.amazonaws.com/{bucket}/{key}")
             }
             None => format!("https://{bucket}.s3.{region}.amazonaws.com/{key}"),
         };
         let url: Option<Url> = text.parse().ok();
-        url.filter(|url| matches!(url.scheme(), "http" | "https"))
-            .ok_or_else(|| bad("the endpoint is no http or https URL"))
+        url.filter(|url| matches!(url.scheme(), "http" | "https")).ok_or_else(|| {
+            invalid("AWS_ENDPOINT_URL_S3 is not an http or https URL; use http://host:port")
+        })
     }
 
-    /// The headers that let a GET of `url` pass. `signed` are further headers to be signed.
+    /// The headers that authorize a GET of `url`. `signed` are further headers to sign.
     pub(crate) fn sign(&self, url: &Url, now: Timestamp, signed: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some(credentials) = &self.credentials else { return headers };
@@ -128,7 +139,7 @@ impl S3 {
 
     fn authorization(
         &self,
-        credentials: &Credentials,
+        credentials: &S3Credentials,
         path: &str,
         time: &str,
         headers: &BTreeMap<&str, &str>,
@@ -168,7 +179,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(digits).collect()
 }
 
-/// As S3 wants it: everything but unreserved characters and slashes.
+/// Percent-encodes everything except unreserved characters and slashes, as S3 requires.
 fn encode(key: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
     key.bytes()
@@ -189,19 +200,21 @@ fn default_profile(text: &str) -> BTreeMap<String, String> {
     values
 }
 
-fn from_profile(profile: &BTreeMap<String, String>) -> Result<Option<Credentials>, ModelError> {
+fn from_profile(profile: &BTreeMap<String, String>) -> Result<Option<S3Credentials>, ModelError> {
     let get = |name: &str| profile.get(name).cloned();
     match (get("aws_access_key_id"), get("aws_secret_access_key")) {
         (None, None) => Ok(None),
         (Some(key_id), Some(secret)) => {
-            Ok(Some(Credentials { key_id, secret, session_token: get("aws_session_token") }))
+            Ok(Some(S3Credentials { key_id, secret, session_token: get("aws_session_token") }))
         }
-        _ => Err(bad("the credentials file needs aws_access_key_id and aws_secret_access_key")),
+        _ => Err(invalid(
+            "credentials file must have both aws_access_key_id and aws_secret_access_key, or neither",
+        )),
     }
 }
 
-fn bad(why: &str) -> ModelError {
-    ModelError::S3 { why: why.to_owned() }
+fn invalid(reason: &str) -> ModelError {
+    ModelError::S3Settings { reason: reason.to_owned() }
 }
 
 #[cfg(test)]
@@ -209,20 +222,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn example() -> S3 {
-        S3 {
-            credentials: Some(Credentials {
+    fn example() -> S3Config {
+        S3Config {
+            credentials: Some(S3Credentials {
                 key_id: "AKIAIOSFODNN7EXAMPLE".into(),
                 secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
                 session_token: None,
             }),
-            ..S3::default()
+            ..S3Config::default()
         }
     }
 
     #[test]
-    fn the_published_example_of_a_signed_get_is_met() {
-        // Amazon S3 API reference, "Authenticating Requests: Using the Authorization Header", GET Object.
+    fn signature_equals_the_published_example() {
+        // Source: Amazon S3 API reference, "Authenticating Requests: Using the Authorization
+        // Header", GET Object.
         let url = "https://examplebucket.s3.amazonaws.com/test.txt".parse().unwrap();
         let now = "2013-05-24T00:00:00Z".parse().unwrap();
         let headers = example().sign(&url, now, &[("range", "bytes=0-9")]);
@@ -235,9 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_where_its_endpoint_says() {
-        let aws = S3 { region: "eu-west-1".into(), ..S3::default() };
-        let minio = S3 { endpoint: Some("http://h:9000/".parse().unwrap()), ..S3::default() };
+    fn object_url_depends_on_endpoint_and_bucket() {
+        let aws = S3Config { region: "eu-west-1".into(), ..S3Config::default() };
+        let minio =
+            S3Config { endpoint: Some("http://h:9000/".parse().unwrap()), ..S3Config::default() };
         for (s3, bucket, url) in [
             (&aws, "models", "https://models.s3.eu-west-1.amazonaws.com/a/b%20c%2B%C3%A9.bin"),
             (
@@ -247,19 +262,19 @@ mod tests {
             ),
             (&minio, "models", "http://h:9000/models/a/b%20c%2B%C3%A9.bin"),
         ] {
-            assert_eq!(s3.locate(bucket, "a/b c+é.bin").unwrap().as_str(), url);
+            assert_eq!(s3.object_url(bucket, "a/b c+é.bin").unwrap().as_str(), url);
         }
         assert!(
-            S3::default()
+            S3Config::default()
                 .sign(&"http://h/".parse().unwrap(), Timestamp::UNIX_EPOCH, &[])
                 .is_empty()
         );
     }
 
     #[test]
-    fn credentials_come_from_the_environment_or_a_file_and_are_not_shown() {
+    fn credentials_are_read_from_environment_or_file_and_hidden() {
         let file = "[other]\naws_access_key_id=no\n[default]\naws_access_key_id = id\naws_secret_access_key=hidden\nregion=eu\n";
-        let from_file = S3::read(|_| None, Some(file)).unwrap();
+        let from_file = S3Config::from_env(|_| None, Some(file)).unwrap();
         assert_eq!(from_file.region, "eu");
         assert!(!format!("{from_file:?}").contains("hidden"));
         let variables = |name: &str| match name {
@@ -268,10 +283,13 @@ mod tests {
             "AWS_ENDPOINT_URL" => Some("http://minio:9000".to_owned()),
             _ => None,
         };
-        let both = S3::read(variables, Some(file)).unwrap();
+        let both = S3Config::from_env(variables, Some(file)).unwrap();
         assert_eq!(both.credentials.unwrap().key_id, "first");
         assert_eq!(both.endpoint.unwrap().as_str(), "http://minio:9000/");
-        assert!(S3::read(|name| (name == "AWS_ACCESS_KEY_ID").then(|| "x".into()), None).is_err());
-        assert_eq!(S3::read(|_| None, None).unwrap(), S3::default());
+        assert!(
+            S3Config::from_env(|name| (name == "AWS_ACCESS_KEY_ID").then(|| "x".into()), None)
+                .is_err()
+        );
+        assert_eq!(S3Config::from_env(|_| None, None).unwrap(), S3Config::default());
     }
 }
