@@ -5,7 +5,7 @@ use kube::runtime::reflector::ObjectRef;
 use neptune_wire::{Metadata, ObjectKey};
 
 use crate::{
-    controllers::runtime::controller::Kind,
+    kinds::Kind,
     reason::{Finding, Reason},
 };
 
