@@ -1,4 +1,4 @@
-//! The Kubernetes API of the demo: a client that applies files as `kubectl apply --server-side` does.
+//! The demo's Kubernetes client. It applies files like `kubectl apply --server-side`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use kube::{
 };
 use serde::Deserialize;
 
-/// A client for a kubeconfig's current context.
+/// Returns a client for the kubeconfig's current context.
 pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig)
@@ -20,10 +20,10 @@ pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Applies every document of a YAML text.
+/// Applies every document of a YAML text, server-side, and takes over conflicting fields.
 pub async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {
     for object in documents(yaml)? {
-        let types = object.types.clone().context("a document has no apiVersion and kind")?;
+        let types = object.types.clone().context("a YAML document lacks apiVersion and kind")?;
         let kind = kube::core::GroupVersionKind::try_from(&types)?;
         let (resource, capabilities) = discovery::pinned_kind(client, &kind)
             .await

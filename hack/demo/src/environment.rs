@@ -1,5 +1,5 @@
-//! The demo's processes: a Kubernetes API, a controller and two agents, the first of which brings
-//! the broker. All are children of this one and end with it.
+//! The demo's processes: a Kubernetes API server, the controller and two agents. The first agent
+//! brings the MQTT broker. All are children of this process and stop with it.
 
 use std::{
     fs,
@@ -21,69 +21,86 @@ use tokio::process::Child;
 
 use crate::{
     cluster,
-    way::{Transport, Way},
+    transport::{RunningTransport, Transport},
 };
 
-/// The example's node names; the demo's own carry its process id, because an agent of that name
-/// may already be at work on this machine.
+/// The example's node names. The demo appends its process ID, because another agent on this machine
+/// may already have that name.
 const EDGE: &str = "edge0";
 const CLOUD: &str = "cloud0";
 
-/// What is running.
-pub struct Stage {
+/// Everything that the demo started.
+pub struct Environment {
     kubeconfig: PathBuf,
     client: Client,
-    way: Way,
+    transport: RunningTransport,
     models: ModelServer,
     children: Vec<(String, Child)>,
-    borrowed_cluster: bool,
+    is_external_cluster: bool,
     edge: String,
     cloud: String,
-    /// Dropped last: the programs write in it.
+    /// Dropped last: the processes write into it.
     dir: TempDir,
 }
 
-impl Stage {
-    /// Starts everything and waits until the API answers.
-    pub async fn set(borrowed_cluster: bool, transport: Transport) -> anyhow::Result<Self> {
+impl Environment {
+    /// Starts everything and waits until the Kubernetes API answers.
+    pub async fn start(is_external_cluster: bool, transport: Transport) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("neptune-demo-").tempdir()?;
         let mut children = Vec::new();
-        let kubeconfig = if borrowed_cluster {
+        let kubeconfig = if is_external_cluster {
+            println!("Using the cluster of KUBECONFIG.");
             std::env::var_os("KUBECONFIG")
                 .map(PathBuf::from)
-                .context("--cluster needs KUBECONFIG: the file that tells where the cluster is")?
+                .context("--cluster requires the environment variable KUBECONFIG")?
         } else {
+            println!("Starting a Kubernetes API server.");
             let file = dir.path().join("kubeconfig");
-            let arguments = ["run", "--listen", "127.0.0.1:0", "--kubeconfig", text(&file)?];
+            let arguments = ["run", "--listen", "127.0.0.1:0", "--kubeconfig", utf8(&file)?];
             children.push(start(dir.path(), "devcluster", "devcluster", &arguments)?);
-            appears(&file, &mut children).await?;
+            wait_for_file(dir.path(), &file, &mut children).await?;
             file
         };
         let client = cluster::connect(&kubeconfig).await?;
         let models = ModelServer::start(&neptune_e2e::root().join("examples/digits/models")).await;
         let [edge, cloud] = [EDGE, CLOUD].map(|node| format!("{node}-{}", std::process::id()));
+        println!("Applying Neptune's CRDs and the nodes {edge} and {cloud}.");
         prepare_cluster(&client, [&edge, &cloud], transport).await?;
-        let way = Way::start(transport, dir.path(), &kubeconfig, [&edge, &cloud]).await;
-        let mut stage =
-            Self { kubeconfig, client, way, models, children, borrowed_cluster, edge, cloud, dir };
-        stage.start_programs()?;
-        Ok(stage)
+        if matches!(transport, Transport::Eventbus) {
+            println!("Starting the KubeEdge emulator and a broker per node.");
+        }
+        let transport =
+            RunningTransport::start(transport, dir.path(), &kubeconfig, [&edge, &cloud]).await;
+        let mut environment = Self {
+            kubeconfig,
+            client,
+            transport,
+            models,
+            children,
+            is_external_cluster,
+            edge,
+            cloud,
+            dir,
+        };
+        println!("Starting the controller and an agent per node.\n");
+        environment.start_programs()?;
+        Ok(environment)
     }
 
-    /// A client of the demo's API.
+    /// A client of the demo's Kubernetes API.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// What to type in another terminal.
+    /// Commands for the user to run in another terminal.
     pub fn hints(&self) -> String {
-        let (port, topic) = self.way.upstream();
+        let (port, topic) = self.transport.upstream();
         format!(
-            "In another terminal:\n  \
+            "In another terminal you can run:\n  \
              KUBECONFIG={} kubectl get jis -w\n  \
              KUBECONFIG={0} kubectl get models\n  \
-             mosquitto_sub -p {port} -v -t '{topic}'\n  \
-             logs: {}",
+             mosquitto_sub -p {port} -v -t '{topic}'\n\
+             Logs: {}",
             self.kubeconfig.display(),
             self.dir.path().display()
         )
@@ -103,22 +120,22 @@ impl Stage {
         Ok(())
     }
 
-    /// What the small model's Model says of itself.
+    /// The status of the small model's `Model`.
     pub async fn small_model(&self) -> anyhow::Result<ModelStatus> {
         let models: Api<Model> = Api::namespaced(self.client.clone(), "default");
         let model = models.get("digits-small").await.context("Model digits-small")?;
         Ok(model.status.unwrap_or_default())
     }
 
-    /// The edge worker's container.
+    /// The ID of the edge worker's container.
     pub fn edge_container(&self) -> anyhow::Result<String> {
         let ids = containers(&self.edge)?;
-        ids.lines().next().map(str::to_owned).context("the edge worker has no container yet")
+        ids.lines().next().map(str::to_owned).context("the edge worker has no container")
     }
 
-    /// Takes back what was made in a cluster that is not the demo's own, and drops the rest.
-    pub async fn clear(self) {
-        if self.borrowed_cluster {
+    /// Deletes what the demo created in an external cluster, and stops everything.
+    pub async fn stop(self) {
+        if self.is_external_cluster {
             let services: Api<JointInferenceService> =
                 Api::namespaced(self.client.clone(), "default");
             let _ = services.delete("digits", &DeleteParams::default()).await;
@@ -129,12 +146,12 @@ impl Stage {
         }
     }
 
-    /// Prints the end of each program's log.
+    /// Prints the last lines of each process's log.
     pub fn print_logs(&self) {
         for (name, _) in &self.children {
             let log = fs::read_to_string(log_file(self.dir.path(), name)).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
-            eprintln!("--- the end of {name}'s log ---");
+            eprintln!("--- last log lines of {name} ---");
             eprintln!("{}", lines[lines.len().saturating_sub(15)..].join("\n"));
         }
     }
@@ -142,21 +159,20 @@ impl Stage {
     fn start_programs(&mut self) -> anyhow::Result<()> {
         let health = format!("127.0.0.1:{}", neptune_e2e::free_port());
         let dir = self.dir.path().to_owned();
-        let kubeconfig = text(&self.kubeconfig)?.to_owned();
-        for (node, way) in
-            [self.edge.clone(), self.cloud.clone()].into_iter().zip(self.way.agents())
-        {
+        let kubeconfig = utf8(&self.kubeconfig)?.to_owned();
+        let nodes = [self.edge.clone(), self.cloud.clone()];
+        for (node, flags) in nodes.into_iter().zip(self.transport.agent_flags()) {
             let data = dir.join(&node);
-            let mut arguments = vec!["run", "--node-name", &node, "--data-dir", text(&data)?];
+            let mut arguments = vec!["run", "--node-name", &node, "--data-dir", utf8(&data)?];
             arguments.extend(["--allow-address", "127.0.0.0/8"]);
-            arguments.extend(way.iter().map(String::as_str));
+            arguments.extend(flags.iter().map(String::as_str));
             self.children.push(start(&dir, &node, "neptune-edge", &arguments)?);
         }
-        let way = self.way.controller();
+        let flags = self.transport.controller_flags();
         let mut controller = vec!["run", "--kubeconfig", &kubeconfig, "--listen", &health];
-        controller.extend(way.iter().map(String::as_str));
-        if self.borrowed_cluster {
-            // The rest of it is other people's.
+        controller.extend(flags.iter().map(String::as_str));
+        if self.is_external_cluster {
+            // Other namespaces belong to others.
             controller.extend(["--watch-namespace", "default"]);
         }
         self.children.push(start(&dir, "controller", "neptune-cloud", &controller)?);
@@ -173,7 +189,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Environment {
     fn drop(&mut self) {
         for (_, child) in &mut self.children {
             let _ = child.start_kill();
@@ -205,7 +221,7 @@ async fn prepare_cluster(
     Ok(())
 }
 
-/// The containers of one of the demo's nodes.
+/// The IDs of a node's containers, one per line.
 fn containers(node: &str) -> anyhow::Result<String> {
     let filter = format!("label=io.neptune.node={node}");
     let output = Command::new("docker")
@@ -215,7 +231,7 @@ fn containers(node: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn text(path: &Path) -> anyhow::Result<&str> {
+fn utf8(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
@@ -243,17 +259,22 @@ fn start(
     Ok((name.to_owned(), child))
 }
 
-async fn appears(file: &Path, children: &mut [(String, Child)]) -> anyhow::Result<()> {
+async fn wait_for_file(
+    dir: &Path,
+    file: &Path,
+    children: &mut [(String, Child)],
+) -> anyhow::Result<()> {
     for _ in 0..400 {
         if file.exists() {
             return Ok(());
         }
         for (name, child) in &mut *children {
             if let Some(status) = child.try_wait()? {
-                bail!("{name} ended with {status}");
+                let log = fs::read_to_string(log_file(dir, name)).unwrap_or_default();
+                bail!("{name} exited with {status}:\n{log}");
             }
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    bail!("{} did not appear within 10 s", file.display())
+    bail!("devcluster did not write {} within 10 s", file.display())
 }

@@ -1,4 +1,4 @@
-//! How the demo's controller and nodes reach each other, and what runs between them.
+//! What runs between the demo's controller and its nodes, and the flags that connect them to it.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use neptune_e2e::{Broker, KubeEdge, free_port};
 /// The namespace of the Rules.
 const RULES: &str = "default";
 
-/// As the user chooses.
+/// The value of `--transport`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Transport {
-    /// One broker.
+    /// One MQTT broker for the controller and the nodes
     Mqtt,
-    /// `KubeEdge`.
+    /// An emulator of KubeEdge's router and EventBus, and a mosquitto on each node
     Eventbus,
 }
 
-/// What runs between the controller and the nodes.
-pub enum Way {
-    /// The edge node's embedded broker, on this port, serves the whole demo.
+/// A transport that runs.
+pub enum RunningTransport {
+    /// The whole demo uses the broker that is embedded in the edge node's agent, on this port.
     Mqtt(u16),
-    /// An emulator, and the brokers of the edge node and of the cloud node.
+    /// The emulator, and the brokers of the edge node and of the cloud node.
     EventBus(KubeEdge, Box<[Broker; 2]>),
 }
 
-impl Way {
-    /// Starts what is needed. Over `KubeEdge` its CRDs have to be there.
+impl RunningTransport {
+    /// Starts what the agents do not bring themselves. For `KubeEdge` its CRDs must exist.
     pub async fn start(
         transport: Transport,
         dir: &Path,
@@ -43,32 +43,32 @@ impl Way {
         }
     }
 
-    /// How the controller is told of it.
-    pub fn controller(&self) -> Vec<String> {
+    /// Flags of the controller.
+    pub fn controller_flags(&self) -> Vec<String> {
         match self {
-            Self::Mqtt(port) => texts(["--mqtt-url", &url(*port)]),
+            Self::Mqtt(port) => strings(["--mqtt-url", &url(*port)]),
             Self::EventBus(kubeedge, _) => kubeedge.controller(RULES),
         }
     }
 
-    /// How the edge node's agent and the cloud node's are told of it.
-    pub fn agents(&self) -> [Vec<String>; 2] {
+    /// Flags of the edge node's agent and of the cloud node's agent.
+    pub fn agent_flags(&self) -> [Vec<String>; 2] {
         match self {
             Self::Mqtt(port) => {
                 let (url, listen) = (url(*port), format!("127.0.0.1:{port}"));
                 let embedded = ["--local-broker", "embedded", "--local-listen", &listen];
                 [
-                    [texts(["--mqtt-url", &url]), texts(embedded)].concat(),
-                    texts(["--mqtt-url", &url, "--local-broker", &url]),
+                    [strings(["--mqtt-url", &url]), strings(embedded)].concat(),
+                    strings(["--mqtt-url", &url, "--local-broker", &url]),
                 ]
             }
             Self::EventBus(_, brokers) => brokers.each_ref().map(|broker| {
-                [KubeEdge::agent(RULES), texts(["--local-broker", &broker.url()])].concat()
+                [KubeEdge::agent(RULES), strings(["--local-broker", &broker.url()])].concat()
             }),
         }
     }
 
-    /// Where the edge node can be overheard: port and topic.
+    /// The port and the topic filter on which a user can observe the edge node's messages.
     pub fn upstream(&self) -> (u16, String) {
         match self {
             Self::Mqtt(port) => (*port, "neptune/+/upstream/#".to_owned()),
@@ -83,6 +83,6 @@ fn url(port: u16) -> String {
     format!("mqtt://127.0.0.1:{port}")
 }
 
-fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
-    texts.map(str::to_owned).to_vec()
+fn strings<const N: usize>(values: [&str; N]) -> Vec<String> {
+    values.map(str::to_owned).to_vec()
 }
