@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use neptune_link::BrokerUrl;
-use neptune_wire::{Namespace, Prefix};
+use neptune_wire::{Namespace, TopicPrefix};
 
 use crate::transport::BaseUrl;
 
@@ -151,7 +151,7 @@ pub struct Run {
     pub kubeconfig: Option<PathBuf>,
     /// What stands before every topic. The agents need the same.
     #[arg(long, value_name = "LEVELS", env = "NEPTUNE_TOPIC_PREFIX", default_value = "neptune")]
-    pub topic_prefix: Prefix,
+    pub topic_prefix: TopicPrefix,
     /// Where /livez, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,

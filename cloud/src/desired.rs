@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use neptune_wire::{Content, NodeName, ObjectKey, Source, Sync, source::Say};
+use neptune_wire::{NodeName, ObjectContent, ObjectKey, Source, Sync, source::DownstreamMessage};
 
 /// The desired state of all nodes.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Desired {
 #[derive(Debug)]
 struct Asked {
     /// As handed in last: services that share a model hand in the same one.
-    content: Content,
+    content: ObjectContent,
     /// Who asks for it.
     by: BTreeSet<ObjectKey>,
 }
@@ -44,7 +44,7 @@ enum Gate {
 }
 
 /// Messages in the order in which they are to leave, each with its node.
-pub type Says = Vec<(NodeName, Say)>;
+pub type Says = Vec<(NodeName, DownstreamMessage)>;
 
 impl Desired {
     /// These services exist and will be planned.
@@ -62,7 +62,7 @@ impl Desired {
     pub fn set(
         &mut self,
         service: &ObjectKey,
-        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
+        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
         wall_ms: u64,
     ) -> Says {
         let mut touched = self.keep_on(service, &BTreeMap::new());
@@ -138,10 +138,7 @@ impl Desired {
 
     /// Everything, for a transport that may have forgotten it.
     pub fn everything(&self) -> Says {
-        self.sources
-            .iter()
-            .flat_map(|(node, source)| with_node(node, source.everything()))
-            .collect()
+        self.sources.iter().flat_map(|(node, source)| with_node(node, source.snapshot())).collect()
     }
 
     /// Returns whether the node is to have something else than before.
@@ -150,7 +147,7 @@ impl Desired {
         service: &ObjectKey,
         node: &NodeName,
         key: &ObjectKey,
-        content: Content,
+        content: ObjectContent,
     ) -> bool {
         let objects = self.nodes.entry(node.clone()).or_default();
         let Some(asked) = objects.get_mut(key) else {
@@ -233,20 +230,20 @@ impl Desired {
         self.kept.get(node).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
     }
 
-    fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, Content> {
+    fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, ObjectContent> {
         let objects = self.nodes.get(node).into_iter().flatten();
         objects.map(|(key, asked)| (key.clone(), asked.content.clone())).collect()
     }
 }
 
-fn with_node(node: &NodeName, says: Vec<Say>) -> Says {
+fn with_node(node: &NodeName, says: Vec<DownstreamMessage>) -> Says {
     says.into_iter().map(|say| (node.clone(), say)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Instance, Revision};
+    use neptune_wire::{AgentInstance, Revision};
     use serde_json::json;
 
     use super::*;
@@ -259,7 +256,7 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn content(key: &ObjectKey, value: u32) -> Content {
+    fn content(key: &ObjectKey, value: u32) -> ObjectContent {
         serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "spec": value,
             "metadata": {"namespace": "default", "name": key.name, "uid": "u"},
@@ -268,7 +265,11 @@ mod tests {
     }
 
     /// A service's task of that value, and the model that all share, on one node.
-    fn asks(on: &str, name: &str, value: u32) -> BTreeMap<NodeName, BTreeMap<ObjectKey, Content>> {
+    fn asks(
+        on: &str,
+        name: &str,
+        value: u32,
+    ) -> BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>> {
         let model: ObjectKey = "default/models/shared".parse().unwrap();
         let objects =
             [(service(name), content(&service(name), value)), (model.clone(), content(&model, 0))];
@@ -276,10 +277,12 @@ mod tests {
     }
 
     fn text(says: &Says) -> Vec<String> {
-        let one = |(node, say): &(NodeName, Say)| match say {
-            Say::Insert(key, insert) => format!("{node} + {}={}", key.name, insert.content.spec),
-            Say::Delete(key, _) => format!("{node} - {}", key.name),
-            Say::Index(index) => format!("{node} index {}", index.objects.len()),
+        let one = |(node, say): &(NodeName, DownstreamMessage)| match say {
+            DownstreamMessage::Insert(key, insert) => {
+                format!("{node} + {}={}", key.name, insert.content.spec)
+            }
+            DownstreamMessage::Delete(key, _) => format!("{node} - {}", key.name),
+            DownstreamMessage::Index(index) => format!("{node} index {}", index.objects.len()),
         };
         says.iter().map(one).collect()
     }
@@ -294,10 +297,10 @@ mod tests {
         let listed = |name: &&str| {
             let key = service(name);
             let hash = content(&key, 1).hash();
-            (key, neptune_wire::Listed { revision: Revision(7), hash })
+            (key, neptune_wire::IndexEntry { revision: Revision(7), hash })
         };
         Sync {
-            instance: Instance("i".into()),
+            instance: AgentInstance("i".into()),
             epoch: 1,
             index_revision: Revision(7),
             highest: Revision(7),
@@ -377,7 +380,9 @@ mod tests {
     #[test]
     fn what_cannot_be_planned_now_stays_whether_it_was_known_before_or_not() {
         let kept = |says: &Says| match says.last() {
-            Some((_, Say::Index(index))) => index.keep.iter().map(|k| k.name.to_string()).collect(),
+            Some((_, DownstreamMessage::Index(index))) => {
+                index.keep.iter().map(|k| k.name.to_string()).collect()
+            }
             _ => Vec::new(),
         };
         let mut desired = open();
@@ -417,7 +422,7 @@ mod tests {
             let says = desired.set(&service("a"), asks("edge0", "a", 1), wall_ms);
             says.into_iter()
                 .filter_map(|(_, say)| match say {
-                    Say::Insert(key, insert) => Some((key, insert.hash)),
+                    DownstreamMessage::Insert(key, insert) => Some((key, insert.hash)),
                     _ => None,
                 })
                 .collect::<Vec<_>>()

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_wire::{Content, NodeName, ObjectKey, Sync, source::Say};
+use neptune_wire::{NodeName, ObjectContent, ObjectKey, Sync, source::DownstreamMessage};
 
 use crate::{
     desired::{Desired, Says},
@@ -45,7 +45,7 @@ impl Downstream {
     pub fn set(
         &self,
         service: &ObjectKey,
-        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
+        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
     ) -> Option<String> {
         let nodes: Vec<_> = asks.keys().cloned().collect();
         self.with(|desired, wall_ms| desired.set(service, asks, wall_ms));
@@ -107,20 +107,20 @@ impl Downstream {
         }
     }
 
-    fn say(&self, state: &mut State, node: NodeName, say: &Say) {
+    fn say(&self, state: &mut State, node: NodeName, say: &DownstreamMessage) {
         let result = self.0.transport.say(&node, say);
         match (say, result) {
-            (Say::Insert(key, _), Err(Refused::TooLarge(error))) => {
+            (DownstreamMessage::Insert(key, _), Err(Refused::TooLarge(error))) => {
                 tracing::error!(%node, %key, error, "a task is too large to be sent");
                 state.too_large.insert((node, key.clone()), error);
             }
-            (Say::Insert(key, _) | Say::Delete(key, _), _) => {
+            (DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _), _) => {
                 state.too_large.remove(&(node, key.clone()));
             }
-            (Say::Index(_), Err(error)) => {
+            (DownstreamMessage::Index(_), Err(error)) => {
                 tracing::error!(%node, %error, "the index of a node cannot be sent");
             }
-            (Say::Index(_), Ok(())) => {}
+            (DownstreamMessage::Index(_), Ok(())) => {}
         }
     }
 

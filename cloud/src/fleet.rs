@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_wire::{
-    Counters, Instance, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+    AgentInstance, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
 };
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
@@ -36,8 +36,8 @@ pub struct Fleet {
 #[derive(Debug, Clone)]
 struct Node {
     /// The newest (epoch, seq) of each data directory that spoke; node reports have no seq.
-    newest: BTreeMap<Instance, (u64, u64)>,
-    present: Instance,
+    newest: BTreeMap<AgentInstance, (u64, u64)>,
+    present: AgentInstance,
     online: bool,
     /// It is not online because it was not heard.
     expired: bool,
@@ -67,7 +67,7 @@ pub struct Counted {
     /// The node.
     pub node: NodeName,
     /// The data directory.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     /// The epoch of the newest message.
     pub epoch: u64,
     /// The newest message's number in the epoch.
@@ -167,7 +167,7 @@ impl Fleet {
     pub fn spoke(
         &mut self,
         node: &NodeName,
-        instance: &Instance,
+        instance: &AgentInstance,
         epoch: u64,
         now: Timestamp,
     ) -> Nudge {
@@ -332,7 +332,7 @@ impl Fleet {
     }
 
     /// Whether the words of this start of an agent are older than what it said after a later start.
-    fn is_past(&self, node: &NodeName, instance: &Instance, epoch: u64) -> bool {
+    fn is_past(&self, node: &NodeName, instance: &AgentInstance, epoch: u64) -> bool {
         self.newest(node, instance).is_some_and(|(newest, _)| epoch < newest)
     }
 
@@ -350,14 +350,14 @@ impl Fleet {
         }
     }
 
-    fn newest(&self, node: &NodeName, instance: &Instance) -> Option<(u64, u64)> {
+    fn newest(&self, node: &NodeName, instance: &AgentInstance) -> Option<(u64, u64)> {
         self.nodes.get(node)?.newest.get(instance).copied()
     }
 
     fn alive(
         &mut self,
         node: &NodeName,
-        instance: &Instance,
+        instance: &AgentInstance,
         order: (u64, u64),
         now: Timestamp,
     ) -> Nudge {
@@ -369,7 +369,7 @@ impl Fleet {
     fn heard(
         &mut self,
         node: &NodeName,
-        instance: &Instance,
+        instance: &AgentInstance,
         order: (u64, u64),
         now: Timestamp,
     ) -> &mut Node {
@@ -427,7 +427,7 @@ mod tests {
 
     fn birth(instance: &str, epoch: u64) -> NodeReport {
         NodeReport {
-            instance: Instance(instance.to_owned()),
+            instance: AgentInstance(instance.to_owned()),
             epoch,
             online: true,
             agent_version: String::new(),

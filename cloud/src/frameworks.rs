@@ -106,7 +106,7 @@ impl Frameworks {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::Reload;
+    use neptune_wire::ServerUpdateMode;
 
     use super::*;
 
@@ -152,8 +152,11 @@ mod tests {
         assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
         assert_eq!(table.server("tensorflow:2"), Frameworks::default().server("tensorflow"));
         let torch = table.server("pytorch").unwrap();
-        assert_eq!((&*torch.directory, torch.reload), ("/models/{modelName}", Reload::Replace));
-        assert_eq!(table.server("onnx").unwrap().reload, Reload::Watch);
+        assert_eq!(
+            (&*torch.directory, torch.reload),
+            ("/models/{modelName}", ServerUpdateMode::Replace)
+        );
+        assert_eq!(table.server("onnx").unwrap().reload, ServerUpdateMode::Watch);
         assert_eq!(table.server("container"), None);
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use neptune_api::ConditionType;
+use neptune_api::JisConditionType;
 use neptune_wire::{DatasetReason, WorkerReason};
 
 macro_rules! reasons {
@@ -17,8 +17,8 @@ macro_rules! reasons {
 
             /// The state that a service is in for this reason: `Pending` for what heals when
             /// something appears, `Failed` for what somebody has to change.
-            pub fn condition(self) -> ConditionType {
-                match self { $(Self::$name => ConditionType::$type),* }
+            pub fn condition(self) -> JisConditionType {
+                match self { $(Self::$name => JisConditionType::$type),* }
             }
         }
 

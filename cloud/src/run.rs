@@ -137,7 +137,7 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events)
                 certificate_file: flags.mqtt_cert_file.clone(),
                 key_file: flags.mqtt_key_file.clone(),
                 password_file: flags.mqtt_password_file.clone(),
-                allow_open: flags.insecure_broker,
+                allow_insecure: flags.insecure_broker,
                 ..LinkOptions::new(url, client_id())
             };
             Ok(Mqtt::start(options, flags.topic_prefix.clone(), metrics.clone())?)

@@ -1,7 +1,7 @@
 //! Which server serves a framework's models, and how: the built-in ones, and the placeholders in what
 //! a table says. Pure.
 
-use neptune_wire::Reload;
+use neptune_wire::ServerUpdateMode;
 use serde::Deserialize;
 
 /// A server of models that come as files, one directory a version.
@@ -24,7 +24,7 @@ pub struct Server {
     pub directory: String,
     /// How the server takes another version.
     #[serde(default)]
-    pub reload: Reload,
+    pub reload: ServerUpdateMode,
     /// A path of which GET tells whether the version is served; without it a TCP connection is enough.
     #[serde(default)]
     pub health_path: Option<String>,
@@ -48,7 +48,7 @@ pub fn built_in() -> [(&'static str, Server); 4] {
         command: args(command),
         args: args(arguments),
         directory: default_directory(),
-        reload: Reload::Watch,
+        reload: ServerUpdateMode::Watch,
         health_path: Some(health.to_owned()),
         numeric_versions: true,
     };

@@ -7,8 +7,8 @@ use futures::future::{Either, select};
 use k8s_openapi::jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{
-    Batch, DecodeError, ModelOutput, NodeName, NodeReport, ObjectKey, OutputError, Prefix,
-    Resource, StatusReport, Sync, Topic, decode,
+    Batch, DecodeError, ModelOutput, NodeName, NodeReport, ObjectKey, OutputError, Resource,
+    StatusReport, Sync, Topic, TopicPrefix, decode,
 };
 use serde_json::Value;
 
@@ -71,13 +71,13 @@ struct Worth {
 /// What is remembered between messages.
 struct Ears {
     context: Context,
-    prefix: Prefix,
+    prefix: TopicPrefix,
     orders: Orders,
     blamed: BTreeSet<(String, Rejection)>,
 }
 
 /// Listens until the transport is closed.
-pub async fn listen(mut events: Events, context: Context, prefix: Prefix) {
+pub async fn listen(mut events: Events, context: Context, prefix: TopicPrefix) {
     let mut ears = Ears { context, prefix, orders: Orders::default(), blamed: BTreeSet::new() };
     loop {
         let expiry = tokio::time::sleep(until_expiry(&ears.context));

@@ -252,7 +252,8 @@ async fn no_revision_and_no_count_is_lost_in_a_thousand_cuts() {
         soon("the node is back", kubeedge.emulator.connected(NODE)).await.unwrap();
         agent
             .until(&wished, |replica| {
-                let spec = |held: &neptune_wire::replica::Held| held.content.spec.to_string();
+                let spec =
+                    |held: &neptune_wire::replica::StoredObject| held.content.spec.to_string();
                 replica.is_complete()
                     && replica.objects().values().any(|held| spec(held).contains(&wished))
             })

@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::{InferenceModel, InferenceModelStatus, TransitionStatus};
-use neptune_wire::{ObjectKey, Serving};
+use neptune_wire::{ModelServer, ObjectKey};
 use serde_json::{Value, json};
 
 const SAMPLE: &str = include_str!("../../common/api/tests/samples/000_inferencemodel.yaml");
@@ -75,9 +75,10 @@ fn ready(status: &InferenceModelStatus) -> String {
     condition(status, "Ready").0
 }
 
-async fn task(agent: &mut Agent, version: &str) -> Serving {
-    let is_version =
-        |serving: &Serving| serving.model.as_ref().is_some_and(|model| model.version == version);
+async fn task(agent: &mut Agent, version: &str) -> ModelServer {
+    let is_version = |serving: &ModelServer| {
+        serving.model.as_ref().is_some_and(|model| model.version == version)
+    };
     let what = format!("the task of version {version}");
     let content =
         agent.has(&key(), &what, |held| held.serving.as_deref().is_some_and(is_version)).await;
@@ -264,10 +265,10 @@ async fn a_wrong_spec_and_a_killed_controller_take_nothing_from_a_node() {
 
     bed.kill_controller();
     bed.start_controller();
-    let index = agent.replica.sync(neptune_wire::Instance("a".into()), 1).index_revision;
+    let index = agent.replica.sync(neptune_wire::AgentInstance("a".into()), 1).index_revision;
     agent.sync();
     let newer = |replica: &neptune_wire::Replica| {
-        replica.sync(neptune_wire::Instance("a".into()), 1).index_revision > index
+        replica.sync(neptune_wire::AgentInstance("a".into()), 1).index_revision > index
     };
     agent.until("the new controller's index", newer).await;
     assert!(agent.replica.objects().contains_key(&key()), "it is kept");
@@ -311,7 +312,8 @@ async fn an_agent_s_node_of_the_cloud_serves_as_one_of_the_edge() {
     let mut agent = Agent::connect(&bed, "solar-corona-cloud", "a", 1).await;
     let change = json!({"spec": {"deployToLayer": "cloud", "nodeName": "solar-corona-cloud", "image": "mine:1"}});
     let uid = apply(&bed, change).await.uid().unwrap();
-    let image = |held: &neptune_wire::Content| held.serving.as_ref().unwrap().image == "mine:1";
+    let image =
+        |held: &neptune_wire::ObjectContent| held.serving.as_ref().unwrap().image == "mine:1";
     let serving = agent.has(&key(), "the image", image).await.serving.unwrap();
     assert_eq!(serving.model, None);
     agent.report_serving(&key(), &uid, &up_to_date("mine:1"));

@@ -13,7 +13,7 @@ use bed::{
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
-use neptune_wire::{Role, Topic, WorkerReason, WorkerState, replica::Change};
+use neptune_wire::{Role, Topic, WorkerReason, WorkerState, replica::ReplicaChange};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,10 @@ async fn totals_and_workers_survive_a_killed_controller_and_a_replaced_node() {
     let status = bed.status("what came meanwhile counts", |s| s.inference >= 150).await;
     assert_eq!((status.inference, status.hard, &*status.type_), (150, 15, "Running"));
     agent.until("the new controller spoke", |replica| replica.index().revision > index).await;
-    let touched = agent.changes.iter().any(|c| matches!(c, Change::Set(_) | Change::Removed(_)));
+    let touched = agent
+        .changes
+        .iter()
+        .any(|c| matches!(c, ReplicaChange::Set(_) | ReplicaChange::Removed(_)));
     assert!(!touched, "a restart of the controller changed {:?}", agent.changes);
 
     // Late and doubled words, of a start that is over.
@@ -239,7 +242,7 @@ async fn a_controller_that_starts_while_a_reference_is_missing_takes_nothing_fro
             replica.objects()[&model].content.spec["modelUrl"] == "/model/new.pb"
         })
         .await;
-    let removed = agent.changes.iter().any(|change| matches!(change, Change::Removed(_)));
+    let removed = agent.changes.iter().any(|change| matches!(change, ReplicaChange::Removed(_)));
     assert!(!removed, "{:?}", agent.changes);
 }
 

@@ -15,7 +15,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
-use neptune_wire::replica::Change;
+use neptune_wire::replica::ReplicaChange;
 use serde_json::json;
 
 /// Waits until the trouble was met that often.
@@ -153,7 +153,10 @@ async fn of_two_replicas_one_acts_and_the_other_takes_over_when_it_dies() {
     assert!(died.elapsed() < Duration::from_secs(15), "{:?}", died.elapsed());
     assert_eq!((status.inference, status.hard, &*status.type_), (150, 15, "Running"));
     agent.until("the second spoke", |replica| replica.index().revision > index).await;
-    let touched = agent.changes.iter().any(|c| matches!(c, Change::Set(_) | Change::Removed(_)));
+    let touched = agent
+        .changes
+        .iter()
+        .any(|c| matches!(c, ReplicaChange::Set(_) | ReplicaChange::Removed(_)));
     assert!(!touched, "the takeover changed {:?}", agent.changes);
 
     // One that is told to end gives the Lease back, and the other finds it free at its next look.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_link::{Event as LinkEvent, Link};
+use neptune_link::{Link, LinkEvent};
 use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerState};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};

@@ -182,7 +182,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
     use serde_json::json;
 
     use super::*;
@@ -190,7 +190,7 @@ mod tests {
     const HEARTBEAT: Duration = Duration::from_secs(15);
 
     fn batches() -> Batches {
-        Batches::new(Identity { instance: Instance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
+        Batches::new(Identity { instance: AgentInstance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
     }
 
     /// Its number and its messages, such as `a=1 b=null`.

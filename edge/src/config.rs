@@ -8,7 +8,7 @@ use std::{
 
 use neptune_link::BrokerUrl;
 use neptune_models::{Allowed, Policy};
-use neptune_wire::{Namespace, NodeName, Prefix};
+use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
     Error,
@@ -39,7 +39,7 @@ pub struct Config {
     /// How workers reach it, with the password if it has one.
     pub worker_mqtt_url: String,
     pub docker_socket: PathBuf,
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     pub advertise: Option<String>,
     /// The containers' name servers; none leaves them the node's.
     pub dns: Vec<IpAddr>,
@@ -58,7 +58,7 @@ pub struct Login {
     pub key_file: Option<PathBuf>,
     pub password_file: Option<PathBuf>,
     /// Whether a broker that is open to anybody is taken.
-    pub allow_open: bool,
+    pub allow_insecure: bool,
 }
 
 /// Reads the arguments.
@@ -150,7 +150,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
             certificate_file: args.mqtt_cert_file,
             key_file: args.mqtt_key_file,
             password_file: args.mqtt_password_file,
-            allow_open: args.insecure_broker,
+            allow_insecure: args.insecure_broker,
         },
         data_dir,
         local_url,

@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use neptune_wire::{ContentHash, NodeName, Prefix, Topic, WorkerName};
+use neptune_wire::{ContentHash, NodeName, Topic, TopicPrefix, WorkerName};
 use serde::Serialize;
 
 use crate::{desired::Wanted, edition::Supplied, reload};
@@ -21,7 +21,7 @@ const DATASETS_IN_CONTAINER: &str = "/datasets";
 #[derive(Debug, Clone)]
 pub struct Site {
     pub node: NodeName,
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     /// How workers reach the local broker.
     pub mqtt_url: String,
     pub data_dir: PathBuf,
@@ -221,7 +221,7 @@ pub mod tests {
     pub fn site() -> Site {
         Site {
             node: "edge0".parse().unwrap(),
-            prefix: Prefix::default(),
+            prefix: TopicPrefix::default(),
             mqtt_url: "mqtt://127.0.0.1:1884".into(),
             data_dir: "/var/lib/neptune".into(),
             docker_socket: "/var/run/docker.sock".into(),
@@ -289,7 +289,7 @@ pub mod tests {
     #[test]
     fn another_version_makes_no_other_container_of_a_worker_that_reloads() {
         let mut wanted = wanted();
-        wanted.worker.model_update = neptune_wire::ModelUpdate::Reload;
+        wanted.worker.model_update = neptune_wire::WorkerUpdateMode::Reload;
         let of = |path: &str| spec_with(&wanted, &file(path));
         let (a, b) =
             (of("/var/lib/neptune/models/sha256/a/m"), of("/var/lib/neptune/models/sha256/b/m"));

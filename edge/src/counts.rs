@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use neptune_wire::{Counters, ModelOutput, ObjectKey, Tally, WorkerInfo, WorkerName};
+use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals, WorkerInfo, WorkerName};
 use serde::{Deserialize, Serialize};
 
 use crate::spoken::{self, Spoken};
@@ -16,7 +16,7 @@ pub struct Count {
     pub object: ObjectKey,
     /// Over all runs. Stays empty for a worker that only answers.
     #[serde(default)]
-    pub tally: Tally,
+    pub tally: RunTotals,
     /// The last status that it said.
     #[serde(default)]
     pub status: String,
@@ -63,7 +63,7 @@ impl Counts {
         let key = (uid.to_owned(), worker.clone());
         let fresh = || Count {
             object: object.clone(),
-            tally: Tally::default(),
+            tally: RunTotals::default(),
             status: String::new(),
             first_start: String::new(),
             models: Vec::new(),
@@ -130,7 +130,7 @@ impl Counts {
     /// Whether this run of a worker is counted already.
     pub fn knows(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()));
-        count.is_some_and(|count| count.tally.knows(run))
+        count.is_some_and(|count| count.tally.contains_run(run))
     }
 
     /// What the worker last said of itself; empty before.

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, path::PathBuf};
 
 use neptune_datasets::{Column, DatasetSpec, Error, Format, Options, Report, Tally, Watching};
 use neptune_wire::{
-    Content, ContentHash, DatasetReason, DatasetState, DatasetStatus, DatasetTally,
+    ContentHash, DatasetCounts, DatasetReason, DatasetReport, DatasetState, ObjectContent,
 };
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ impl Trouble {
 }
 
 /// Reads an object. One that cannot be right is kept with the reason.
-pub fn wanted(content: &Content, hash: &ContentHash) -> WantedDataset {
+pub fn wanted(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
     let text = |field: &str| content.spec.get(field).and_then(Value::as_str);
     let format = text("format").unwrap_or_default().trim();
     WantedDataset {
@@ -181,26 +181,26 @@ pub fn status(
     wanted: &WantedDataset,
     (state, trouble): (DatasetState, Option<Trouble>),
     remark: String,
-    tally: Option<DatasetTally>,
+    tally: Option<DatasetCounts>,
     bytes_read: u64,
-) -> DatasetStatus {
+) -> DatasetReport {
     let (reason, message) = match trouble {
         Some(Trouble { reason, message }) => (Some(reason), message),
         None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
         None => (None, remark),
     };
-    DatasetStatus { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
+    DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
 }
 
 /// A tally as it is told, bounded. The most frequent labels stay.
-pub fn told(tally: &Tally, changed_at: &str) -> DatasetTally {
+pub fn told(tally: &Tally, changed_at: &str) -> DatasetCounts {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));
-    let rest = labels.split_off(labels.len().min(DatasetTally::MOST_LABELS));
-    DatasetTally {
+    let rest = labels.split_off(labels.len().min(DatasetCounts::MAX_LABELS));
+    DatasetCounts {
         number_of_samples: tally.samples,
         bytes: tally.bytes,
-        columns: tally.columns.iter().take(DatasetTally::MOST_COLUMNS).cloned().collect(),
+        columns: tally.columns.iter().take(DatasetCounts::MAX_COLUMNS).cloned().collect(),
         labels: labels.into_iter().map(|(label, count)| (label.clone(), *count)).collect(),
         other_labels: tally.labels.other + rest.into_iter().map(|(_, count)| count).sum::<u64>(),
         skipped: tally.skipped,
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn of(spec: &Value) -> WantedDataset {
-        let content: Content = serde_json::from_value(json!({
+        let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "spec": spec,
             "metadata": {"namespace": "d", "name": "n", "uid": "u"},
         }))
@@ -293,10 +293,10 @@ mod tests {
         tally.labels.other = 7;
         tally.columns = (0..500).map(|n| n.to_string()).collect();
         let told = told(&tally, "then");
-        assert_eq!(told.labels.len(), DatasetTally::MOST_LABELS);
+        assert_eq!(told.labels.len(), DatasetCounts::MAX_LABELS);
         assert!(told.labels.contains_key("099") && !told.labels.contains_key("035"));
         assert_eq!(told.other_labels, 7 + (0..36).sum::<u64>());
-        assert_eq!(told.columns.len(), DatasetTally::MOST_COLUMNS);
+        assert_eq!(told.columns.len(), DatasetCounts::MAX_COLUMNS);
     }
 
     #[test]

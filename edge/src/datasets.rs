@@ -9,7 +9,7 @@ use std::{
 };
 
 use neptune_datasets::Policy;
-use neptune_wire::{DatasetStatus, ObjectKey};
+use neptune_wire::{DatasetReport, ObjectKey};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -78,7 +78,7 @@ impl Datasets {
     }
 
     /// What is said of a dataset.
-    pub fn status(&self, key: &ObjectKey) -> Option<&DatasetStatus> {
+    pub fn status(&self, key: &ObjectKey) -> Option<&DatasetReport> {
         self.entries.get(key).map(|entry| &entry.status)
     }
 

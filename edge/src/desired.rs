@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use neptune_models::{Digest, Want};
 use neptune_wire::{
-    Content, ContentHash, ObjectKey, ObjectName, Replica, Resource, ServedModel, Serving, Worker,
-    WorkerName,
+    ContentHash, ModelServer, ObjectContent, ObjectKey, ObjectName, Replica, Resource, ServedModel,
+    Worker, WorkerName,
 };
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub struct Desired {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedServer {
     pub uid: String,
-    pub serving: Box<Serving>,
+    pub serving: Box<ModelServer>,
     /// Why it cannot be served before the spec is changed.
     pub refusal: Option<String>,
 }
@@ -149,7 +149,7 @@ pub fn desired(replica: &Replica) -> Desired {
     desired
 }
 
-fn server(desired: &Desired, uid: &str, serving: &Serving) -> WantedServer {
+fn server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
     let has_name = |other: &&WantedServer| other.serving.name == serving.name;
     let name_taken = || {
         let is_taken = desired.workers.contains_key(&serving.name)
@@ -166,7 +166,7 @@ fn server(desired: &Desired, uid: &str, serving: &Serving) -> WantedServer {
     }
 }
 
-fn model(content: &Content) -> WantedModel {
+fn model(content: &ObjectContent) -> WantedModel {
     let text = |field: &str| {
         content.spec.get(field).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
     };
@@ -217,7 +217,7 @@ mod tests {
                 "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-{n}")},
             });
             content.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            let content: Content = serde_json::from_value(content).unwrap();
+            let content: ObjectContent = serde_json::from_value(content).unwrap();
             let insert = Insert { revision: Revision(1), hash: content.hash(), content };
             replica.insert(&key, insert).unwrap();
         }

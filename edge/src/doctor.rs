@@ -90,7 +90,7 @@ async fn look(config: &Config, resolve: &[String]) -> Facts {
             local,
             cloud: Cloud {
                 url: config.mqtt_url.to_string(),
-                filter: config.prefix.downstream_of(&config.node),
+                filter: config.prefix.downstream_filter(&config.node),
                 is_by_event_bus: config.event_bus.is_some(),
                 answer,
             },

@@ -3,7 +3,7 @@
 
 use neptune_link::Message;
 use neptune_wire::{
-    Delete, Index, Insert, NodeName, Prefix, Replica, Topic, decode, replica::Change,
+    Delete, Index, Insert, NodeName, Replica, Topic, TopicPrefix, decode, replica::ReplicaChange,
 };
 
 use crate::{Error, store::Store};
@@ -12,7 +12,7 @@ use crate::{Error, store::Store};
 #[derive(Debug, PartialEq)]
 pub enum Received {
     /// These changes are in the replica and on the disk.
-    Changed(Vec<Change>),
+    Changed(Vec<ReplicaChange>),
     /// It was known already.
     Known,
     /// The index is older than what this node knows: the cloud should hear what that is.
@@ -28,7 +28,7 @@ pub enum Received {
 pub fn receive(
     message: &Message,
     node: &NodeName,
-    prefix: &Prefix,
+    prefix: &TopicPrefix,
     replica: &mut Replica,
     store: &mut Store,
 ) -> Result<Received, Error> {
@@ -56,9 +56,9 @@ enum Dropped {
 fn changes(
     message: &Message,
     node: &NodeName,
-    prefix: &Prefix,
+    prefix: &TopicPrefix,
     replica: &mut Replica,
-) -> Result<Vec<Change>, Dropped> {
+) -> Result<Vec<ReplicaChange>, Dropped> {
     fn bad(error: impl std::fmt::Display) -> Dropped {
         Dropped::Bad(error.to_string())
     }

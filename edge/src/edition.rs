@@ -4,7 +4,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use neptune_wire::{ContentHash, Reload, ServedModel, Serving};
+use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
 use serde::{Deserialize, Serialize};
 
 use crate::container::{ContainerSpec, Mount, Site};
@@ -20,7 +20,7 @@ pub const VERSIONS: &str = "serving";
 /// A model server with one version of its model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edition {
-    pub serving: Serving,
+    pub serving: ModelServer,
     /// Which directory of versions it is in. Editions that share one share a container.
     pub lineage: u64,
     /// As [`id`] of `serving`.
@@ -37,8 +37,8 @@ pub struct Supplied {
 
 impl Edition {
     /// The server as it is wanted now, whether or not a switch is held.
-    pub fn new(serving: &Serving, lineage: u64) -> Self {
-        let serving = Serving { hold: false, ..serving.clone() };
+    pub fn new(serving: &ModelServer, lineage: u64) -> Self {
+        let serving = ModelServer { hold: false, ..serving.clone() };
         Self { id: id(&serving), serving, lineage }
     }
 
@@ -74,7 +74,7 @@ impl Edition {
 
     /// Its container. `model` is there if it has one.
     pub fn container(&self, uid: &str, model: Option<&Supplied>, site: &Site) -> ContainerSpec {
-        let Serving { image, command, args, env, resources, .. } = &self.serving;
+        let ModelServer { image, command, args, env, resources, .. } = &self.serving;
         let mut env = env.clone();
         env.insert("NODE_NAME".to_owned(), site.node.to_string());
         let mut mount = None;
@@ -126,19 +126,19 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
 }
 
 /// As [`Edition::id`]: holding makes no other edition.
-pub fn id(serving: &Serving) -> String {
-    ContentHash::of(&Serving { hold: false, ..serving.clone() }).to_string()
+pub fn id(serving: &ModelServer) -> String {
+    ContentHash::of(&ModelServer { hold: false, ..serving.clone() }).to_string()
 }
 
 /// As [`Edition::version`].
-pub fn version(serving: &Serving) -> &str {
+pub fn version(serving: &ModelServer) -> &str {
     serving.model.as_ref().map_or(&serving.image, |model| &model.version)
 }
 
 /// Whether a server that runs the one takes the other while it runs.
-pub fn can_follow(running: &Serving, next: &Serving) -> bool {
+pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
     let (Some(from), Some(to)) = (watched(running), watched(next)) else { return false };
-    let as_running = Serving {
+    let as_running = ModelServer {
         model: running.model.clone(),
         health: running.health.clone(),
         hold: running.hold,
@@ -147,9 +147,9 @@ pub fn can_follow(running: &Serving, next: &Serving) -> bool {
     from.version != to.version && from.directory == to.directory && as_running == *running
 }
 
-fn watched(serving: &Serving) -> Option<&ServedModel> {
+fn watched(serving: &ModelServer) -> Option<&ServedModel> {
     let names_it = serving.args.iter().any(|arg| arg.contains(VERSION));
-    serving.model.as_ref().filter(|_| serving.reload == Reload::Watch && !names_it)
+    serving.model.as_ref().filter(|_| serving.reload == ServerUpdateMode::Watch && !names_it)
 }
 
 /// The version's directory, or the file in it if the model is one plain file.
@@ -168,7 +168,7 @@ pub fn is_plain_name(name: &str) -> bool {
 }
 
 /// Why this can be served on no node.
-pub fn refusal(uid: &str, serving: &Serving) -> Option<String> {
+pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
     if !is_plain_name(uid) {
         return Some(format!("metadata.uid {uid:?} cannot name a directory"));
     }
@@ -206,7 +206,7 @@ pub mod tests {
     use crate::container::tests::site;
 
     /// A server of a version, as `reload` says.
-    pub fn serving(version: &str, reload: &str) -> Serving {
+    pub fn serving(version: &str, reload: &str) -> ModelServer {
         serde_json::from_value(json!({
             "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,
             "env": {"A": "b"},
@@ -263,7 +263,7 @@ pub mod tests {
         let four = serving("4", "watch");
         assert!(can_follow(&three, &four));
         assert!(!can_follow(&three, &three), "a version's directory is never changed");
-        let changed = |change: fn(&mut Serving)| {
+        let changed = |change: fn(&mut ModelServer)| {
             let mut four = four.clone();
             change(&mut four);
             can_follow(&three, &four)
@@ -274,21 +274,21 @@ pub mod tests {
                 && !changed(|s| s.port = 5)
                 && !changed(|s| s.model = None)
         );
-        assert!(!changed(|s| s.reload = Reload::Replace));
+        assert!(!changed(|s| s.reload = ServerUpdateMode::Replace));
         assert!(!changed(|s| s.args.push("{version}".into())));
         assert!(!changed(|s| s.model.as_mut().unwrap().directory.push('2')));
     }
 
     #[test]
     fn holding_makes_no_other_edition() {
-        let held = Serving { hold: true, ..serving("4", "watch") };
+        let held = ModelServer { hold: true, ..serving("4", "watch") };
         assert_eq!(id(&held), id(&serving("4", "watch")));
         assert_ne!(id(&serving("3", "watch")), id(&serving("4", "watch")));
     }
 
     #[test]
     fn what_would_leave_its_directory_is_refused() {
-        let with = |change: &dyn Fn(&mut Serving)| {
+        let with = |change: &dyn Fn(&mut ModelServer)| {
             let mut serving = serving("4", "watch");
             change(&mut serving);
             refusal("uid", &serving)

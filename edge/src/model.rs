@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{ModelPresence, ObjectKey, PresenceState, WorkerReason};
+use neptune_wire::{ModelPresenceReport, ObjectKey, PresenceState, WorkerReason};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -67,7 +67,7 @@ impl Models {
     }
 
     /// How the node fares with a model that it should have.
-    pub fn presence(&self, key: &ObjectKey, depot: &Depot) -> Option<ModelPresence> {
+    pub fn presence(&self, key: &ObjectKey, depot: &Depot) -> Option<ModelPresenceReport> {
         Some(self.entries.get(key)?.presence(key, depot))
     }
 
@@ -172,13 +172,13 @@ impl Models {
 }
 
 impl Entry {
-    fn presence(&self, key: &ObjectKey, depot: &Depot) -> ModelPresence {
+    fn presence(&self, key: &ObjectKey, depot: &Depot) -> ModelPresenceReport {
         let (usable, problem, is_stuck) = self.look(key, depot);
         let remote = match &self.wanted.source {
             Ok(ModelSource::Remote(source)) => Some(source),
             Ok(ModelSource::Local(_)) | Err(_) => None,
         };
-        let mut presence = ModelPresence {
+        let mut presence = ModelPresenceReport {
             state: if is_stuck { PresenceState::Failed } else { PresenceState::Downloading },
             url: self.wanted.url.clone(),
             sha256: None,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use neptune_wire::{ContentHash, Instance, NodeName, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
 /// Said of every container that an agent made.
 pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
@@ -23,7 +23,7 @@ pub const VERSION: &str = "io.neptune.model-version";
 pub struct Identity {
     pub node: NodeName,
     /// The data directory of the agent that made it.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     pub owner: ObjectKey,
     pub uid: String,
     pub worker: WorkerName,
@@ -93,7 +93,7 @@ impl Identity {
         }
         Some(Self {
             node: node.clone(),
-            instance: Instance(label(INSTANCE)?.clone()),
+            instance: AgentInstance(label(INSTANCE)?.clone()),
             owner: label(OBJECT)?.parse().ok()?,
             uid: label(UID)?.clone(),
             worker: label(WORKER)?.parse().ok()?,
@@ -121,7 +121,7 @@ pub mod tests {
     fn identity() -> Identity {
         Identity {
             node: "edge0".parse().unwrap(),
-            instance: Instance("abc".into()),
+            instance: AgentInstance("abc".into()),
             owner: "default/jointinferenceservices/s".parse().unwrap(),
             uid: "uid".into(),
             worker: "s-w-1".parse().unwrap(),

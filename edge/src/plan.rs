@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{Instance, ObjectKey, WorkerName, WorkerReason, WorkerState};
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName, WorkerReason, WorkerState};
 
 use crate::{
     container::{ContainerSpec, Site, container},
@@ -47,7 +47,7 @@ pub struct Facts<'a> {
     pub is_complete: bool,
     /// Objects that are to stay as they are, also those that this data directory was never told of.
     pub keep: &'a BTreeSet<ObjectKey>,
-    pub instance: &'a Instance,
+    pub instance: &'a AgentInstance,
     pub site: &'a Site,
     /// What Docker shows and which observation this is; or why it does not.
     pub observed: Result<(&'a [Container], u64), &'a str>,
@@ -376,7 +376,7 @@ mod tests {
     fn shown(id: &str, state: ContainerState) -> Container {
         let identity = Identity {
             node: site().node,
-            instance: Instance("ours".into()),
+            instance: AgentInstance("ours".into()),
             owner: wanted().owner,
             uid: wanted().uid,
             worker: name(),
@@ -407,7 +407,7 @@ mod tests {
                 desired: &self.desired,
                 is_complete: self.is_complete,
                 keep: &self.keep,
-                instance: &Instance("ours".into()),
+                instance: &AgentInstance("ours".into()),
                 site: &site(),
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 models: &self.models,
@@ -513,7 +513,7 @@ mod tests {
     fn a_container_that_an_earlier_data_directory_made_is_adopted() {
         let mut node = node();
         let mut container = shown("1", ContainerState::Running);
-        container.identity.instance = Instance("earlier".into());
+        container.identity.instance = AgentInstance("earlier".into());
         node.look(vec![container], Instant::now());
         assert_eq!(node.plan(Instant::now()).steps, []);
     }
@@ -524,7 +524,7 @@ mod tests {
         node.desired = Desired::default();
         node.is_complete = false;
         let mut earlier = shown("earlier", ContainerState::Running);
-        earlier.identity.instance = Instance("earlier".into());
+        earlier.identity.instance = AgentInstance("earlier".into());
         node.look(vec![shown("ours", ended(0)), earlier], now);
         assert_eq!(removed(&node.plan(now)), ["ours"]);
         node.is_complete = true;

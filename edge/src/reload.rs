@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{ContentHash, ModelUpdate, ObjectName};
+use neptune_wire::{ContentHash, ObjectName, WorkerUpdateMode};
 
 use crate::{
     container::{MODELS_IN_CONTAINER, Site},
@@ -119,7 +119,7 @@ fn version_in<'a>(path: &'a str, model: &ObjectName) -> Option<&'a str> {
 
 /// The name of this version of a worker's model, if the worker loads versions while it runs.
 pub fn version(wanted: &Wanted, model: &Supplied, site: &Site) -> Option<String> {
-    let can_reload = wanted.worker.model_update == ModelUpdate::Reload
+    let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
         && model.path.starts_with(&site.data_dir)
         && is_plain_name(&wanted.uid);
     // What is in the store is found by its content's digest, which is part of the path.
@@ -142,7 +142,7 @@ mod tests {
 
     fn reloading() -> Wanted {
         let mut wanted = wanted();
-        wanted.worker.model_update = ModelUpdate::Reload;
+        wanted.worker.model_update = WorkerUpdateMode::Reload;
         wanted
     }
 

@@ -8,9 +8,9 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    DatasetState, DatasetStatus, ModelOutput, ModelPresence, ObjectKey, Output, Phase,
-    PresenceState, Role, ServingStatus, StatusReport, TaskInfo, Transition, WorkerReason,
-    WorkerState, WorkerStatus, replica::Held,
+    DatasetReport, DatasetState, ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey,
+    Phase, PresenceState, ReportOutput, Role, StatusReport, TaskInfo, Transition, WorkerReason,
+    WorkerReport, WorkerState, replica::StoredObject,
 };
 
 use crate::{counts::Total, plan::Health, store::Identity};
@@ -21,18 +21,18 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// An object of which something is to be told, and how it is now.
 pub struct Subject<'a> {
     pub key: &'a ObjectKey,
-    pub held: &'a Held,
+    pub held: &'a StoredObject,
     /// By worker, in the object's order: its health, and the last that it said of itself.
     pub workers: Vec<(Health, String)>,
     pub total: Total,
     /// Of a model server.
-    pub serving: Option<ServingStatus>,
+    pub serving: Option<ModelServerReport>,
     /// What the workers said of models.
     pub outputs: Vec<ModelOutput>,
     /// Of a model.
-    pub model: Option<ModelPresence>,
+    pub model: Option<ModelPresenceReport>,
     /// Of a dataset.
-    pub dataset: Option<DatasetStatus>,
+    pub dataset: Option<DatasetReport>,
 }
 
 /// A start usually takes less: then only its end is told, at once, and not first its beginning.
@@ -127,7 +127,7 @@ impl Reporter {
             current_time: String::new(),
         });
         let statuses =
-            held.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerStatus {
+            held.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
                 name: worker.name.clone(),
                 role: worker.role,
                 state: health.state,
@@ -146,7 +146,7 @@ impl Reporter {
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
             status: status(subject),
-            output: Output { models: outputs.clone(), task_info },
+            output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: serving.clone(),
             model: model.clone().map(Box::new),
@@ -178,7 +178,7 @@ fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
 }
 
 /// One word for a model server.
-fn phase_of_server(status: &ServingStatus) -> Phase {
+fn phase_of_server(status: &ModelServerReport) -> Phase {
     match status.transition {
         Transition::UpToDate => Phase::Running,
         Transition::InProgress => Phase::Pending,
@@ -187,7 +187,7 @@ fn phase_of_server(status: &ServingStatus) -> Phase {
 }
 
 /// One word for a model.
-fn phase_of_model(model: &ModelPresence) -> Phase {
+fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     match model.state {
         PresenceState::Present => Phase::Running,
         PresenceState::Downloading => Phase::Pending,
@@ -196,7 +196,7 @@ fn phase_of_model(model: &ModelPresence) -> Phase {
 }
 
 /// One word for a dataset.
-fn phase_of_dataset(status: &DatasetStatus) -> Phase {
+fn phase_of_dataset(status: &DatasetReport) -> Phase {
     match status.state {
         DatasetState::Counted => Phase::Running,
         DatasetState::Counting => Phase::Pending,
@@ -222,19 +222,19 @@ fn status(subject: &Subject<'_>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Content, Counters, Instance, Revision};
+    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision};
     use serde_json::json;
 
     use super::*;
 
-    fn held(roles: &[&str]) -> Held {
+    fn held(roles: &[&str]) -> StoredObject {
         let worker = |(n, role): (usize, &&str)| json!({"name": format!("w{n}"), "role": role, "image": "i", "model": "m"});
-        let content: Content = serde_json::from_value(json!({
+        let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": "u"},
             "workers": roles.iter().enumerate().map(worker).collect::<Vec<_>>(),
         }))
         .unwrap();
-        Held { revision: Revision(7), hash: content.hash(), content }
+        StoredObject { revision: Revision(7), hash: content.hash(), content }
     }
 
     fn health(state: WorkerState) -> Health {
@@ -243,7 +243,7 @@ mod tests {
 
     fn subject<'a>(
         key: &'a ObjectKey,
-        held: &'a Held,
+        held: &'a StoredObject,
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> Subject<'a> {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn reporter() -> Reporter {
-        Reporter::new(Identity { instance: Instance("i".into()), epoch: 3 })
+        Reporter::new(Identity { instance: AgentInstance("i".into()), epoch: 3 })
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     fn a_model_is_told_when_it_is_there_and_only_once() {
         let key = "d/models/m".parse().unwrap();
         let (mut reporter, held, start) = (reporter(), held(&[]), Instant::now());
-        let presence = |state| ModelPresence {
+        let presence = |state| ModelPresenceReport {
             state,
             url: "http://h/m".into(),
             sha256: None,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use neptune_wire::{ContentHash, ObjectKey, ServingStatus, WorkerReason};
+use neptune_wire::{ContentHash, ModelServerReport, ObjectKey, WorkerReason};
 
 use crate::{
     checks::Checks,
@@ -27,7 +27,7 @@ pub struct Server {
     pub placed: Option<Versions>,
     /// By edition: which run of which container is checked.
     pub checks: BTreeMap<String, (String, Checks)>,
-    pub status: ServingStatus,
+    pub status: ModelServerReport,
     pub restart: bool,
 }
 

@@ -123,7 +123,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
 
     use super::*;
     use crate::{
@@ -137,7 +137,7 @@ mod tests {
     fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> Container {
         let identity = Identity {
             node: site().node,
-            instance: Instance("ours".into()),
+            instance: AgentInstance("ours".into()),
             owner: "d/inferencemodels/m".parse().unwrap(),
             uid: uid.into(),
             worker: "m-server-1".parse().unwrap(),
@@ -183,7 +183,7 @@ mod tests {
             desired: &Desired::default(),
             is_complete: true,
             keep: &BTreeSet::new(),
-            instance: &Instance("ours".into()),
+            instance: &AgentInstance("ours".into()),
             site: &site(),
             observed: Ok((containers, 1)),
             models: &BTreeMap::new(),

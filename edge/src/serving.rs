@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{DownloadProgress, LoadFailure, Serving, ServingStatus};
+use neptune_wire::{DownloadProgress, LoadFailure, ModelServer, ModelServerReport};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -51,7 +51,7 @@ pub struct Memory {
 
 /// All that the decision depends on beside what is remembered.
 pub struct Facts<'a> {
-    pub target: &'a Serving,
+    pub target: &'a ModelServer,
     /// Why the target can be served on no node.
     pub refusal: Option<&'a str>,
     pub supply: Supply,
@@ -116,7 +116,7 @@ pub enum Run<'a> {
 pub struct Decision {
     /// To be stored, and decided upon again, if it is another than before.
     pub memory: Memory,
-    pub status: ServingStatus,
+    pub status: ModelServerReport,
     /// The container of what is current is there and has not answered for long.
     pub restart: bool,
     pub wake_at: Option<Instant>,
@@ -254,7 +254,7 @@ impl Memory {
         facts.target.hold && self.current.is_some() && goes_on
     }
 
-    fn switch(&mut self, target: &Serving) {
+    fn switch(&mut self, target: &ModelServer) {
         let id = id(target);
         self.leaving = None;
         if let Some(good) = self.good.as_ref().filter(|good| good.id() == id) {

@@ -2,7 +2,7 @@
 //! it was about and when it was first said. Keeping it is counts.rs's.
 
 use jiff::{SignedDuration, Timestamp};
-use neptune_wire::{MOST_MODELS, ModelOutput, ObjectName, WorkerModel};
+use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel};
 use serde::{Deserialize, Serialize};
 
 /// What a worker last said of a model.
@@ -78,7 +78,7 @@ pub fn keep(known: &mut Vec<Spoken>, mut heard: Spoken, wall: Timestamp) {
     heard.output.time = format!("{:.3}", next.map_or(wall, |next| next.max(wall)));
     known.push(heard);
     // The oldest stands first.
-    if known.len() > MOST_MODELS {
+    if known.len() > MAX_MODELS {
         known.remove(0);
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             heard.output.model = format!("m{n}").parse().unwrap();
             keep(&mut known, heard, at(n));
         }
-        assert_eq!(known.len(), MOST_MODELS);
+        assert_eq!(known.len(), MAX_MODELS);
         assert_eq!(known[0].output.model.as_str(), "m4");
     }
 

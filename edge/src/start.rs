@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_link::{BrokerUrl, Event as LinkEvent, Link, LinkOptions};
+use neptune_link::{BrokerUrl, Link, LinkEvent, LinkOptions};
 use neptune_models::{Policy, S3};
 use tokio::sync::mpsc;
 use tracing::info;
@@ -116,7 +116,7 @@ fn links(
     let mut options = cloud_options(config, format!("neptune-edge-{}", config.node));
     if config.event_bus.is_some() {
         // The workers are at the same broker. A will would not leave the node.
-        options.subscriptions.push(config.prefix.workers());
+        options.subscriptions.push(config.prefix.worker_info_filter());
         options.max_packet_size = LARGEST_POST;
         let workers = format!("{}/workers/", config.prefix);
         let named = move |event| match event {
@@ -131,7 +131,7 @@ fn links(
     options.will = Some(speaker.offline());
     let link = start_link(options, Event::Cloud, sender)?;
     let mut options = local_options(config, format!("neptune-edge-{}-local", config.node));
-    options.subscriptions = vec![config.prefix.workers()];
+    options.subscriptions = vec![config.prefix.worker_info_filter()];
     Ok((link, start_link(options, Event::Local, sender)?))
 }
 
@@ -142,8 +142,8 @@ pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
     options.certificate_file = login.certificate_file;
     options.key_file = login.key_file;
     options.password_file = login.password_file;
-    options.allow_open = login.allow_open;
-    options.subscriptions = vec![config.prefix.downstream_of(&config.node)];
+    options.allow_insecure = login.allow_insecure;
+    options.subscriptions = vec![config.prefix.downstream_filter(&config.node)];
     options
 }
 
@@ -151,7 +151,7 @@ pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
 pub fn local_options(config: &Config, client_id: String) -> LinkOptions {
     let mut options = link_options(config, &config.local_url, client_id);
     // Workers' numbers only, on an address that the node's own configuration names.
-    options.allow_open = true;
+    options.allow_insecure = true;
     options
 }
 

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_wire::{Instance, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
 use crate::{Error, counts::Count, datasets, desired::Source, serving::Memory};
@@ -57,7 +57,7 @@ pub struct Store {
 /// Who this data directory is, in this start of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    pub instance: Instance,
+    pub instance: AgentInstance,
     pub epoch: u64,
 }
 
@@ -144,7 +144,7 @@ impl Store {
                 })?;
             let epoch: i64 =
                 tx.query_row("SELECT value FROM meta WHERE name = 'epoch'", [], |row| row.get(0))?;
-            Ok(Identity { instance: Instance(instance), epoch: epoch.cast_unsigned() })
+            Ok(Identity { instance: AgentInstance(instance), epoch: epoch.cast_unsigned() })
         })
     }
 

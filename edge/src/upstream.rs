@@ -10,8 +10,8 @@ use std::{
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Prefix, Replica, StatusReport, Topic,
-    encode,
+    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Replica, StatusReport, Topic,
+    TopicPrefix, encode,
 };
 use serde::Serialize;
 use tokio::net::UdpSocket;
@@ -46,7 +46,7 @@ impl Bus {
 #[derive(Debug, Clone)]
 pub struct Speaker {
     pub node: NodeName,
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     pub identity: Identity,
     pub heartbeat: Duration,
 }

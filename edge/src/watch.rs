@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use neptune_link::Events;
+use neptune_link::LinkEvents;
 use neptune_wire::NodeName;
 use tokio::sync::mpsc;
 
@@ -67,8 +67,8 @@ pub fn observe(docker: Arc<Docker>, node: NodeName, seq: u64, events: mpsc::Send
 
 /// Passes a link's events on, as `named` ones.
 pub async fn link(
-    mut link: Events,
-    named: impl Fn(neptune_link::Event) -> Event,
+    mut link: LinkEvents,
+    named: impl Fn(neptune_link::LinkEvent) -> Event,
     events: mpsc::Sender<Event>,
 ) {
     while let Some(event) = link.next().await {

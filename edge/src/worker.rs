@@ -5,7 +5,7 @@ use std::fmt;
 
 use neptune_link::Message;
 use neptune_wire::{
-    Counters, OutputError, Prefix, Role, Topic, WorkerInfo, WorkerModel, WorkerName, decode,
+    Counters, OutputError, Role, Topic, TopicPrefix, WorkerInfo, WorkerModel, WorkerName, decode,
 };
 
 use crate::{
@@ -69,7 +69,7 @@ impl fmt::Display for Refusal {
 /// Why it is not taken.
 pub fn read<'a>(
     message: &Message,
-    prefix: &Prefix,
+    prefix: &TopicPrefix,
     known: &Known<'a, '_>,
 ) -> Result<Said<'a>, Refusal> {
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
@@ -158,7 +158,8 @@ mod tests {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();
-        read(&message, &Prefix::default(), &known(&desired, None, &counts)).map(|said| said.counts)
+        read(&message, &TopicPrefix::default(), &known(&desired, None, &counts))
+            .map(|said| said.counts)
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
         let run = |start: &str, shown: Option<&[Container]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
             let message = message(TOPIC, task.to_string().as_bytes());
-            let said = read(&message, &Prefix::default(), &known(&desired, shown, counts));
+            let said = read(&message, &TopicPrefix::default(), &known(&desired, shown, counts));
             said.ok().and_then(|said| said.counts).map(|(run, _)| run)
         };
         let (own, earlier) = (shown("uid"), shown("of an earlier object"));
@@ -222,7 +223,7 @@ mod tests {
         let (desired, counts) = (desired(Role::Edge), Counts::default());
         let known = known(&desired, None, &counts);
         for payload in payloads {
-            let result = read(&message(TOPIC, payload), &Prefix::default(), &known);
+            let result = read(&message(TOPIC, payload), &TopicPrefix::default(), &known);
             assert!(
                 result.is_err(),
                 "{:?} was taken",
@@ -236,7 +237,7 @@ mod tests {
             "neptune/workers/A/info",
         ] {
             assert!(
-                read(&message(topic, b"{}"), &Prefix::default(), &known).is_err(),
+                read(&message(topic, b"{}"), &TopicPrefix::default(), &known).is_err(),
                 "{topic} was taken"
             );
         }

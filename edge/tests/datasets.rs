@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf, process::Command};
 
 use bed::{Agent, Broker, Cloud, Files, IDLE, Image, docker, service, unique};
 use jiff::Timestamp;
-use neptune_wire::{DatasetReason, DatasetState, DatasetStatus, StatusReport, WorkerReason};
+use neptune_wire::{DatasetReason, DatasetReport, DatasetState, StatusReport, WorkerReason};
 use serde_json::{Value, json};
 
 const DATASET: &str = "default/datasets/d";
@@ -39,7 +39,7 @@ fn dataset(url: &str, format: &str) -> Value {
     json!({"spec": {"dataUrl": url, "format": format, "nodeName": "any", "header": false}})
 }
 
-fn said(report: &StatusReport) -> &DatasetStatus {
+fn said(report: &StatusReport) -> &DatasetReport {
     report.dataset.as_deref().unwrap()
 }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use bed::{Agent, Broker, Cloud, Files, Foreign, Image, docker, free_port, unique, until};
-use neptune_wire::{Phase, ServingStatus, StatusReport, Topic, Transition, WorkerReason};
+use neptune_wire::{ModelServerReport, Phase, StatusReport, Topic, Transition, WorkerReason};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -177,7 +177,7 @@ impl Load {
     }
 }
 
-fn serving(report: &StatusReport) -> ServingStatus {
+fn serving(report: &StatusReport) -> ModelServerReport {
     report.serving.clone().unwrap_or_default()
 }
 

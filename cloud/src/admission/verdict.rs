@@ -82,7 +82,7 @@ fn weight(resource: Resource, reason: Reason) -> Weight {
         | (Resource::JointInferenceServices, ModelUrlInvalid | ModelDigestInvalid) => {
             Weight::Elsewhere
         }
-        (_, reason) if reason.condition() == neptune_api::ConditionType::Failed => {
+        (_, reason) if reason.condition() == neptune_api::JisConditionType::Failed => {
             Weight::Malformed
         }
         _ => Weight::Elsewhere,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use neptune_wire::{Content, NodeName, ObjectKey};
+use neptune_wire::{NodeName, ObjectContent, ObjectKey};
 
 use super::{
     apply::{self, REFUSED_RETRY, apply},
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// What each node's agent should have because of this object.
-    pub downstream: BTreeMap<NodeName, BTreeMap<ObjectKey, Content>>,
+    pub downstream: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
     /// What the API server should have; `None` where an agent runs what the object asks for.
     pub objects: Option<KubernetesObjects>,
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use neptune_wire::{Metadata, ObjectKey};
+use neptune_wire::{ObjectKey, ObjectMetadata};
 
 use super::kind::Kind;
 use crate::reason::{Finding, Reason};
@@ -17,13 +17,16 @@ pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {
 }
 
 /// The key and the metadata of an object.
-pub fn identity<K: Kind>(object: &K, findings: &mut Vec<Finding>) -> Option<(ObjectKey, Metadata)> {
+pub fn identity<K: Kind>(
+    object: &K,
+    findings: &mut Vec<Finding>,
+) -> Option<(ObjectKey, ObjectMetadata)> {
     let Some(key) = key(object) else {
         let message = "metadata: the namespace or the name is none of RFC 1123; rename the object";
         findings.push(Finding::new(Reason::NameInvalid, message));
         return None;
     };
-    let metadata = Metadata {
+    let metadata = ObjectMetadata {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         uid: object.meta().uid.clone().unwrap_or_default(),

@@ -10,7 +10,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::ResourceExt as _;
-use neptune_api::{ConditionType, InferenceModel, JointInferenceService, Model, ModelNodeState};
+use neptune_api::{InferenceModel, JisConditionType, JointInferenceService, Model, ModelNodeState};
 use serde::Serialize;
 
 /// The newest ones; who wants more has `kubectl get events`.
@@ -132,7 +132,7 @@ fn time(time: Option<&Time>) -> Option<Timestamp> {
 pub fn of_service(service: &JointInferenceService, around: &Surroundings) -> Page {
     let status = service.status.clone().unwrap_or_default();
     let condition = status.conditions.last();
-    let is_running = condition.is_some_and(|last| last.type_ == ConditionType::Running);
+    let is_running = condition.is_some_and(|last| last.type_ == JisConditionType::Running);
     let worker = |role, name: &str, node: &str, model: &str| {
         let deployment = around.deployments.iter().find(|_| role == "cloud");
         Worker {
@@ -250,7 +250,7 @@ pub fn of_inference_model(model: &InferenceModel, around: &Surroundings) -> Page
 }
 
 impl Report {
-    fn of(report: &neptune_api::CountedReport) -> Self {
+    fn of(report: &neptune_api::AgentCounters) -> Self {
         Self {
             node: report.node.clone(),
             inferences: report.inference_number,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use neptune_link::{LinkError, Message};
-use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::Say};
+use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessage};
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
@@ -66,7 +66,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`Refused`], and nothing was handed on.
-    pub fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
+    pub fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
         match self {
             Self::Mqtt(mqtt) => mqtt.say(node, say),
             Self::EventBus(bus) => bus.say(node, say),
@@ -170,10 +170,14 @@ impl Events {
 }
 
 /// The topic and the payload of a message for a node.
-fn letter(node: &NodeName, say: &Say) -> (Topic, Vec<u8>) {
+fn letter(node: &NodeName, say: &DownstreamMessage) -> (Topic, Vec<u8>) {
     match say {
-        Say::Insert(key, insert) => (Topic::Insert(node.clone(), key.clone()), encode(insert)),
-        Say::Delete(key, delete) => (Topic::Delete(node.clone(), key.clone()), encode(delete)),
-        Say::Index(index) => (Topic::Index(node.clone()), encode(index)),
+        DownstreamMessage::Insert(key, insert) => {
+            (Topic::Insert(node.clone(), key.clone()), encode(insert))
+        }
+        DownstreamMessage::Delete(key, delete) => {
+            (Topic::Delete(node.clone(), key.clone()), encode(delete))
+        }
+        DownstreamMessage::Index(index) => (Topic::Index(node.clone()), encode(index)),
     }
 }

@@ -1,10 +1,10 @@
 //! An agent as far as the cloud can tell: it keeps what it is told by the protocol's own rules, and
 //! says what the test wants it to say.
 
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    Content, Instance, NodeName, NodeReport, ObjectKey, Prefix, Replica, Role, Topic, Worker,
-    WorkerReason, WorkerState, decode, encode, replica::Change,
+    AgentInstance, NodeName, NodeReport, ObjectContent, ObjectKey, Replica, Role, Topic,
+    TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
@@ -14,12 +14,12 @@ pub struct Agent {
     pub node: NodeName,
     pub replica: Replica,
     /// What changed so far, as the replica told it.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ReplicaChange>,
     pub instance: String,
     pub epoch: u64,
     pub seq: u64,
     link: Link,
-    events: Events,
+    events: LinkEvents,
 }
 
 impl Agent {
@@ -31,15 +31,15 @@ impl Agent {
     /// The same with what it had before.
     pub async fn with(bed: &Bed, node: &str, instance: &str, epoch: u64, replica: Replica) -> Self {
         let node: NodeName = node.parse().unwrap();
-        let topic = Topic::Node(node.clone()).under(&Prefix::default());
+        let topic = Topic::Node(node.clone()).under(&TopicPrefix::default());
         let mut options =
             LinkOptions::new(bed.broker_url().parse().unwrap(), format!("agent-{node}"));
-        options.subscriptions = vec![Prefix::default().downstream_of(&node)];
+        options.subscriptions = vec![TopicPrefix::default().downstream_filter(&node)];
         let will = report(instance, epoch, false);
         options.will =
             Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
         let (link, mut events) = Link::start(options).unwrap();
-        soon("the broker is there", async { while events.next().await != Some(Event::Up) {} })
+        soon("the broker is there", async { while events.next().await != Some(LinkEvent::Up) {} })
             .await;
         let birth = encode(&report(instance, epoch, true));
         link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
@@ -59,13 +59,13 @@ impl Agent {
 
     /// Says what it has.
     pub fn sync(&self) {
-        let sync = self.replica.sync(Instance(self.instance.clone()), self.epoch);
+        let sync = self.replica.sync(AgentInstance(self.instance.clone()), self.epoch);
         self.say(&Topic::Sync(self.node.clone()), encode(&sync), false);
     }
 
     /// Says anything on any topic.
     pub fn say(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
-        self.say_on(&topic.under(&Prefix::default()), payload, retain);
+        self.say_on(&topic.under(&TopicPrefix::default()), payload, retain);
     }
 
     /// Says anything on any topic.
@@ -79,10 +79,10 @@ impl Agent {
         soon(what, async {
             while !wished(&self.replica) {
                 match self.events.next().await.unwrap() {
-                    Event::Message(message) => self.take(&message),
+                    LinkEvent::Message(message) => self.take(&message),
                     // The broker forgot everything, or was away: as a real agent does.
-                    Event::Up => self.sync(),
-                    Event::Down { .. } => {}
+                    LinkEvent::Up => self.sync(),
+                    LinkEvent::Down { .. } => {}
                 }
             }
         })
@@ -93,7 +93,7 @@ impl Agent {
         if message.payload.is_empty() {
             return;
         }
-        let changes = match Topic::parse(&Prefix::default(), &message.topic).unwrap() {
+        let changes = match Topic::parse(&TopicPrefix::default(), &message.topic).unwrap() {
             Topic::Insert(_, key) => {
                 self.replica.insert(&key, decode(&message.payload).unwrap()).into_iter().collect()
             }
@@ -107,7 +107,7 @@ impl Agent {
     }
 
     /// Waits for the sample's task and returns it.
-    pub async fn task(&mut self) -> Content {
+    pub async fn task(&mut self) -> ObjectContent {
         let key = key();
         self.until("the task", |replica| replica.objects().contains_key(&key)).await;
         self.replica.objects()[&key].content.clone()
@@ -118,8 +118,8 @@ impl Agent {
         &mut self,
         key: &ObjectKey,
         what: &str,
-        wished: impl Fn(&Content) -> bool,
-    ) -> Content {
+        wished: impl Fn(&ObjectContent) -> bool,
+    ) -> ObjectContent {
         let held = |replica: &Replica| {
             replica.objects().get(key).is_some_and(|held| wished(&held.content))
         };
@@ -140,14 +140,14 @@ impl Agent {
     }
 
     /// Reports the workers of a task as running, with the totals of the edge worker.
-    pub fn report_running(&mut self, task: &Content, counted: Option<(u64, u64)>) {
+    pub fn report_running(&mut self, task: &ObjectContent, counted: Option<(u64, u64)>) {
         self.report(task, WorkerState::Running, None, counted);
     }
 
     /// Reports the workers of a task.
     pub fn report(
         &mut self,
-        task: &Content,
+        task: &ObjectContent,
         state: WorkerState,
         reason: Option<WorkerReason>,
         counted: Option<(u64, u64)>,
@@ -181,13 +181,13 @@ pub fn key() -> ObjectKey {
 }
 
 /// The worker of a role.
-pub fn worker(task: &Content, role: Role) -> Worker {
+pub fn worker(task: &ObjectContent, role: Role) -> Worker {
     task.workers.iter().find(|worker| worker.role == role).unwrap().clone()
 }
 
 fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
     NodeReport {
-        instance: Instance(instance.to_owned()),
+        instance: AgentInstance(instance.to_owned()),
         epoch,
         online,
         agent_version: "test".to_owned(),

@@ -17,9 +17,10 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
-use neptune_link::{Event, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use neptune_wire::{
-    Batch, BatchMessage, Content, Instance, NodeName, ObjectKey, Prefix, Replica, Topic, decode,
+    AgentInstance, Batch, BatchMessage, NodeName, ObjectContent, ObjectKey, Replica, Topic,
+    TopicPrefix, decode,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -169,9 +170,10 @@ impl BusAgent {
         let url = format!("mqtt://127.0.0.1:{}", kubeedge.broker_port(node));
         let name: NodeName = node.parse().unwrap();
         let mut options = LinkOptions::new(url.parse().unwrap(), format!("agent-{node}"));
-        options.subscriptions = vec![Prefix::default().downstream_of(&name)];
+        options.subscriptions = vec![TopicPrefix::default().downstream_filter(&name)];
         let (link, mut events) = Link::start(options).unwrap();
-        soon("the node's broker", async { while events.next().await != Some(Event::Up) {} }).await;
+        soon("the node's broker", async { while events.next().await != Some(LinkEvent::Up) {} })
+            .await;
         let state = Arc::new(Mutex::new(State {
             node: name,
             link,
@@ -191,7 +193,7 @@ impl BusAgent {
             loop {
                 tokio::select! {
                     event = events.next() => match event {
-                        Some(Event::Message(message)) => mine.lock().unwrap().take(&message),
+                        Some(LinkEvent::Message(message)) => mine.lock().unwrap().take(&message),
                         Some(_) => {}
                         None => return,
                     },
@@ -213,7 +215,7 @@ impl BusAgent {
     }
 
     /// The sample's task, if it has it.
-    pub fn task(&self) -> Option<Content> {
+    pub fn task(&self) -> Option<ObjectContent> {
         let state = self.state.lock().unwrap();
         state.replica.objects().get(&key()).map(|held| held.content.clone())
     }
@@ -235,7 +237,7 @@ impl BusAgent {
                 "startTime": "", "currentTime": "",
             }},
         });
-        let topic = Topic::Status(state.node.clone(), key()).under(&Prefix::default());
+        let topic = Topic::Status(state.node.clone(), key()).under(&TopicPrefix::default());
         state.report = Some(BatchMessage { topic, payload: report });
     }
 }
@@ -243,7 +245,7 @@ impl BusAgent {
 impl State {
     fn take(&mut self, message: &Message) {
         self.heard.push(message.topic.clone());
-        match Topic::parse(&Prefix::default(), &message.topic).unwrap() {
+        match Topic::parse(&TopicPrefix::default(), &message.topic).unwrap() {
             Topic::Insert(_, key) => {
                 let _ = self.replica.insert(&key, decode(&message.payload).unwrap());
             }
@@ -259,8 +261,8 @@ impl State {
     }
 
     fn sync(&mut self) {
-        let sync = self.replica.sync(Instance("a".to_owned()), self.epoch);
-        let topic = Topic::Sync(self.node.clone()).under(&Prefix::default());
+        let sync = self.replica.sync(AgentInstance("a".to_owned()), self.epoch);
+        let topic = Topic::Sync(self.node.clone()).under(&TopicPrefix::default());
         self.news.retain(|message| message.topic != topic);
         let payload: Value = serde_json::from_slice(&neptune_wire::encode(&sync)).unwrap();
         self.news.push(BatchMessage { topic, payload });
@@ -277,7 +279,7 @@ impl State {
         let mut messages = std::mem::take(&mut self.news);
         messages.extend(self.report.clone());
         let batch = Batch {
-            instance: Instance("a".to_owned()),
+            instance: AgentInstance("a".to_owned()),
             epoch: self.epoch,
             seq: self.seq,
             messages,
@@ -294,12 +296,17 @@ pub fn batch(seq: u64, messages: &[(String, Value)]) -> String {
         .iter()
         .map(|(topic, payload)| BatchMessage { topic: topic.clone(), payload: payload.clone() })
         .collect();
-    serde_json::to_string(&Batch { instance: Instance("a".to_owned()), epoch: 1, seq, messages })
-        .unwrap()
+    serde_json::to_string(&Batch {
+        instance: AgentInstance("a".to_owned()),
+        epoch: 1,
+        seq,
+        messages,
+    })
+    .unwrap()
 }
 
 /// The sample's key, for topics.
 pub fn status_topic(node: &str) -> String {
     let key: ObjectKey = format!("default/jointinferenceservices/{SERVICE}").parse().unwrap();
-    Topic::Status(node.parse().unwrap(), key).under(&Prefix::default())
+    Topic::Status(node.parse().unwrap(), key).under(&TopicPrefix::default())
 }

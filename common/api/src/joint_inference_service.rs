@@ -245,7 +245,7 @@ pub struct Limits {
 pub struct JointInferenceServiceStatus {
     /// One condition a type; the last one is the one that holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<JisCondition>,
     /// When the controller first saw the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -264,16 +264,16 @@ pub struct JointInferenceServiceStatus {
     pub observed_generation: Option<i64>,
     /// What each edge agent has counted so far; the metrics are the sum of these and of folded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reports: Vec<CountedReport>,
+    pub reports: Vec<AgentCounters>,
     /// The sum of what agents had counted that are no longer listed in reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub folded: Option<Counts>,
+    pub folded: Option<CounterTotals>,
 }
 
 /// What one agent's data directory counted for a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CountedReport {
+pub struct AgentCounters {
     /// The node.
     pub node: String,
     /// The agent's data directory: a wiped or replaced node counts anew under another one.
@@ -295,7 +295,7 @@ pub struct CountedReport {
 /// Two totals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Counts {
+pub struct CounterTotals {
     /// Samples inferred.
     #[schemars(schema_with = "total")]
     pub inference_number: u64,
@@ -312,10 +312,10 @@ fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// One state that a service is in or was in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct JisCondition {
     /// The state.
     #[serde(rename = "type")]
-    pub type_: ConditionType,
+    pub type_: JisConditionType,
     /// True while the service is in this state, False afterwards.
     pub status: String,
     /// When the condition was last written.
@@ -336,7 +336,7 @@ pub struct Condition {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
-pub enum ConditionType {
+pub enum JisConditionType {
     /// Accepted, and something is awaited: a model, a node, a worker's start.
     Pending,
     /// Both workers run.
@@ -345,7 +345,7 @@ pub enum ConditionType {
     Failed,
 }
 
-impl fmt::Display for ConditionType {
+impl fmt::Display for JisConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pending => "Pending",

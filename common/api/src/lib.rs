@@ -24,10 +24,10 @@ pub use inference_model::{
     ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    CloudWorker, Condition, ConditionType, CountedReport, Counts, DatasetReference, EdgeWorker,
-    EnvironmentVariable, HardExampleAlgorithm, JointInferenceService, JointInferenceServiceSpec,
-    JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate, ResourceRequirements,
-    WorkerSpec,
+    AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EnvironmentVariable,
+    HardExampleAlgorithm, JisCondition, JisConditionType, JointInferenceService,
+    JointInferenceServiceSpec, JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate,
+    ResourceRequirements, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};

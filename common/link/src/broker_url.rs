@@ -42,7 +42,7 @@ impl BrokerUrl {
 
     /// Whether anybody on the way, or anybody at all, may read and write at this broker: neither TLS nor a
     /// user, and not on this machine's loopback. A name other than `localhost` counts as elsewhere.
-    pub fn is_open(&self) -> bool {
+    pub fn is_insecure(&self) -> bool {
         let is_loopback = match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
             Err(_) => self.host == "localhost" || self.host.ends_with(".localhost"),
@@ -235,7 +235,7 @@ mod tests {
     fn an_anonymous_unencrypted_broker_elsewhere_is_open() {
         for open in ["mqtt://broker", "mqtt://192.0.2.1", "mqtt://[2001:db8::1]", "mqtt://0.0.0.0"]
         {
-            assert!(open.parse::<BrokerUrl>().unwrap().is_open(), "{open}");
+            assert!(open.parse::<BrokerUrl>().unwrap().is_insecure(), "{open}");
         }
         for closed in [
             "mqtts://broker",
@@ -245,7 +245,7 @@ mod tests {
             "mqtt://[::1]",
             "mqtt://[::ffff:127.0.0.1]",
         ] {
-            assert!(!closed.parse::<BrokerUrl>().unwrap().is_open(), "{closed}");
+            assert!(!closed.parse::<BrokerUrl>().unwrap().is_insecure(), "{closed}");
         }
     }
 

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use crate::backoff::Backoff;
 use crate::outbox::WINDOW;
 use crate::shared::{CHANNEL, Phase, Shared};
-use crate::{Event, LinkOptions, Message, secrets};
+use crate::{LinkEvent, LinkOptions, Message, secrets};
 
 /// A connection that was up for so long was of use, even if it acknowledged nothing.
 const LIVED: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub struct Connection {
     mqtt: MqttOptions,
     options: LinkOptions,
     shared: Arc<Shared>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<LinkEvent>,
 }
 
 /// What became of one connection.
@@ -48,7 +48,7 @@ struct Attempt {
 }
 
 impl Connection {
-    pub fn new(options: LinkOptions, shared: Arc<Shared>, events: mpsc::Sender<Event>) -> Self {
+    pub fn new(options: LinkOptions, shared: Arc<Shared>, events: mpsc::Sender<LinkEvent>) -> Self {
         // Outgoing packets have no second limit: `publish` has refused what is too large, and here it would cost the
         // connection each time.
         let mut mqtt = MqttOptions::new(&options.client_id, options.url.host(), options.url.port());
@@ -81,7 +81,7 @@ impl Connection {
             let reason = format!("{}: {}", self.options.url, lost.reason);
             if lost.was_up || said.as_ref() != Some(&reason) {
                 warn!(client = self.options.client_id, reason, "link down");
-                self.deliver(Event::Down { reason: reason.clone() }).await;
+                self.deliver(LinkEvent::Down { reason: reason.clone() }).await;
                 said = Some(reason);
             } else {
                 debug!(client = self.options.client_id, reason, "link still down");
@@ -166,7 +166,7 @@ impl Connection {
                     payload: publish.payload,
                     retain: publish.retain,
                 };
-                self.deliver(Event::Message(message)).await;
+                self.deliver(LinkEvent::Message(message)).await;
             }
             rumqttc::Event::Incoming(Packet::PubAck(ack)) => {
                 attempt.has_acknowledged = true;
@@ -208,11 +208,11 @@ impl Connection {
         attempt.up_since = Some(Instant::now());
         self.shared.set_up();
         info!(client = self.options.client_id, broker = %self.options.url, "link up");
-        self.deliver(Event::Up).await;
+        self.deliver(LinkEvent::Up).await;
     }
 
     /// Waits for room, and with it the reading of the socket. A closing link waits for nobody.
-    async fn deliver(&self, event: Event) {
+    async fn deliver(&self, event: LinkEvent) {
         // A reader that is gone is no error: the link goes on without it.
         if let Err(TrySendError::Full(event)) = self.events.try_send(event) {
             tokio::select! {

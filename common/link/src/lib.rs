@@ -8,7 +8,7 @@
 //!   until a newer message on the same topic takes its place. Memory is bounded by the number of topics.
 //! - Messages leave in the order of the `publish` calls. A replaced message counts as never published: its
 //!   replacement stands at its own, later place.
-//! - A message that arrived is delivered to [`Events`] or waits for room there; a full channel stops the reading from
+//! - A message that arrived is delivered to [`LinkEvents`] or waits for room there; a full channel stops the reading from
 //!   the socket.
 //!
 //! # What it does not guarantee
@@ -43,10 +43,10 @@ mod shared;
 use std::path::PathBuf;
 
 pub use broker_url::BrokerUrl;
-pub use link::{Event, Events, Link};
+pub use link::{Link, LinkEvent, LinkEvents};
 pub use options::{LinkOptions, Message};
 
-/// Why a link could not be started or a message not be queued. Network trouble is never here: it is an [`Event::Down`].
+/// Why a link could not be started or a message not be queued. Network trouble is never here: it is an [`LinkEvent::Down`].
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The text is no broker address. The text itself is not repeated: it may hold a password.
@@ -69,7 +69,7 @@ pub enum LinkError {
     #[error(
         "{0} has neither TLS nor a user, and is not on this machine: anybody on the way can tell every node what to run; write mqtts://, or allow it with --insecure-broker"
     )]
-    Open(BrokerUrl),
+    InsecureBroker(BrokerUrl),
     /// `mqtts://` needs to know whom to trust.
     #[error(
         "mqtts:// needs a CA file: the broker's own CA, or the system's bundle (/etc/ssl/certs/ca-certificates.crt)"
@@ -81,7 +81,7 @@ pub enum LinkError {
     /// The certificate, key and password files do not fit the address or each other.
     #[error("{0}")]
     Files(&'static str),
-    /// A file cannot be used now. Never an error of [`Link::start`]: it is the reason of an [`Event::Down`].
+    /// A file cannot be used now. Never an error of [`Link::start`]: it is the reason of an [`LinkEvent::Down`].
     #[error("{what} {path}: {why}")]
     File {
         /// Which of the files.

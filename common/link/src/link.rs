@@ -20,7 +20,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What happens on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum LinkEvent {
     /// Connected, and the broker acknowledged the subscriptions. Messages that the broker retains may come before it.
     Up,
     /// Arrived on a subscribed topic.
@@ -35,7 +35,7 @@ pub enum Event {
 
 /// A connection to a broker that comes back by itself. Cheap to clone; all clones are the same link.
 ///
-/// When the last `Link` and the [`Events`] are dropped without [`Link::close`], the connection is cut, and the broker
+/// When the last `Link` and the [`LinkEvents`] are dropped without [`Link::close`], the connection is cut, and the broker
 /// publishes the will.
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Task>);
@@ -47,8 +47,8 @@ pub struct Link(Arc<Task>);
 /// longer than `keep_alive` can cost the connection, and what the broker still held for it. After a drop, what
 /// arrives is discarded and the link goes on.
 #[derive(Debug)]
-pub struct Events {
-    events: mpsc::Receiver<Event>,
+pub struct LinkEvents {
+    events: mpsc::Receiver<LinkEvent>,
     /// A program that only listens may drop its `Link`.
     _task: Arc<Task>,
 }
@@ -66,12 +66,12 @@ impl Drop for Task {
 }
 
 impl Link {
-    /// Starts connecting in the background. Never fails for network reasons: those are [`Event::Down`].
+    /// Starts connecting in the background. Never fails for network reasons: those are [`LinkEvent::Down`].
     ///
     /// # Errors
     /// Options that cannot work (client id, keep alive, topics, files that do not fit each other), or no tokio
-    /// runtime. What is wrong with a file's content is an [`Event::Down`] too: it may be renewed at any time.
-    pub fn start(options: LinkOptions) -> Result<(Self, Events), LinkError> {
+    /// runtime. What is wrong with a file's content is an [`LinkEvent::Down`] too: it may be renewed at any time.
+    pub fn start(options: LinkOptions) -> Result<(Self, LinkEvents), LinkError> {
         options.check()?;
         let runtime = Handle::try_current().map_err(|_| LinkError::NoRuntime)?;
         let shared = Arc::new(Shared::new(&options));
@@ -79,7 +79,7 @@ impl Link {
         let connection = Connection::new(options, Arc::clone(&shared), sender);
         let abort = runtime.spawn(connection.run()).abort_handle();
         let task = Arc::new(Task { shared, abort });
-        Ok((Self(Arc::clone(&task)), Events { events, _task: task }))
+        Ok((Self(Arc::clone(&task)), LinkEvents { events, _task: task }))
     }
 
     /// Queues a message; never blocks. A message on the same topic that was not yet handed to the broker is replaced:
@@ -97,22 +97,22 @@ impl Link {
         self.0.shared.settled(|shared| shared.phase() == Phase::Closed).await;
     }
 
-    /// Whether the last of [`Event::Up`] and [`Event::Down`] was `Up`.
+    /// Whether the last of [`LinkEvent::Up`] and [`LinkEvent::Down`] was `Up`.
     pub fn is_up(&self) -> bool {
         self.0.shared.is_up()
     }
 
     /// Subscribes once more to all that is subscribed to, without a pause in what arrives: the broker sends again what
     /// it retains there (MQTT 3.1.1, section 3.8.4; rumqttd does not). Without a connection there is nothing to do: the
-    /// next one does the same. [`Event::Up`] is not said again.
-    pub fn ask_again(&self) {
-        self.0.shared.ask_again();
+    /// next one does the same. [`LinkEvent::Up`] is not said again.
+    pub fn resubscribe(&self) {
+        self.0.shared.resubscribe();
     }
 
     /// Sends what is queued if it is connected, for at most `within`, then disconnects cleanly: the broker does not
     /// publish the will. Takes at most a second longer than `within`, for the goodbye.
     ///
-    /// All clones are closed: they publish nothing more, and [`Events`] ends. Messages that arrive meanwhile are
+    /// All clones are closed: they publish nothing more, and [`LinkEvents`] ends. Messages that arrive meanwhile are
     /// discarded when nobody has room for them. What could not be sent is lost.
     pub async fn close(self, within: Duration) {
         let shared = &self.0.shared;
@@ -129,9 +129,9 @@ impl Link {
     }
 }
 
-impl Events {
+impl LinkEvents {
     /// The next event; `None` after [`Link::close`].
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<LinkEvent> {
         self.events.recv().await
     }
 }

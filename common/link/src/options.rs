@@ -26,8 +26,8 @@ pub struct LinkOptions {
     pub key_file: Option<PathBuf>,
     /// File with the password of the URL's user, in place of one in the URL. A line feed at its end is not part of it.
     pub password_file: Option<PathBuf>,
-    /// Whether a broker that is open to anybody ([`BrokerUrl::is_open`]) is taken.
-    pub allow_open: bool,
+    /// Whether a broker that is open to anybody ([`BrokerUrl::is_insecure`]) is taken.
+    pub allow_insecure: bool,
     /// After this time a ping, and after a second without an answer the connection counts as lost. Whole seconds, 1 s
     /// to 65,535 s; 15 s unless set.
     pub keep_alive: Duration,
@@ -49,7 +49,7 @@ impl LinkOptions {
             certificate_file: None,
             key_file: None,
             password_file: None,
-            allow_open: false,
+            allow_insecure: false,
             keep_alive: Duration::from_secs(15),
             max_packet_size: 1024 * 1024,
             subscriptions: Vec::new(),
@@ -96,8 +96,8 @@ impl LinkOptions {
         if !(1..=u64::from(u16::MAX)).contains(&self.keep_alive.as_secs()) {
             return Err(LinkError::KeepAlive(self.keep_alive));
         }
-        if self.url.is_open() && !self.allow_open {
-            return Err(LinkError::Open(self.url.clone()));
+        if self.url.is_insecure() && !self.allow_insecure {
+            return Err(LinkError::InsecureBroker(self.url.clone()));
         }
         self.check_files()?;
         for filter in &self.subscriptions {

@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Subscribes once more on the present connection, if there is one.
-    pub fn ask_again(&self) {
+    pub fn resubscribe(&self) {
         let mut state = self.lock();
         match state.asking {
             Asking::Not => state.subscribe(&self.subscriptions),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Instance;
+use crate::AgentInstance;
 
 /// What a node says at once over `KubeEdge`'s `EventBus`. Each message is complete in itself: a lost
 /// batch is repaired by a later one, and the order of batches does not matter beyond
@@ -11,7 +11,7 @@ use crate::Instance;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// The agent's data directory.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     /// How often the agent has started on that directory.
     pub epoch: u64,
     /// The order of this batch within the epoch.

@@ -36,7 +36,7 @@ impl Counters {
     }
 }
 
-/// How many runs a [`Tally`] can still tell apart. A message would have to be later than this many
+/// How many runs a [`RunTotals`] can still tell apart. A message would have to be later than this many
 /// restarts to be counted twice.
 const RUNS_KEPT: usize = 16;
 
@@ -50,18 +50,18 @@ const RUNS_KEPT: usize = 16;
 /// Each run says the same, unique name in all its messages and counts up from zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tally {
+pub struct RunTotals {
     /// The sum of the runs that are no longer told apart.
     #[serde(default)]
     pub folded: Counters,
     /// The newest runs, the oldest first.
     #[serde(default)]
-    pub runs: Vec<Run>,
+    pub runs: Vec<RunCounters>,
 }
 
-/// One run's part of a [`Tally`].
+/// One run's part of a [`RunTotals`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunCounters {
     /// The run's name.
     pub name: String,
     /// The highest numbers it said.
@@ -69,7 +69,7 @@ pub struct Run {
     pub counters: Counters,
 }
 
-impl Tally {
+impl RunTotals {
     /// Takes note of what a run says. Returns whether the total changed.
     pub fn observe(&mut self, run: &str, counters: Counters) -> bool {
         if let Some(known) = self.runs.iter_mut().find(|known| known.name == run) {
@@ -78,7 +78,7 @@ impl Tally {
             known.counters = highest;
             return changed;
         }
-        self.runs.push(Run { name: run.to_owned(), counters });
+        self.runs.push(RunCounters { name: run.to_owned(), counters });
         if self.runs.len() > RUNS_KEPT {
             let oldest = self.runs.remove(0);
             self.folded = self.folded.plus(oldest.counters);
@@ -87,7 +87,7 @@ impl Tally {
     }
 
     /// Whether a run of that name was seen and is still told apart.
-    pub fn knows(&self, run: &str) -> bool {
+    pub fn contains_run(&self, run: &str) -> bool {
         self.runs.iter().any(|known| known.name == run)
     }
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_restart_adds_and_a_late_message_does_not() {
-        let mut tally = Tally::default();
+        let mut tally = RunTotals::default();
         assert!(tally.observe("first", counters(10, 2)));
         assert!(tally.observe("second", counters(3, 1)));
         assert!(!tally.observe("first", counters(9, 2)), "late");
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn old_runs_are_folded_and_stay_counted() {
-        let mut tally = Tally::default();
+        let mut tally = RunTotals::default();
         for run in 0..100 {
             tally.observe(&run.to_string(), counters(10, 1));
         }
@@ -156,7 +156,7 @@ mod tests {
                     }).collect()
                 })
                 .collect();
-            let mut tally = Tally::default();
+            let mut tally = RunTotals::default();
             let mut before = Counters::default();
             let shuffled = order.iter().map(|(run, step)| {
                 let run = run.index(runs.len());

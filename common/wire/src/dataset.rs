@@ -10,7 +10,7 @@ use crate::ContentHash;
 /// says that there can be no newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DatasetStatus {
+pub struct DatasetReport {
     /// The object's content that this speaks of: the numbers of an earlier spec are not those of this one.
     pub content: ContentHash,
     /// Its state in one word.
@@ -23,7 +23,7 @@ pub struct DatasetStatus {
     pub message: String,
     /// What was found; absent before the first count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tally: Option<DatasetTally>,
+    pub tally: Option<DatasetCounts>,
     /// Bytes that the agent has read to count this object, over all its starts.
     #[serde(default)]
     pub bytes_read: u64,
@@ -32,16 +32,16 @@ pub struct DatasetStatus {
 /// What a count found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DatasetTally {
+pub struct DatasetCounts {
     /// How many samples there are.
     pub number_of_samples: u64,
     /// Bytes of the files that were counted.
     pub bytes: u64,
-    /// The columns of a csv with a header, at most [`DatasetTally::MOST_COLUMNS`].
+    /// The columns of a csv with a header, at most [`DatasetCounts::MAX_COLUMNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
     /// Samples, or the objects on them, by label: the most frequent, at most
-    /// [`DatasetTally::MOST_LABELS`].
+    /// [`DatasetCounts::MAX_LABELS`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, u64>,
     /// The sum over all other labels.
@@ -54,11 +54,11 @@ pub struct DatasetTally {
     pub changed_at: String,
 }
 
-impl DatasetTally {
+impl DatasetCounts {
     /// A status is for people: of more columns nobody reads the names.
-    pub const MOST_COLUMNS: usize = 128;
+    pub const MAX_COLUMNS: usize = 128;
     /// The same of labels.
-    pub const MOST_LABELS: usize = 64;
+    pub const MAX_LABELS: usize = 64;
 }
 
 /// A dataset's state on its node.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_reason_of_a_newer_agent_is_not_the_loss_of_its_status() {
-        let status: DatasetStatus = serde_json::from_str(
+        let status: DatasetReport = serde_json::from_str(
             r#"{"content": "00ff", "state": "Failed", "reason": "FromTheFuture", "bytesRead": 5}"#,
         )
         .unwrap();

@@ -22,7 +22,7 @@ pub enum DecodeError {
     },
     /// Well-formed, and yet impossible.
     #[error("{0}")]
-    Impossible(&'static str),
+    OutOfRange(&'static str),
 }
 
 #[derive(Deserialize)]

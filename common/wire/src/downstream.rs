@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ContentHash, ModelUpdate, Namespace, ObjectKey, ObjectName, Revision, Serving, WorkerName,
+    ContentHash, ModelServer, Namespace, ObjectKey, ObjectName, Revision, WorkerName,
+    WorkerUpdateMode,
 };
 
 /// "This object is now so": the object as in the API, and what of it concerns this node.
@@ -18,19 +19,19 @@ pub struct Insert {
     pub hash: ContentHash,
     /// The object.
     #[serde(flatten)]
-    pub content: Content,
+    pub content: ObjectContent,
 }
 
 /// An object as in the Kubernetes API, with the workers that it means for one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Content {
+pub struct ObjectContent {
     /// As in the API, such as `neptune.io/v1alpha1`.
     pub api_version: String,
     /// As in the API, such as `JointInferenceService`.
     pub kind: String,
     /// As in the API, less what changes without meaning.
-    pub metadata: Metadata,
+    pub metadata: ObjectMetadata,
     /// As in the API.
     #[serde(default)]
     pub spec: Value,
@@ -39,12 +40,12 @@ pub struct Content {
     pub workers: Vec<Worker>,
     /// The model server of this object that this node runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serving: Option<Box<Serving>>,
+    pub serving: Option<Box<ModelServer>>,
 }
 
 /// The part of an object's metadata that a node needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metadata {
+pub struct ObjectMetadata {
     /// The object's namespace.
     pub namespace: Namespace,
     /// The object's name.
@@ -91,8 +92,8 @@ pub struct Worker {
     /// The model object, of the same namespace, that has to be there before the worker starts.
     pub model: ObjectName,
     /// How it takes another version of the model.
-    #[serde(default, skip_serializing_if = "ModelUpdate::is_restart")]
-    pub model_update: ModelUpdate,
+    #[serde(default, skip_serializing_if = "WorkerUpdateMode::is_restart")]
+    pub model_update: WorkerUpdateMode,
     /// The dataset object, of the same namespace, that has to be there before the worker starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<ObjectName>,
@@ -101,7 +102,7 @@ pub struct Worker {
     pub port: Option<u16>,
     /// What the container may use at most.
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: ResourceLimits,
 }
 
 /// The node's directory with a worker's scripts.
@@ -117,7 +118,7 @@ pub struct Scripts {
 /// Limits of a container. Zero or absent means none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Resources {
+pub struct ResourceLimits {
     /// Thousandths of a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
@@ -139,7 +140,7 @@ pub struct Index {
     /// The order of this index among all indexes of the node, on the same clock as the objects'.
     pub revision: Revision,
     /// The objects; whatever is not here and is not newer than this index is to go.
-    pub objects: BTreeMap<ObjectKey, Listed>,
+    pub objects: BTreeMap<ObjectKey, IndexEntry>,
     /// Objects of which the controller cannot say now what they mean for this node, because
     /// something that they refer to is not known. A node that has one goes on with it as it is.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -148,14 +149,14 @@ pub struct Index {
 
 /// An object's entry in an index or a sync.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct IndexEntry {
     /// The revision of the object's newest insert.
     pub revision: Revision,
     /// The fingerprint of its content.
     pub hash: ContentHash,
 }
 
-impl Content {
+impl ObjectContent {
     /// The value's fingerprint, for its author.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)

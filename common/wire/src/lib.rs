@@ -29,29 +29,30 @@ mod upstream;
 mod worker;
 
 pub use batch::{Batch, BatchMessage};
-pub use counters::{Counters, Tally};
-pub use dataset::{DatasetReason, DatasetState, DatasetStatus, DatasetTally};
+pub use counters::{Counters, RunTotals};
+pub use dataset::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, encode};
 pub use downstream::{
-    Content, Delete, Index, Insert, Listed, Metadata, Resources, Role, Scripts, Worker,
+    Delete, Index, IndexEntry, Insert, ObjectContent, ObjectMetadata, ResourceLimits, Role,
+    Scripts, Worker,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{
-    MOST_METRICS, MOST_MODELS, Metric, ModelOutput, ModelPresence, ModelReload, ModelUpdate,
-    OutputError, PresenceState, WorkerModel,
+    MAX_METRICS, MAX_MODELS, Metric, ModelOutput, ModelPresenceReport, ModelReload, OutputError,
+    PresenceState, WorkerModel, WorkerUpdateMode,
 };
 pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
 pub use replica::Replica;
 pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};
 pub use serving::{
-    DownloadProgress, HealthCheck, LoadFailure, Reload, ServedModel, Serving, ServingStatus,
-    Transition,
+    DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
+    ServerUpdateMode, Transition,
 };
 pub use source::Source;
-pub use topic::{Prefix, Topic, TopicError};
+pub use topic::{Topic, TopicError, TopicPrefix};
 pub use upstream::{
-    Capacity, Instance, NodeReport, Output, Phase, StatusReport, Sync, TaskInfo, WorkerReason,
-    WorkerState, WorkerStatus,
+    AgentInstance, Capacity, NodeReport, Phase, ReportOutput, StatusReport, Sync, TaskInfo,
+    WorkerReason, WorkerReport, WorkerState,
 };
 pub use worker::{WorkerInfo, WorkerTaskInfo};

@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::{DownloadProgress, ObjectName, Revision, WorkerInfo, WorkerReason};
 
 /// Models in one message. A worker that has more says what it found of them one after another.
-pub const MOST_MODELS: usize = 8;
+pub const MAX_MODELS: usize = 8;
 /// Metrics of one model.
-pub const MOST_METRICS: usize = 32;
+pub const MAX_METRICS: usize = 32;
 const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 128;
 const LONGEST_FORMAT: usize = 64;
@@ -68,7 +68,7 @@ pub struct ModelOutput {
 /// How a node fares with a `Model`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ModelPresence {
+pub struct ModelPresenceReport {
     /// In one word.
     pub state: PresenceState,
     /// The `modelUrl` of which this is said.
@@ -106,7 +106,7 @@ pub enum PresenceState {
 /// How a worker takes another version of its model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ModelUpdate {
+pub enum WorkerUpdateMode {
     /// Its container is replaced.
     #[default]
     Restart,
@@ -114,7 +114,7 @@ pub enum ModelUpdate {
     Reload,
 }
 
-impl ModelUpdate {
+impl WorkerUpdateMode {
     /// Whether nothing need be said of it.
     pub fn is_restart(&self) -> bool {
         *self == Self::Restart
@@ -165,9 +165,9 @@ impl WorkerInfo {
             Some(Value::Array(models)) => models,
             Some(_) => return Err(refused("it is no list")),
         };
-        if models.len() > MOST_MODELS {
+        if models.len() > MAX_MODELS {
             let count = models.len();
-            return Err(refused(format!("{count} models, and {MOST_MODELS} are the most")));
+            return Err(refused(format!("{count} models, and {MAX_MODELS} are the most")));
         }
         models.iter().map(model).collect()
     }
@@ -231,9 +231,9 @@ fn scalar(key: &str, value: &Value) -> Result<Option<String>, OutputError> {
 }
 
 fn bounded(metrics: &[Metric]) -> Result<(), OutputError> {
-    if metrics.len() > MOST_METRICS {
+    if metrics.len() > MAX_METRICS {
         let count = metrics.len();
-        return Err(refused(format!("{count} metrics, and {MOST_METRICS} are the most")));
+        return Err(refused(format!("{count} metrics, and {MAX_METRICS} are the most")));
     }
     metrics.iter().try_for_each(|Metric { key, value }| {
         if key.is_empty() {
@@ -258,7 +258,7 @@ impl ModelOutput {
     /// [`OutputError`] when there is more than an agent says.
     pub fn check(outputs: &[Self]) -> Result<(), OutputError> {
         // A node may have both workers of an object.
-        if outputs.len() > 2 * MOST_MODELS {
+        if outputs.len() > 2 * MAX_MODELS {
             return Err(refused(format!("{} models", outputs.len())));
         }
         outputs.iter().try_for_each(|output| {
@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(&crate::decode::<T>(&crate::encode(message)).unwrap(), message);
         }
         there_and_back(&output());
-        there_and_back(&ModelPresence {
+        there_and_back(&ModelPresenceReport {
             state: PresenceState::Downloading,
             url: "http://h/m.pb".into(),
             sha256: None,

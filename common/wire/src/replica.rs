@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Content, ContentHash, Delete, Index, Insert, Instance, Listed, ObjectKey, Revision, Sync,
+    AgentInstance, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey,
+    Revision, Sync,
 };
 
 /// What the node has been told, in a form that reordering cannot turn back.
@@ -16,25 +17,25 @@ use crate::{
 /// 4. an equal hash is no change, whatever the revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Replica {
-    objects: BTreeMap<ObjectKey, Held>,
+    objects: BTreeMap<ObjectKey, StoredObject>,
     tombstones: BTreeMap<ObjectKey, Revision>,
     index: Index,
 }
 
 /// An object that the node was told of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Held {
+pub struct StoredObject {
     /// The newest revision said of it.
     pub revision: Revision,
     /// The fingerprint of its content, as its author computed it.
     pub hash: ContentHash,
     /// The object.
-    pub content: Content,
+    pub content: ObjectContent,
 }
 
 /// What a message changed, each to be stored before the next message is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ReplicaChange {
     /// The object is new or different.
     Set(ObjectKey),
     /// The object is as it was, under a newer revision.
@@ -48,7 +49,7 @@ pub enum Change {
 impl Replica {
     /// The state that was stored.
     pub fn restore(
-        objects: BTreeMap<ObjectKey, Held>,
+        objects: BTreeMap<ObjectKey, StoredObject>,
         tombstones: BTreeMap<ObjectKey, Revision>,
         index: Index,
     ) -> Self {
@@ -56,7 +57,7 @@ impl Replica {
     }
 
     /// The objects that the node should act on.
-    pub fn objects(&self) -> &BTreeMap<ObjectKey, Held> {
+    pub fn objects(&self) -> &BTreeMap<ObjectKey, StoredObject> {
         &self.objects
     }
 
@@ -72,7 +73,7 @@ impl Replica {
 
     /// Takes an insert.
     #[must_use]
-    pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<Change> {
+    pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<ReplicaChange> {
         let Insert { revision, hash, content } = insert;
         let late = match self.index.objects.get(key) {
             None => revision <= self.index.revision && !self.index.keep.contains(key),
@@ -85,29 +86,29 @@ impl Replica {
         match self.objects.get_mut(key) {
             Some(held) if held.hash == hash => {
                 held.revision = revision;
-                Some(Change::Renewed(key.clone()))
+                Some(ReplicaChange::Renewed(key.clone()))
             }
             _ => {
-                self.objects.insert(key.clone(), Held { revision, hash, content });
-                Some(Change::Set(key.clone()))
+                self.objects.insert(key.clone(), StoredObject { revision, hash, content });
+                Some(ReplicaChange::Set(key.clone()))
             }
         }
     }
 
     /// Takes a delete, also of an object that never came: the insert may be the later of the two.
     #[must_use]
-    pub fn delete(&mut self, key: &ObjectKey, delete: &Delete) -> Option<Change> {
+    pub fn delete(&mut self, key: &ObjectKey, delete: &Delete) -> Option<ReplicaChange> {
         if delete.revision <= self.known(key).max(self.index.revision) {
             return None;
         }
         self.objects.remove(key);
         self.tombstones.insert(key.clone(), delete.revision);
-        Some(Change::Removed(key.clone()))
+        Some(ReplicaChange::Removed(key.clone()))
     }
 
     /// Takes an index. Afterwards [`Replica::is_complete`] tells whether to ask for more.
     #[must_use]
-    pub fn index_received(&mut self, index: Index) -> Vec<Change> {
+    pub fn index_received(&mut self, index: Index) -> Vec<ReplicaChange> {
         if index.revision <= self.index.revision {
             return Vec::new();
         }
@@ -117,7 +118,7 @@ impl Replica {
                 || index.keep.contains(key)
                 || held.revision > index.revision;
             if !keep {
-                changes.push(Change::Removed(key.clone()));
+                changes.push(ReplicaChange::Removed(key.clone()));
             }
             keep
         });
@@ -127,19 +128,19 @@ impl Replica {
                 && held.revision < listed.revision
             {
                 held.revision = listed.revision;
-                changes.push(Change::Renewed(key.clone()));
+                changes.push(ReplicaChange::Renewed(key.clone()));
             }
         }
         self.tombstones.retain(|_, revision| *revision > index.revision);
         self.index = index;
-        changes.push(Change::Index);
+        changes.push(ReplicaChange::Index);
         changes
     }
 
     /// Whether the node has what the newest index lists, and nothing else but what it keeps. If not for longer than
     /// messages take, a [`Sync`] is due; so it is when an index was older than the newest one.
     pub fn is_complete(&self) -> bool {
-        let is_listed = |key: &ObjectKey, held: &Held| match self.index.objects.get(key) {
+        let is_listed = |key: &ObjectKey, held: &StoredObject| match self.index.objects.get(key) {
             Some(listed) => listed.hash == held.hash,
             None => self.index.keep.contains(key),
         };
@@ -148,8 +149,9 @@ impl Replica {
     }
 
     /// What to tell the controller.
-    pub fn sync(&self, instance: Instance, epoch: u64) -> Sync {
-        let listed = |held: &Held| Listed { revision: held.revision, hash: held.hash.clone() };
+    pub fn sync(&self, instance: AgentInstance, epoch: u64) -> Sync {
+        let listed =
+            |held: &StoredObject| IndexEntry { revision: held.revision, hash: held.hash.clone() };
         Sync {
             instance,
             epoch,
@@ -186,7 +188,7 @@ mod tests {
     }
 
     fn insert(revision: u64, value: u32) -> Insert {
-        let content: Content = serde_json::from_value(json!({
+        let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
             "metadata": {"namespace": "default", "name": "m", "uid": "u"}, "spec": value,
         }))
@@ -197,7 +199,7 @@ mod tests {
     fn index(revision: u64, listed: Option<(u64, u32)>) -> Index {
         let entry = |(revision, value)| {
             let Insert { revision, hash, .. } = insert(revision, value);
-            (key(), Listed { revision, hash })
+            (key(), IndexEntry { revision, hash })
         };
         let objects = listed.map(entry).into_iter().collect();
         Index { revision: Revision(revision), objects, ..Index::default() }
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn an_older_insert_never_overwrites_a_newer_one() {
         let mut replica = Replica::default();
-        assert_eq!(replica.insert(&key(), insert(5, 1)), Some(Change::Set(key())));
+        assert_eq!(replica.insert(&key(), insert(5, 1)), Some(ReplicaChange::Set(key())));
         assert_eq!(replica.insert(&key(), insert(4, 2)), None);
         assert_eq!(replica.insert(&key(), insert(5, 1)), None, "doubled");
         assert_eq!(replica.objects()[&key()].content.spec, 1);
@@ -216,7 +218,7 @@ mod tests {
     fn equal_content_is_no_change_whatever_its_revision() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
-        assert_eq!(replica.insert(&key(), insert(9, 1)), Some(Change::Renewed(key())));
+        assert_eq!(replica.insert(&key(), insert(9, 1)), Some(ReplicaChange::Renewed(key())));
         assert_eq!(replica.insert(&key(), insert(7, 2)), None);
     }
 
@@ -225,22 +227,25 @@ mod tests {
         let mut replica = Replica::default();
         assert_eq!(
             replica.delete(&key(), &Delete { revision: Revision(6) }),
-            Some(Change::Removed(key()))
+            Some(ReplicaChange::Removed(key()))
         );
         assert_eq!(replica.insert(&key(), insert(5, 1)), None);
-        assert_eq!(replica.index_received(index(7, None)), [Change::Index]);
+        assert_eq!(replica.index_received(index(7, None)), [ReplicaChange::Index]);
         assert_eq!(replica.tombstone(&key()), None, "the index now says as much");
         assert_eq!(replica.insert(&key(), insert(6, 1)), None);
-        assert_eq!(replica.insert(&key(), insert(8, 1)), Some(Change::Set(key())));
+        assert_eq!(replica.insert(&key(), insert(8, 1)), Some(ReplicaChange::Set(key())));
     }
 
     #[test]
     fn an_index_removes_what_it_does_not_list_unless_that_is_newer() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
-        assert_eq!(replica.index_received(index(4, None)), [Change::Index]);
+        assert_eq!(replica.index_received(index(4, None)), [ReplicaChange::Index]);
         assert!(!replica.is_complete(), "the object is newer than the index");
-        assert_eq!(replica.index_received(index(6, None)), [Change::Removed(key()), Change::Index]);
+        assert_eq!(
+            replica.index_received(index(6, None)),
+            [ReplicaChange::Removed(key()), ReplicaChange::Index]
+        );
         assert!(replica.is_complete());
         assert_eq!(replica.index_received(index(5, Some((5, 1)))), [], "an older index is ignored");
     }
@@ -250,9 +255,12 @@ mod tests {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
         let keeping = Index { keep: [key()].into(), ..index(6, None) };
-        assert_eq!(replica.index_received(keeping), [Change::Index]);
+        assert_eq!(replica.index_received(keeping), [ReplicaChange::Index]);
         assert!(replica.is_complete());
-        assert_eq!(replica.index_received(index(7, None)), [Change::Removed(key()), Change::Index]);
+        assert_eq!(
+            replica.index_received(index(7, None)),
+            [ReplicaChange::Removed(key()), ReplicaChange::Index]
+        );
     }
 
     #[test]
@@ -262,7 +270,7 @@ mod tests {
         assert!(!replica.is_complete());
         assert_eq!(replica.insert(&key(), insert(7, 1)), None, "other content, older");
         assert_eq!(replica.delete(&key(), &Delete { revision: Revision(7) }), None);
-        assert_eq!(replica.insert(&key(), insert(8, 2)), Some(Change::Set(key())));
+        assert_eq!(replica.insert(&key(), insert(8, 2)), Some(ReplicaChange::Set(key())));
         assert!(replica.is_complete());
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Resources, WorkerName, WorkerReason};
+use crate::{ResourceLimits, WorkerName, WorkerReason};
 
 /// A model server that a node's agent keeps running, with one version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Serving {
+pub struct ModelServer {
     /// The server, unique on the node.
     pub name: WorkerName,
     /// The name under which the model is served.
@@ -32,7 +32,7 @@ pub struct Serving {
     pub model: Option<ServedModel>,
     /// How the server takes another version.
     #[serde(default)]
-    pub reload: Reload,
+    pub reload: ServerUpdateMode,
     /// How to tell that it serves.
     pub health: HealthCheck,
     /// A switch to another version is prepared and not made: `edge.kubeedge.io/hold-upgrade`.
@@ -40,7 +40,7 @@ pub struct Serving {
     pub hold: bool,
     /// What the container may use at most.
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: ResourceLimits,
 }
 
 /// One version of a served model.
@@ -61,7 +61,7 @@ pub struct ServedModel {
 /// How a server takes another version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Reload {
+pub enum ServerUpdateMode {
     /// It watches the directory of versions, loads what appears and unloads what goes.
     Watch,
     /// Its container is replaced.
@@ -89,7 +89,7 @@ pub struct HealthCheck {
 /// How an `InferenceModel` fares on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ServingStatus {
+pub struct ModelServerReport {
     /// The version that answers now, by its health check; absent when none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Content, ContentHash, Delete, Index, Insert, Listed, ObjectKey, Revision, RevisionClock, Sync,
+    ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
+    RevisionClock, Sync,
 };
 
 /// A message for the node.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "most are inserts, and each is moved once or twice")]
-pub enum Say {
+pub enum DownstreamMessage {
     /// On the object's insert topic, retained.
     Insert(ObjectKey, Insert),
     /// On the object's delete topic; and the retained insert is to be cleared.
@@ -35,7 +36,7 @@ pub struct Source {
 struct Desired {
     revision: Revision,
     hash: ContentHash,
-    content: Content,
+    content: ObjectContent,
 }
 
 impl Source {
@@ -47,11 +48,11 @@ impl Source {
     /// controller that has just started takes nothing from a node.
     pub fn set(
         &mut self,
-        desired: BTreeMap<ObjectKey, Content>,
+        desired: BTreeMap<ObjectKey, ObjectContent>,
         mut keep: BTreeSet<ObjectKey>,
         wall_ms: u64,
-    ) -> Vec<Say> {
-        let mut says = Vec::new();
+    ) -> Vec<DownstreamMessage> {
+        let mut messages = Vec::new();
         let gone: Vec<_> = self
             .objects
             .keys()
@@ -60,7 +61,10 @@ impl Source {
             .collect();
         for key in gone {
             self.objects.remove(&key);
-            says.push(Say::Delete(key, Delete { revision: self.clock.next(wall_ms) }));
+            messages.push(DownstreamMessage::Delete(
+                key,
+                Delete { revision: self.clock.next(wall_ms) },
+            ));
         }
         for (key, content) in desired {
             let hash = content.hash();
@@ -69,30 +73,33 @@ impl Source {
             }
             let revision = self.clock.next(wall_ms);
             self.objects.insert(key.clone(), Desired { revision, hash, content });
-            says.push(self.insert(&key));
+            messages.push(self.insert(&key));
         }
         keep.retain(|key| !self.objects.contains_key(key));
-        if !says.is_empty() || self.keep != keep || self.index == Revision::default() {
+        if !messages.is_empty() || self.keep != keep || self.index == Revision::default() {
             self.keep = keep;
-            says.push(self.new_index(wall_ms));
+            messages.push(self.new_index(wall_ms));
         }
-        says
+        messages
     }
 
     /// Everything the node should know, for a transport that lost what it held.
-    pub fn everything(&self) -> Vec<Say> {
+    pub fn snapshot(&self) -> Vec<DownstreamMessage> {
         let inserts = self.objects.keys().map(|key| self.insert(key));
-        inserts.chain([Say::Index(self.listing())]).collect()
+        inserts.chain([DownstreamMessage::Index(self.listing())]).collect()
     }
 
     /// What to say to a node that has told what it has. Empty when it has all and nothing else.
-    pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<Say> {
+    pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<DownstreamMessage> {
         self.clock.observe(sync.highest);
-        let mut says = Vec::new();
+        let mut messages = Vec::new();
         let is_unwanted =
             |key: &&ObjectKey| !self.objects.contains_key(key) && !self.keep.contains(key);
         for key in sync.objects.keys().filter(is_unwanted) {
-            says.push(Say::Delete(key.clone(), Delete { revision: self.clock.next(wall_ms) }));
+            messages.push(DownstreamMessage::Delete(
+                key.clone(),
+                Delete { revision: self.clock.next(wall_ms) },
+            ));
         }
         let missing: Vec<_> = self
             .objects
@@ -108,30 +115,32 @@ impl Source {
             if desired.revision <= sync.highest {
                 desired.revision = self.clock.next(wall_ms);
             }
-            says.push(self.insert(&key));
+            messages.push(self.insert(&key));
         }
-        if !says.is_empty() || self.index < sync.highest || !sync.complete {
-            says.push(self.new_index(wall_ms));
+        if !messages.is_empty() || self.index < sync.highest || !sync.complete {
+            messages.push(self.new_index(wall_ms));
         } else if self.index != sync.index_revision {
-            says.push(Say::Index(self.listing()));
+            messages.push(DownstreamMessage::Index(self.listing()));
         }
-        says
+        messages
     }
 
-    fn insert(&self, key: &ObjectKey) -> Say {
+    fn insert(&self, key: &ObjectKey) -> DownstreamMessage {
         let Desired { revision, hash, content } = &self.objects[key];
         let insert = Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
-        Say::Insert(key.clone(), insert)
+        DownstreamMessage::Insert(key.clone(), insert)
     }
 
-    fn new_index(&mut self, wall_ms: u64) -> Say {
+    fn new_index(&mut self, wall_ms: u64) -> DownstreamMessage {
         self.index = self.clock.next(wall_ms);
-        Say::Index(self.listing())
+        DownstreamMessage::Index(self.listing())
     }
 
     fn listing(&self) -> Index {
-        let listed =
-            |desired: &Desired| Listed { revision: desired.revision, hash: desired.hash.clone() };
+        let listed = |desired: &Desired| IndexEntry {
+            revision: desired.revision,
+            hash: desired.hash.clone(),
+        };
         Index {
             revision: self.index,
             objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
@@ -147,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn content(name: &str, value: u32) -> (ObjectKey, Content) {
+    fn content(name: &str, value: u32) -> (ObjectKey, ObjectContent) {
         let content = serde_json::from_value(json!({
             "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
             "metadata": {"namespace": "default", "name": name, "uid": "u"},
@@ -167,9 +176,11 @@ mod tests {
             "two inserts and the index"
         );
         assert_eq!(source.set(desired, BTreeSet::new(), 6), []);
-        let says = source.set([content("a", 2)].into(), BTreeSet::new(), 7);
-        assert!(matches!(&says[..], [Say::Delete(b, _), Say::Insert(a, _), Say::Index(index)]
-            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1));
+        let messages = source.set([content("a", 2)].into(), BTreeSet::new(), 7);
+        assert!(
+            matches!(&messages[..], [DownstreamMessage::Delete(b, _), DownstreamMessage::Insert(a, _), DownstreamMessage::Index(index)]
+            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1)
+        );
     }
 
     #[test]
@@ -180,14 +191,19 @@ mod tests {
         assert_eq!(source.set(BTreeMap::new(), [key.clone()].into(), 6), []);
         assert_eq!(source.objects.len(), 1);
         let mut fresh = Source::default();
-        let says = fresh.set(BTreeMap::new(), [key.clone()].into(), 7);
-        assert!(matches!(&says[..], [Say::Index(index)] if index.keep.contains(&key)));
+        let messages = fresh.set(BTreeMap::new(), [key.clone()].into(), 7);
+        assert!(
+            matches!(&messages[..], [DownstreamMessage::Index(index)] if index.keep.contains(&key))
+        );
     }
 
     #[test]
     fn a_node_that_should_have_nothing_is_told_so_once() {
         let mut source = Source::default();
-        assert!(matches!(&source.set(BTreeMap::new(), BTreeSet::new(), 5)[..], [Say::Index(_)]));
+        assert!(matches!(
+            &source.set(BTreeMap::new(), BTreeSet::new(), 5)[..],
+            [DownstreamMessage::Index(_)]
+        ));
         assert_eq!(source.set(BTreeMap::new(), BTreeSet::new(), 5), []);
     }
 }

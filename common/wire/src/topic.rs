@@ -6,7 +6,7 @@ use crate::{NameError, NodeName, ObjectKey, WorkerName};
 
 /// What stands before every topic, `neptune` unless configured: one or more topic levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prefix(String);
+pub struct TopicPrefix(String);
 
 /// Why a text is not a topic of ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,19 +29,19 @@ pub enum TopicError {
     },
 }
 
-impl Default for Prefix {
+impl Default for TopicPrefix {
     fn default() -> Self {
         Self("neptune".to_owned())
     }
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for TopicPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl FromStr for Prefix {
+impl FromStr for TopicPrefix {
     type Err = TopicError;
     fn from_str(text: &str) -> Result<Self, TopicError> {
         let level = |level: &str| {
@@ -58,19 +58,19 @@ impl FromStr for Prefix {
     }
 }
 
-impl Prefix {
+impl TopicPrefix {
     /// The filter of all that is meant for one node.
-    pub fn downstream_of(&self, node: &NodeName) -> String {
+    pub fn downstream_filter(&self, node: &NodeName) -> String {
         format!("{self}/{node}/downstream/#")
     }
 
     /// The filter of all that nodes say.
-    pub fn upstream(&self) -> String {
+    pub fn upstream_filter(&self) -> String {
         format!("{self}/+/upstream/#")
     }
 
     /// The filter of all that the workers on one broker say.
-    pub fn workers(&self) -> String {
+    pub fn worker_info_filter(&self) -> String {
         format!("{self}/workers/+/info")
     }
 }
@@ -98,7 +98,7 @@ pub enum Topic {
 
 impl Topic {
     /// The topic as text under a prefix.
-    pub fn under(&self, prefix: &Prefix) -> String {
+    pub fn under(&self, prefix: &TopicPrefix) -> String {
         match self {
             Self::Insert(node, key) => format!("{prefix}/{node}/downstream/{key}/insert"),
             Self::Delete(node, key) => format!("{prefix}/{node}/downstream/{key}/delete"),
@@ -115,7 +115,7 @@ impl Topic {
     ///
     /// # Errors
     /// [`TopicError`] for a topic of another prefix or form, or with a name that cannot be.
-    pub fn parse(prefix: &Prefix, topic: &str) -> Result<Self, TopicError> {
+    pub fn parse(prefix: &TopicPrefix, topic: &str) -> Result<Self, TopicError> {
         let unknown = || TopicError::Unknown(topic.to_owned());
         let named = |source| TopicError::Name { topic: topic.to_owned(), source };
         let rest = topic
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn every_topic_reads_back_as_it_was_written() {
         for prefix in ["neptune", "neptune-system/user/neptune"] {
-            let prefix: Prefix = prefix.parse().unwrap();
+            let prefix: TopicPrefix = prefix.parse().unwrap();
             for topic in every_topic() {
                 assert_eq!(Topic::parse(&prefix, &topic.under(&prefix)), Ok(topic));
             }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_topics_are_those_of_the_documents() {
         let text: Vec<_> =
-            every_topic().iter().map(|topic| topic.under(&Prefix::default())).collect();
+            every_topic().iter().map(|topic| topic.under(&TopicPrefix::default())).collect();
         assert_eq!(
             text,
             [
@@ -214,14 +214,14 @@ mod tests {
             "neptune/workers/upstream/node",
             "neptune//upstream/node",
         ] {
-            assert!(Topic::parse(&Prefix::default(), topic).is_err(), "{topic:?} was taken");
+            assert!(Topic::parse(&TopicPrefix::default(), topic).is_err(), "{topic:?} was taken");
         }
     }
 
     #[test]
     fn a_prefix_is_plain_levels() {
         for bad in ["", "/", "a/", "/a", "a//b", "a/+", "#", "$share", "a b"] {
-            assert!(bad.parse::<Prefix>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<TopicPrefix>().is_err(), "{bad:?} was taken");
         }
     }
 }

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Counters, DatasetStatus, Listed, ModelOutput, ModelPresence, ObjectKey, Revision, Role,
-    ServingStatus, WorkerName,
+    Counters, DatasetReport, IndexEntry, ModelOutput, ModelPresenceReport, ModelServerReport,
+    ObjectKey, Revision, Role, WorkerName,
 };
 
 /// Which data directory speaks, in which start of the agent. `(epoch, seq)` order an instance's
 /// messages; another instance is another history, whose counters add to what was counted before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Instance(pub String);
+pub struct AgentInstance(pub String);
 
 /// How an object fares on a node: spec 004's message, with what is needed to order and explain it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
     /// The agent's data directory.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     /// How often the agent has started on that directory.
     pub epoch: u64,
     /// The order of this message within the epoch.
@@ -34,19 +34,19 @@ pub struct StatusReport {
     /// What the workers say of themselves: `running`, `completed`, `failed`, or empty before they speak.
     pub status: String,
     /// What came out so far.
-    pub output: Output,
+    pub output: ReportOutput,
     /// The workers, one by one.
     #[serde(default)]
-    pub workers: Vec<WorkerStatus>,
+    pub workers: Vec<WorkerReport>,
     /// The model server, of an `InferenceModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serving: Option<ServingStatus>,
+    pub serving: Option<ModelServerReport>,
     /// Whether the node has it, of a `Model`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<Box<ModelPresence>>,
+    pub model: Option<Box<ModelPresenceReport>>,
     /// What was counted, of a `Dataset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dataset: Option<Box<DatasetStatus>>,
+    pub dataset: Option<Box<DatasetReport>>,
 }
 
 /// An object's or a worker's state in one word.
@@ -63,7 +63,7 @@ pub enum Phase {
 /// Spec 004's output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Output {
+pub struct ReportOutput {
     /// Models that the workers evaluated: the newest word on each.
     #[serde(default)]
     pub models: Vec<ModelOutput>,
@@ -98,7 +98,7 @@ impl TaskInfo {
 /// One worker's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkerStatus {
+pub struct WorkerReport {
     /// The worker.
     pub name: WorkerName,
     /// Which half it is.
@@ -170,7 +170,7 @@ pub enum WorkerReason {
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// The agent's data directory.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     /// How often the agent has started on that directory: a last will of an earlier start is stale.
     pub epoch: u64,
     /// Whether the agent is there.
@@ -207,7 +207,7 @@ pub struct Capacity {
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
     /// The agent's data directory.
-    pub instance: Instance,
+    pub instance: AgentInstance,
     /// How often the agent has started on that directory.
     pub epoch: u64,
     /// The newest index that the node has taken.
@@ -218,5 +218,5 @@ pub struct Sync {
     /// one revision to two indexes; this tells when the node holds the other's.
     pub complete: bool,
     /// The objects that the node has.
-    pub objects: BTreeMap<ObjectKey, Listed>,
+    pub objects: BTreeMap<ObjectKey, IndexEntry>,
 }

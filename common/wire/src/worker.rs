@@ -64,10 +64,10 @@ impl WorkerTaskInfo {
     /// The numbers, if they can be true.
     ///
     /// # Errors
-    /// [`DecodeError::Impossible`] when more was hard than was inferred.
+    /// [`DecodeError::OutOfRange`] when more was hard than was inferred.
     pub fn counters(&self) -> Result<Counters, DecodeError> {
         if self.hard_example_number > self.inference_number {
-            return Err(DecodeError::Impossible(
+            return Err(DecodeError::OutOfRange(
                 "taskInfo.hardExampleNumber is above taskInfo.inferenceNumber",
             ));
         }

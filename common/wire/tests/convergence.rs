@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
-    Content, Index, Instance, ObjectKey, Replica, Revision, Source, Sync,
-    replica::{Change, Held},
-    source::Say,
+    AgentInstance, Index, ObjectContent, ObjectKey, Replica, Revision, Source, Sync,
+    replica::{ReplicaChange, StoredObject},
+    source::DownstreamMessage,
 };
 use proptest::{prelude::*, sample::Index as Pick};
 use serde_json::json;
@@ -59,7 +59,7 @@ fn key(object: u8) -> ObjectKey {
     format!("default/models/m{object}").parse().unwrap()
 }
 
-fn content(object: u8, version: u8) -> Content {
+fn content(object: u8, version: u8) -> ObjectContent {
     serde_json::from_value(json!({
         "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
         "metadata": {"namespace": "default", "name": format!("m{object}"), "uid": "u"},
@@ -70,7 +70,7 @@ fn content(object: u8, version: u8) -> Content {
 
 #[derive(Debug, Clone)]
 enum Message {
-    Down(Say),
+    Down(DownstreamMessage),
     Up(Sync),
 }
 
@@ -84,14 +84,14 @@ impl Controller {
         now.saturating_add_signed(self.clock_ms)
     }
 
-    fn set(&mut self, desired: &BTreeMap<u8, Option<u8>>, now: u64) -> Vec<Say> {
+    fn set(&mut self, desired: &BTreeMap<u8, Option<u8>>, now: u64) -> Vec<DownstreamMessage> {
         let keep = desired.iter().filter(|(_, v)| v.is_none()).map(|(o, _)| key(*o)).collect();
         let planned = desired.iter().filter_map(|(o, v)| Some((key(*o), content(*o, (*v)?))));
         let wall = self.wall(now);
         self.source.set(planned.collect(), keep, wall)
     }
 
-    fn answer(&mut self, sync: &Sync, now: u64) -> Vec<Say> {
+    fn answer(&mut self, sync: &Sync, now: u64) -> Vec<DownstreamMessage> {
         let wall = self.wall(now);
         self.source.answer(sync, wall)
     }
@@ -100,29 +100,29 @@ impl Controller {
 /// What the agent stores: written only from the changes that the replica tells.
 #[derive(Debug, Clone, Default)]
 struct Disk {
-    objects: BTreeMap<ObjectKey, Held>,
+    objects: BTreeMap<ObjectKey, StoredObject>,
     tombstones: BTreeMap<ObjectKey, Revision>,
     index: Index,
 }
 
 impl Disk {
-    fn store(&mut self, change: &Change, replica: &Replica) {
+    fn store(&mut self, change: &ReplicaChange, replica: &Replica) {
         match change {
-            Change::Set(key) => {
+            ReplicaChange::Set(key) => {
                 self.tombstones.remove(key);
                 self.objects.insert(key.clone(), replica.objects()[key].clone());
             }
-            Change::Renewed(key) => {
+            ReplicaChange::Renewed(key) => {
                 self.tombstones.remove(key);
                 self.objects.get_mut(key).unwrap().revision = replica.objects()[key].revision;
             }
-            Change::Removed(key) => {
+            ReplicaChange::Removed(key) => {
                 self.objects.remove(key);
                 if let Some(revision) = replica.tombstone(key) {
                     self.tombstones.insert(key.clone(), revision);
                 }
             }
-            Change::Index => {
+            ReplicaChange::Index => {
                 self.index = replica.index().clone();
                 let index = self.index.revision;
                 self.tombstones.retain(|_, revision| *revision > index);
@@ -160,12 +160,12 @@ impl World {
         }
     }
 
-    fn say(&mut self, says: Vec<Say>) {
+    fn say(&mut self, says: Vec<DownstreamMessage>) {
         self.under_way.extend(says.into_iter().map(Message::Down));
     }
 
     fn sync(&self) -> Sync {
-        self.replica.sync(Instance("i".to_owned()), 1)
+        self.replica.sync(AgentInstance("i".to_owned()), 1)
     }
 
     fn pick(&mut self, pick: Pick, keep: bool) -> Option<Message> {
@@ -183,16 +183,15 @@ impl World {
                 self.say(says);
             }
             Message::Down(say) => {
-                let older_index =
-                    matches!(&say, Say::Index(i) if i.revision < self.replica.index().revision);
-                let changes: Vec<Change> = match say {
-                    Say::Insert(key, insert) => {
+                let older_index = matches!(&say, DownstreamMessage::Index(i) if i.revision < self.replica.index().revision);
+                let changes: Vec<ReplicaChange> = match say {
+                    DownstreamMessage::Insert(key, insert) => {
                         self.replica.insert(&key, insert).into_iter().collect()
                     }
-                    Say::Delete(key, delete) => {
+                    DownstreamMessage::Delete(key, delete) => {
                         self.replica.delete(&key, &delete).into_iter().collect()
                     }
-                    Say::Index(index) => self.replica.index_received(index),
+                    DownstreamMessage::Index(index) => self.replica.index_received(index),
                 };
                 for change in changes.iter().take(stored) {
                     self.disk.store(change, &self.replica);
@@ -252,26 +251,26 @@ impl World {
             }
             Step::DeposedSpeaks => {
                 if let Some(deposed) = &self.deposed {
-                    let says = deposed.source.everything();
+                    let says = deposed.source.snapshot();
                     self.say(says);
                 }
             }
             Step::Reconnect => {
-                let says = self.controller.source.everything();
+                let says = self.controller.source.snapshot();
                 self.say(says);
             }
         }
     }
 
     /// What the agent has, less what nobody can speak of now.
-    fn has(&self) -> BTreeMap<ObjectKey, Content> {
+    fn has(&self) -> BTreeMap<ObjectKey, ObjectContent> {
         let kept =
             |name: &ObjectKey| self.desired.iter().any(|(o, v)| v.is_none() && key(*o) == *name);
         let held = self.replica.objects().iter().filter(|(key, _)| !kept(key));
         held.map(|(key, held)| (key.clone(), held.content.clone())).collect()
     }
 
-    fn wants(&self) -> BTreeMap<ObjectKey, Content> {
+    fn wants(&self) -> BTreeMap<ObjectKey, ObjectContent> {
         self.desired.iter().filter_map(|(o, v)| Some((key(*o), content(*o, (*v)?)))).collect()
     }
 }
@@ -362,16 +361,16 @@ proptest! {
         let sync = world.sync();
         for say in says.into_iter().chain(world.controller.answer(&sync, world.now + 6)) {
             changes.extend(match say {
-                Say::Insert(key, insert) => world.replica.insert(&key, insert).into_iter().collect(),
-                Say::Delete(key, delete) => world.replica.delete(&key, &delete).into_iter().collect(),
-                Say::Index(index) => world.replica.index_received(index),
+                DownstreamMessage::Insert(key, insert) => world.replica.insert(&key, insert).into_iter().collect(),
+                DownstreamMessage::Delete(key, delete) => world.replica.delete(&key, &delete).into_iter().collect(),
+                DownstreamMessage::Index(index) => world.replica.index_received(index),
             });
         }
         prop_assert!(
-            changes.iter().all(|change| matches!(change, Change::Renewed(_) | Change::Index)),
+            changes.iter().all(|change| matches!(change, ReplicaChange::Renewed(_) | ReplicaChange::Index)),
             "{changes:?}"
         );
-        let contents = |objects: &BTreeMap<ObjectKey, Held>| -> Vec<_> {
+        let contents = |objects: &BTreeMap<ObjectKey, StoredObject>| -> Vec<_> {
             objects.iter().map(|(key, held)| (key.clone(), held.content.clone())).collect()
         };
         prop_assert_eq!(contents(world.replica.objects()), contents(&before));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{
     ObjectKey, Replica, Resource, Revision, Topic, WorkerName, WorkerReason, WorkerState,
-    replica::Change,
+    replica::ReplicaChange,
 };
 use tracing::{error, info, warn};
 
@@ -68,22 +68,22 @@ impl Agent {
         }
     }
 
-    pub(super) fn replica_changed(&mut self, changes: &[Change]) {
+    pub(super) fn replica_changed(&mut self, changes: &[ReplicaChange]) {
         let mut gone = BTreeSet::new();
         for change in changes {
             match change {
-                Change::Set(key) => {
+                ReplicaChange::Set(key) => {
                     info!(object = %key, revision = %self.replica.objects()[key].revision, "object received");
                     self.farewells.remove(key);
                     self.counts
                         .forget(key, Some(&self.replica.objects()[key].content.metadata.uid));
                 }
-                Change::Removed(key) => {
+                ReplicaChange::Removed(key) => {
                     info!(object = %key, "object removed");
                     self.counts.forget(key, None);
                     gone.insert(key.clone());
                 }
-                Change::Renewed(_) | Change::Index => {}
+                ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
             }
         }
         if !gone.is_empty() {
@@ -204,7 +204,7 @@ fn subjects<'a>(
         let is_counted = key.resource == Resource::Datasets;
         is_model || is_served || is_counted || !held.content.workers.is_empty()
     });
-    let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::Held)| {
+    let subject = |(key, held): (&'a ObjectKey, &'a neptune_wire::replica::StoredObject)| {
         let uid = &held.content.metadata.uid;
         let workers = held.content.workers.iter().map(|worker| {
             let clash = state

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use neptune_link::Event as LinkEvent;
+use neptune_link::LinkEvent;
 use neptune_wire::{ObjectKey, WorkerName};
 
 use crate::{

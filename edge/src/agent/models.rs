@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use neptune_link::{LinkError, Message};
 use neptune_wire::{
-    ModelReload, ModelUpdate, ObjectKey, Resource, Topic, WorkerModel, WorkerName, encode,
+    ModelReload, ObjectKey, Resource, Topic, WorkerModel, WorkerName, WorkerUpdateMode, encode,
 };
 use tracing::{info, warn};
 
@@ -146,7 +146,7 @@ impl Agent {
         let workers = &self.state.desired.workers;
         let is_told = |name: &WorkerName| {
             let update = workers.get(name).map(|wanted| wanted.worker.model_update);
-            update == Some(ModelUpdate::Reload)
+            update == Some(WorkerUpdateMode::Reload)
         };
         let gone: Vec<_> = self.state.told.keys().filter(|name| !is_told(name)).cloned().collect();
         for worker in gone {
@@ -170,8 +170,9 @@ impl Agent {
         let site = &self.executor.site;
         let root = site.data_dir.join(reload::WORKERS);
         let workers = self.state.desired.workers.values();
-        let reloading: Vec<&Wanted> =
-            workers.filter(|wanted| wanted.worker.model_update == ModelUpdate::Reload).collect();
+        let reloading: Vec<&Wanted> = workers
+            .filter(|wanted| wanted.worker.model_update == WorkerUpdateMode::Reload)
+            .collect();
         let uids: BTreeSet<String> = reloading.iter().map(|wanted| wanted.uid.clone()).collect();
         let mounted =
             self.state.engine.containers().iter().flat_map(|container| &container.sources);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, ServingStatus, Transition, WorkerName};
+use neptune_wire::{ModelServerReport, ObjectKey, Transition, WorkerName};
 use tracing::{error, info, warn};
 
 use super::{Agent, Event};
@@ -222,12 +222,12 @@ impl Agent {
 }
 
 /// Tells the log what is new.
-fn say(key: &ObjectKey, before: &ServingStatus, status: &ServingStatus) {
-    let what = |status: &ServingStatus| {
+fn say(key: &ObjectKey, before: &ModelServerReport, status: &ModelServerReport) {
+    let what = |status: &ModelServerReport| {
         (status.transition, status.serving_version.clone(), status.message.clone())
     };
     if what(before) != what(status) {
-        let ServingStatus {
+        let ModelServerReport {
             serving_version: serving,
             target_version: target,
             transition,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Instant};
 use jiff::Timestamp;
 use neptune_datasets::{DatasetSpec, Pace, Policy, Report, State, Tally, watch};
 use neptune_wire::{
-    DatasetReason, DatasetState, DatasetStatus, DatasetTally, ObjectKey, WorkerReason,
+    DatasetCounts, DatasetReason, DatasetReport, DatasetState, ObjectKey, WorkerReason,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     pub(super) watching: Option<Watched>,
     /// The last count, and when it was seen to be another one than before.
     counted: Option<(Tally, String)>,
-    pub(super) status: DatasetStatus,
+    pub(super) status: DatasetReport,
     pub(super) is_kept: bool,
     pub(super) kept_at: Option<Instant>,
 }
@@ -165,7 +165,7 @@ impl Entry {
             }
         }
         let remark = report.as_ref().map(remark).unwrap_or_default();
-        let tally: Option<DatasetTally> = self.counted.as_ref().map(|(tally, at)| told(tally, at));
+        let tally: Option<DatasetCounts> = self.counted.as_ref().map(|(tally, at)| told(tally, at));
         let bytes_read = self.bytes_read(report.as_ref());
         self.status = status(&self.wanted, (state, trouble), remark, tally, bytes_read);
     }

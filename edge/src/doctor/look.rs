@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_link::{Event, Link, LinkOptions};
+use neptune_link::{Link, LinkEvent, LinkOptions};
 use neptune_wire::Replica;
 use rustix::fs::{Access, access, statvfs};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -87,11 +87,11 @@ pub async fn broker(options: LinkOptions) -> Seen<()> {
     let (link, mut events) = Link::start(options).map_err(|error| error.to_string())?;
     let answer = loop {
         match events.next().await {
-            Some(Event::Up) => break Ok(()),
-            Some(Event::Down { reason }) => {
+            Some(LinkEvent::Up) => break Ok(()),
+            Some(LinkEvent::Down { reason }) => {
                 break Err(reason.strip_prefix(&address).unwrap_or(&reason).to_owned());
             }
-            Some(Event::Message(_)) => {}
+            Some(LinkEvent::Message(_)) => {}
             None => break Err("the link ended".to_owned()),
         }
     };

@@ -1,7 +1,7 @@
 //! Decides what is said of a model server: which version answers, and where the switch to the wanted
 //! one is.
 
-use neptune_wire::{LoadFailure, ServingStatus, Transition, WorkerReason};
+use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
 
 use super::{Facts, ImageSupply, Memory, Run, Supply};
 use crate::edition::{Edition, version};
@@ -10,7 +10,7 @@ use crate::edition::{Edition, version};
 const FAILED_AFTER: u32 = 3;
 
 /// What is to be said.
-pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus {
+pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ModelServerReport {
     let (transition, message) = transition(memory, target, facts);
     let progress = match &facts.supply {
         Supply::Coming { progress, .. } => Some(*progress),
@@ -27,7 +27,7 @@ pub fn status(memory: &Memory, target: &str, facts: &Facts<'_>) -> ServingStatus
         }
         _ => None,
     };
-    ServingStatus {
+    ModelServerReport {
         serving_version: serving(memory, facts).map(|edition| edition.version().to_owned()),
         target_version: Some(version(facts.target).to_owned()),
         transition,

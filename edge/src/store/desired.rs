@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
     Index, Insert, ObjectKey, Replica, Revision, decode, encode,
-    replica::{Change, Held},
+    replica::{ReplicaChange, StoredObject},
 };
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use tracing::warn;
@@ -32,8 +32,10 @@ impl Store {
             match (key.parse::<ObjectKey>(), decode::<Insert>(&payload)) {
                 (Ok(key), Ok(insert)) if insert.hash.as_str() == hash => {
                     let revision = Revision(revision.cast_unsigned());
-                    objects
-                        .insert(key, Held { revision, hash: insert.hash, content: insert.content });
+                    objects.insert(
+                        key,
+                        StoredObject { revision, hash: insert.hash, content: insert.content },
+                    );
                 }
                 (Err(error), _) => {
                     warn!(key, %error, "stored object of an unknown kind is left alone");
@@ -62,7 +64,7 @@ impl Store {
     pub fn apply(
         &mut self,
         replica: &Replica,
-        changes: &[Change],
+        changes: &[ReplicaChange],
         payload: &[u8],
     ) -> Result<(), Error> {
         self.durable(|tx| {
@@ -89,11 +91,11 @@ impl Store {
 fn store_change(
     tx: &Transaction<'_>,
     replica: &Replica,
-    change: &Change,
+    change: &ReplicaChange,
     payload: &[u8],
 ) -> rusqlite::Result<()> {
     match change {
-        Change::Set(key) => {
+        ReplicaChange::Set(key) => {
             let held = &replica.objects()[key];
             let name = key.to_string();
             tx.execute(
@@ -113,7 +115,7 @@ fn store_change(
                 )?;
             }
         }
-        Change::Renewed(key) => {
+        ReplicaChange::Renewed(key) => {
             let revision = replica.objects()[key].revision.0.cast_signed();
             tx.execute(
                 "UPDATE objects SET revision = ?2 WHERE key = ?1",
@@ -121,7 +123,7 @@ fn store_change(
             )?;
             tx.execute("DELETE FROM tombstones WHERE key = ?1", [key.to_string()])?;
         }
-        Change::Removed(key) => {
+        ReplicaChange::Removed(key) => {
             let name = key.to_string();
             let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
             tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
@@ -138,7 +140,7 @@ fn store_change(
                 )?;
             }
         }
-        Change::Index => {
+        ReplicaChange::Index => {
             let index = replica.index();
             tx.execute("INSERT OR REPLACE INTO meta VALUES ('index', ?1)", [encode(index)])?;
             let mut keep = tx.prepare("SELECT key FROM tombstones")?;

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 use neptune_link::Message;
-use neptune_wire::{Counters, Delete, Index, Insert, Prefix, Replica, Revision, Topic, encode};
+use neptune_wire::{
+    Counters, Delete, Index, Insert, Replica, Revision, Topic, TopicPrefix, encode,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -14,7 +16,7 @@ use crate::downstream::{Received, receive};
 const NODE: &str = "edge0";
 
 fn message(topic: &Topic, payload: Vec<u8>) -> Message {
-    Message { topic: topic.under(&Prefix::default()), payload: payload.into(), retain: false }
+    Message { topic: topic.under(&TopicPrefix::default()), payload: payload.into(), retain: false }
 }
 
 fn key(name: u8) -> ObjectKey {
@@ -22,7 +24,7 @@ fn key(name: u8) -> ObjectKey {
 }
 
 fn insert(name: u8, revision: u64, value: u8) -> Insert {
-    let content: neptune_wire::Content = serde_json::from_value(json!({
+    let content: neptune_wire::ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "Model", "spec": value,
             "metadata": {"namespace": "d", "name": format!("m{name}"), "uid": format!("uid-{}", value / 2)},
         }))
@@ -31,7 +33,7 @@ fn insert(name: u8, revision: u64, value: u8) -> Insert {
 }
 
 fn receive_one(message: &Message, replica: &mut Replica, store: &mut Store) -> Received {
-    receive(message, &NODE.parse().unwrap(), &Prefix::default(), replica, store).unwrap()
+    receive(message, &NODE.parse().unwrap(), &TopicPrefix::default(), replica, store).unwrap()
 }
 
 fn said() -> impl Strategy<Value = Message> {
@@ -51,7 +53,7 @@ fn said() -> impl Strategy<Value = Message> {
         .prop_map(move |(objects, keep, revision)| {
             let listed = objects.into_iter().map(|(name, (at, value))| {
                 let Insert { revision, hash, .. } = insert(name, at, value);
-                (key(name), neptune_wire::Listed { revision, hash })
+                (key(name), neptune_wire::IndexEntry { revision, hash })
             });
             let index = Index {
                 revision: Revision(revision),
@@ -110,7 +112,7 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
     let mut service = |store: &mut Store, revision: u64, uid: &str| {
-        let content: neptune_wire::Content = serde_json::from_value(json!({
+        let content: neptune_wire::ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": uid},
         }))
         .unwrap();
@@ -121,7 +123,7 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
     };
     let mut count = Count {
         object: object.clone(),
-        tally: neptune_wire::Tally::default(),
+        tally: neptune_wire::RunTotals::default(),
         status: "running".into(),
         first_start: String::new(),
         models: serde_json::from_value(json!([{

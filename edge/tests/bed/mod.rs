@@ -15,10 +15,10 @@ use std::{
     time::Duration,
 };
 
-use neptune_link::{Event, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use neptune_wire::{
-    Content, Delete, Index, Insert, Listed, NodeName, NodeReport, ObjectKey, Prefix, Revision,
-    StatusReport, Topic, decode, encode,
+    Delete, Index, IndexEntry, Insert, NodeName, NodeReport, ObjectContent, ObjectKey, Revision,
+    StatusReport, Topic, TopicPrefix, decode, encode,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -326,7 +326,7 @@ fn counted(payload: &[u8]) -> u64 {
 impl Cloud {
     pub fn of(agent: &Agent) -> Self {
         let mut options = LinkOptions::new(agent.mqtt_url.parse().unwrap(), unique("cloud"));
-        options.subscriptions = vec![Prefix::default().upstream()];
+        options.subscriptions = vec![TopicPrefix::default().upstream_filter()];
         let (link, mut events) = Link::start(options).unwrap();
         let (sender, heard) = watch::channel(BTreeMap::new());
         let went_back = Arc::new(AtomicBool::new(false));
@@ -334,9 +334,9 @@ impl Cloud {
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 let (topic, payload) = match event {
-                    Event::Message(message) => (message.topic, message.payload.to_vec()),
-                    Event::Up => (UP.to_owned(), Vec::new()),
-                    Event::Down { .. } => continue,
+                    LinkEvent::Message(message) => (message.topic, message.payload.to_vec()),
+                    LinkEvent::Up => (UP.to_owned(), Vec::new()),
+                    LinkEvent::Down { .. } => continue,
                 };
                 sender.send_modify(|heard| {
                     let total = counted(&payload);
@@ -356,7 +356,7 @@ impl Cloud {
     }
 
     pub fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
-        let topic = topic.under(&Prefix::default());
+        let topic = topic.under(&TopicPrefix::default());
         self.link.publish(Message { topic, payload: payload.into(), retain }).unwrap();
     }
 
@@ -365,17 +365,17 @@ impl Cloud {
         Revision(self.revision.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub fn insert(&self, key: &str, content: &Value) -> Listed {
+    pub fn insert(&self, key: &str, content: &Value) -> IndexEntry {
         let key: ObjectKey = key.parse().unwrap();
         let mut object = json!({
             "apiVersion": "v1", "kind": "Any",
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-of-{}", key.name)},
         });
         object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
-        let content: Content = serde_json::from_value(object).unwrap();
+        let content: ObjectContent = serde_json::from_value(object).unwrap();
         let insert = Insert { revision: self.revision(), hash: content.hash(), content };
         self.publish(&Topic::Insert(self.node.clone(), key), encode(&insert), true);
-        Listed { revision: insert.revision, hash: insert.hash }
+        IndexEntry { revision: insert.revision, hash: insert.hash }
     }
 
     pub fn delete(&self, key: &str) {
@@ -385,7 +385,7 @@ impl Cloud {
         self.publish(&Topic::Insert(self.node.clone(), key), Vec::new(), true);
     }
 
-    pub fn index(&self, objects: &[(&str, &Listed)]) {
+    pub fn index(&self, objects: &[(&str, &IndexEntry)]) {
         let objects =
             objects.iter().map(|(key, listed)| (key.parse().unwrap(), (*listed).clone())).collect();
         let index = Index { revision: self.revision(), objects, ..Index::default() };
@@ -394,7 +394,7 @@ impl Cloud {
 
     /// Waits for a message on a topic.
     pub async fn hear<T>(&self, topic: &Topic, what: &str, fits: impl Fn(&[u8]) -> Option<T>) -> T {
-        let topic = topic.under(&Prefix::default());
+        let topic = topic.under(&TopicPrefix::default());
         let mut heard = self.heard.clone();
         let waited = timeout(
             PATIENCE,
@@ -445,7 +445,10 @@ impl Voice {
         let url = format!("mqtt://127.0.0.1:{}", agent.local_port);
         let (link, _) =
             Link::start(LinkOptions::new(url.parse().unwrap(), unique("worker"))).unwrap();
-        Self { link, topic: Topic::WorkerInfo(worker.parse().unwrap()).under(&Prefix::default()) }
+        Self {
+            link,
+            topic: Topic::WorkerInfo(worker.parse().unwrap()).under(&TopicPrefix::default()),
+        }
     }
 
     /// Says it, and waits until the broker has it.
@@ -489,14 +492,14 @@ impl Voice {
 /// What is said on one topic of the local broker of an agent, to who listens only now.
 pub struct Ear {
     _link: Link,
-    events: neptune_link::Events,
+    events: neptune_link::LinkEvents,
 }
 
 impl Ear {
     pub fn at(agent: &Agent, topic: &Topic) -> Self {
         let url = format!("mqtt://127.0.0.1:{}", agent.local_port);
         let mut options = LinkOptions::new(url.parse().unwrap(), unique("ear"));
-        options.subscriptions = vec![topic.under(&Prefix::default())];
+        options.subscriptions = vec![topic.under(&TopicPrefix::default())];
         let (link, events) = Link::start(options).unwrap();
         Self { _link: link, events }
     }
@@ -505,8 +508,8 @@ impl Ear {
         let waited = timeout(PATIENCE, async {
             loop {
                 match self.events.next().await.unwrap() {
-                    Event::Message(message) => return message.payload.to_vec(),
-                    Event::Up | Event::Down { .. } => {}
+                    LinkEvent::Message(message) => return message.payload.to_vec(),
+                    LinkEvent::Up | LinkEvent::Down { .. } => {}
                 }
             }
         });

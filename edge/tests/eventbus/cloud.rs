@@ -10,8 +10,8 @@ use std::{
 use axum::{Router, body::Bytes, extract::State as Shared, routing::post};
 use eventbus_emulator::{Emulator, Options};
 use neptune_wire::{
-    Batch, Content, NodeName, NodeReport, ObjectKey, Prefix, Source, StatusReport, Sync, Topic,
-    encode, source::Say,
+    Batch, NodeName, NodeReport, ObjectContent, ObjectKey, Source, StatusReport, Sync, Topic,
+    TopicPrefix, encode, source::DownstreamMessage,
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
@@ -33,7 +33,7 @@ pub struct Heard {
     pub last: BTreeMap<String, ((u64, u64), Value)>,
     /// Some total was lower than in an earlier batch.
     pub went_back: bool,
-    desired: BTreeMap<ObjectKey, Content>,
+    desired: BTreeMap<ObjectKey, ObjectContent>,
     source: Source,
     is_synced: bool,
 }
@@ -125,7 +125,7 @@ impl Cloud {
         self.change(|desired| drop(desired.remove(&key.parse().unwrap())));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<ObjectKey, Content>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<ObjectKey, ObjectContent>)) {
         let mut heard = self.heard.lock().unwrap();
         change(&mut heard.desired);
         let desired = heard.desired.clone();
@@ -169,7 +169,7 @@ impl Cloud {
         fits: impl Fn(&StatusReport) -> bool,
     ) -> StatusReport {
         let topic = Topic::Status(self.node.clone(), key.parse().unwrap());
-        let topic = topic.under(&Prefix::default());
+        let topic = topic.under(&TopicPrefix::default());
         self.until(what, |heard| {
             let (_, payload) = heard.last.get(&topic)?;
             serde_json::from_value(payload.clone()).ok().filter(&fits)
@@ -178,7 +178,7 @@ impl Cloud {
     }
 
     pub async fn node(&self, what: &str, fits: impl Fn(&NodeReport) -> bool) -> NodeReport {
-        let topic = Topic::Node(self.node.clone()).under(&Prefix::default());
+        let topic = Topic::Node(self.node.clone()).under(&TopicPrefix::default());
         self.until(what, |heard| {
             let (_, payload) = heard.last.get(&topic)?;
             serde_json::from_value(payload.clone()).ok().filter(&fits)
@@ -197,15 +197,19 @@ async fn say_until_synced(
     loop {
         let says = {
             let heard = heard.lock().unwrap();
-            if heard.is_synced { Vec::new() } else { heard.source.everything() }
+            if heard.is_synced { Vec::new() } else { heard.source.snapshot() }
         };
         for say in says {
             let (topic, payload) = match say {
-                Say::Insert(key, insert) => (Topic::Insert(node.clone(), key), encode(&insert)),
-                Say::Delete(key, delete) => (Topic::Delete(node.clone(), key), encode(&delete)),
-                Say::Index(index) => (Topic::Index(node.clone()), encode(&index)),
+                DownstreamMessage::Insert(key, insert) => {
+                    (Topic::Insert(node.clone(), key), encode(&insert))
+                }
+                DownstreamMessage::Delete(key, delete) => {
+                    (Topic::Delete(node.clone(), key), encode(&delete))
+                }
+                DownstreamMessage::Index(index) => (Topic::Index(node.clone()), encode(&index)),
             };
-            let topic = topic.under(&Prefix::default());
+            let topic = topic.under(&TopicPrefix::default());
             // Whether it arrived, only a sync tells.
             let url = format!("{router}/{node}/{RULES}/{topic}");
             let _ = http.post(url).body(payload).send().await;

@@ -14,7 +14,7 @@ use std::{
 use bed::{Agent, Broker, IDLE, Image, Voice, service, unique};
 use cloud::Cloud;
 use eventbus_emulator::Options;
-use neptune_link::{Event, Link, LinkOptions};
+use neptune_link::{Link, LinkEvent, LinkOptions};
 use neptune_wire::{NodeReport, Phase, StatusReport};
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ async fn a_node_behind_event_bus_runs_what_it_should_and_says_little() {
     let mut listener = LinkOptions::new(broker.url().parse().unwrap(), unique("listener"));
     listener.subscriptions = vec!["neptune/+/upstream/#".to_owned()];
     let (_link, mut overheard) = Link::start(listener).unwrap();
-    assert_eq!(overheard.next().await, Some(Event::Up));
+    assert_eq!(overheard.next().await, Some(LinkEvent::Up));
 
     agent.start();
     let birth = cloud.node("online", |node| node.online).await;

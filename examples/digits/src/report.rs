@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::ModelReload;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -117,14 +117,14 @@ impl Publisher {
     }
 }
 
-async fn listen(mut events: Events, reload: watch::Sender<Option<ModelReload>>) {
+async fn listen(mut events: LinkEvents, reload: watch::Sender<Option<ModelReload>>) {
     while let Some(event) = events.next().await {
         match event {
-            Event::Up => eprintln!("reports go to the local broker"),
-            Event::Down { reason } => eprintln!("no reports, counting goes on: {reason}"),
+            LinkEvent::Up => eprintln!("reports go to the local broker"),
+            LinkEvent::Down { reason } => eprintln!("no reports, counting goes on: {reason}"),
             // Empty when the agent takes it back.
-            Event::Message(message) if message.payload.is_empty() => {}
-            Event::Message(message) => match neptune_wire::decode(&message.payload) {
+            LinkEvent::Message(message) if message.payload.is_empty() => {}
+            LinkEvent::Message(message) => match neptune_wire::decode(&message.payload) {
                 Ok(wanted) => drop(reload.send_replace(Some(wanted))),
                 Err(error) => eprintln!("{}: {error}", message.topic),
             },

@@ -9,8 +9,8 @@ use std::{
 };
 
 use neptune_e2e::{Broker, Fleet, Process, Transport, is_running, program, run, totals, unique};
-use neptune_link::{Event, Link, LinkOptions};
-use neptune_wire::{Prefix, Topic};
+use neptune_link::{Link, LinkEvent, LinkOptions};
+use neptune_wire::{Topic, TopicPrefix};
 use serde_json::json;
 
 use crate::figures::{Spread, cpu, mib, pss};
@@ -31,12 +31,12 @@ async fn alone() {
         let node = unique("bench");
         let mut options = LinkOptions::new(broker.url().parse().unwrap(), format!("of-{node}"));
         let topic = Topic::Node(node.parse().unwrap());
-        options.subscriptions = vec![topic.under(&Prefix::default())];
+        options.subscriptions = vec![topic.under(&TopicPrefix::default())];
         let (link, mut events) = Link::start(options).unwrap();
-        while events.next().await.unwrap() != Event::Up {}
+        while events.next().await.unwrap() != LinkEvent::Up {}
         let began = Instant::now();
         let agent = start(dir.path(), &node, &broker);
-        while !matches!(events.next().await.unwrap(), Event::Message(_)) {}
+        while !matches!(events.next().await.unwrap(), LinkEvent::Message(_)) {}
         took.push(began.elapsed());
         agents.push((agent, link));
     }
@@ -132,7 +132,7 @@ async fn count(fleet: &Fleet, service: &str, messages: u64) {
         "{{.Names}}",
     ]));
     let worker = topic.trim().strip_prefix(&format!("neptune-{}-", fleet.edge)).unwrap().to_owned();
-    let topic = Topic::WorkerInfo(worker.parse().unwrap()).under(&Prefix::default());
+    let topic = Topic::WorkerInfo(worker.parse().unwrap()).under(&TopicPrefix::default());
     let agent = fleet.edge_agent();
     let (before, began) = (cpu(agent), Instant::now());
     let mut publisher = Command::new("mosquitto_pub")

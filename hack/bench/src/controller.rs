@@ -17,8 +17,10 @@ use kube::{
 };
 use neptune_api::{JointInferenceService, Model};
 use neptune_e2e::{Broker, Cluster, Process, free_port, program, root, totals};
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
-use neptune_wire::{Insert, Instance, NodeName, NodeReport, Prefix, Topic, decode, encode};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
+use neptune_wire::{
+    AgentInstance, Insert, NodeName, NodeReport, Topic, TopicPrefix, decode, encode,
+};
 use serde_json::{Value, json};
 use tokio::{sync::Notify, time::timeout};
 
@@ -133,22 +135,22 @@ async fn settled(pid: u32) -> Settled {
     }
 }
 
-async fn connect(broker: &Broker) -> (Link, Events) {
+async fn connect(broker: &Broker) -> (Link, LinkEvents) {
     let mut options = LinkOptions::new(broker.url().parse().unwrap(), "bench".to_owned());
     options.subscriptions = vec!["neptune/+/downstream/#".to_owned()];
     let (link, mut events) = Link::start(options).unwrap();
-    while events.next().await.unwrap() != Event::Up {}
+    while events.next().await.unwrap() != LinkEvent::Up {}
     (link, events)
 }
 
 /// Takes down when the task of each object was heard first.
-fn hear(mut events: Events) -> Seen<(Instant, Insert)> {
+fn hear(mut events: LinkEvents) -> Seen<(Instant, Insert)> {
     let seen = Seen::default();
     let heard = Arc::clone(&seen);
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
-            let (at, Event::Message(message)) = (Instant::now(), event) else { continue };
-            if let Ok(Topic::Insert(_, key)) = Topic::parse(&Prefix::default(), &message.topic)
+            let (at, LinkEvent::Message(message)) = (Instant::now(), event) else { continue };
+            if let Ok(Topic::Insert(_, key)) = Topic::parse(&TopicPrefix::default(), &message.topic)
                 && key.resource.to_string() == "jointinferenceservices"
                 && !message.payload.is_empty()
             {
@@ -215,7 +217,7 @@ where
 }
 
 fn say(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
-    let (topic, payload) = (topic.under(&Prefix::default()), encode(message).into());
+    let (topic, payload) = (topic.under(&TopicPrefix::default()), encode(message).into());
     link.publish(Message { topic, payload, retain: true }).unwrap();
 }
 
@@ -246,7 +248,7 @@ fn content(at: u32) -> Value {
 
 fn born() -> NodeReport {
     NodeReport {
-        instance: Instance("bench".to_owned()),
+        instance: AgentInstance("bench".to_owned()),
         epoch: 1,
         online: true,
         agent_version: "bench".to_owned(),

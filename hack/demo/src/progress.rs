@@ -8,7 +8,7 @@ use kube::{
     api::Api,
     runtime::{WatchStreamExt, watcher},
 };
-use neptune_api::{ConditionType, JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{JisConditionType, JointInferenceService, JointInferenceServiceStatus};
 
 use crate::{
     environment::Environment,
@@ -77,7 +77,7 @@ fn line(status: &JointInferenceServiceStatus) -> String {
     let condition = status.conditions.last();
     let state = condition.map_or_else(|| "-".to_owned(), |c| c.type_.to_string());
     let why =
-        condition.filter(|condition| condition.type_ != ConditionType::Running).map(|condition| {
+        condition.filter(|condition| condition.type_ != JisConditionType::Running).map(|condition| {
             let reason = condition.reason.as_deref().unwrap_or_default();
             format!("{reason}: {}", condition.message.as_deref().unwrap_or_default())
         });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use free_port::free_port;
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio::{
@@ -102,22 +102,22 @@ impl Drop for Broker {
 }
 
 /// Connects.
-pub async fn connect(options: LinkOptions) -> (Link, Events) {
+pub async fn connect(options: LinkOptions) -> (Link, LinkEvents) {
     let (link, mut events) = Link::start(options).unwrap();
     match next(&mut events).await {
-        Event::Up => (link, events),
+        LinkEvent::Up => (link, events),
         other => panic!("{other:?}"),
     }
 }
 
-pub async fn next(events: &mut Events) -> Event {
+pub async fn next(events: &mut LinkEvents) -> LinkEvent {
     timeout(PATIENCE, events.next()).await.expect("no event in time").expect("the link is open")
 }
 
 /// The next message. mosquitto 2.0 cuts a client off for each publish that it denies, and the link comes back.
-pub async fn next_message(events: &mut Events) -> Message {
+pub async fn next_message(events: &mut LinkEvents) -> Message {
     loop {
-        if let Event::Message(message) = next(events).await {
+        if let LinkEvent::Message(message) = next(events).await {
             return message;
         }
     }

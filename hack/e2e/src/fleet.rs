@@ -13,10 +13,10 @@ use kube::{
     runtime::wait::{Condition, await_condition},
 };
 use neptune_api::{
-    ConditionType, Dataset, DatasetStatus, InferenceModel, InferenceModelStatus,
+    Dataset, DatasetStatus, InferenceModel, InferenceModelStatus, JisConditionType,
     JointInferenceService, JointInferenceServiceStatus,
 };
-use neptune_link::{Event, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use neptune_wire::Counters;
 use serde::de::DeserializeOwned;
 
@@ -369,13 +369,13 @@ impl Fleet {
         let mut topics = Vec::new();
         while let Some(event) = events.next().await {
             match event {
-                Event::Up => {
+                LinkEvent::Up => {
                     let message =
                         Message { topic: mark.clone(), payload: "x".into(), retain: false };
                     link.publish(message).unwrap();
                 }
-                Event::Message(message) if message.topic == mark => break,
-                Event::Message(message) if message.retain => topics.push(message.topic),
+                LinkEvent::Message(message) if message.topic == mark => break,
+                LinkEvent::Message(message) if message.retain => topics.push(message.topic),
                 _ => {}
             }
         }
@@ -408,7 +408,7 @@ impl Drop for Fleet {
 
 /// Whether the last condition says that both workers run.
 pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
-    status.conditions.last().is_some_and(|last| last.type_ == ConditionType::Running)
+    status.conditions.last().is_some_and(|last| last.type_ == JisConditionType::Running)
 }
 
 /// The totals that a status tells.

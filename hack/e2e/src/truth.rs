@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use neptune_link::{Event, Link, LinkOptions};
-use neptune_wire::{Counters, Prefix, Topic, WorkerInfo};
+use neptune_link::{Link, LinkEvent, LinkOptions};
+use neptune_wire::{Counters, Topic, TopicPrefix, WorkerInfo};
 
 #[derive(Default)]
 struct Run {
@@ -25,14 +25,15 @@ impl Truth {
     /// Listens to all workers on a broker whose name contains `worker`.
     pub fn listen(broker: &str, worker: &'static str) -> Self {
         let mut options = LinkOptions::new(broker.parse().unwrap(), crate::unique("truth"));
-        options.subscriptions = vec![Prefix::default().workers()];
+        options.subscriptions = vec![TopicPrefix::default().worker_info_filter()];
         let (link, mut events) = Link::start(options).unwrap();
         let runs: Arc<Mutex<BTreeMap<_, Run>>> = Arc::default();
         let heard = runs.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                let Event::Message(message) = event else { continue };
-                let Ok(Topic::WorkerInfo(name)) = Topic::parse(&Prefix::default(), &message.topic)
+                let LinkEvent::Message(message) = event else { continue };
+                let Ok(Topic::WorkerInfo(name)) =
+                    Topic::parse(&TopicPrefix::default(), &message.topic)
                 else {
                     continue;
                 };

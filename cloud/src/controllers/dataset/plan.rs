@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::Dataset;
-use neptune_wire::{Content, Metadata, NodeName, ObjectKey, ObjectName, Resource};
+use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource};
 
 /// The key of the Dataset that an object of this namespace names.
 pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
@@ -12,11 +12,11 @@ pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
 }
 
 /// What a node is told, also by a service that uses the dataset there: both have to say the same.
-pub fn content(dataset: &Dataset, key: &ObjectKey) -> Content {
-    Content {
+pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
+    ObjectContent {
         api_version: Dataset::api_version(&()).into_owned(),
         kind: Dataset::kind(&()).into_owned(),
-        metadata: Metadata {
+        metadata: ObjectMetadata {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: dataset.metadata.uid.clone().unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! The status that a dataset should have, from the one it has and what is known now. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{ConditionType, DatasetStatus};
-use neptune_wire::DatasetTally;
+use neptune_api::{DatasetStatus, JisConditionType};
+use neptune_wire::DatasetCounts;
 
 use super::{super::condition::condition, view::View};
 use crate::reason::{Finding, Reason};
@@ -54,15 +54,15 @@ fn keeps(previous: &DatasetStatus, facts: &Facts) -> bool {
         && spoke_of_data
 }
 
-fn numbers(tally: Option<&DatasetTally>, bytes_read: u64) -> DatasetStatus {
+fn numbers(tally: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let some = |count: u64| (count > 0).then(|| number(count));
     let bytes_read = Some(number(bytes_read));
     let Some(tally) = tally else {
         return DatasetStatus { bytes_read, ..DatasetStatus::default() };
     };
-    let columns = tally.columns.iter().take(DatasetTally::MOST_COLUMNS);
-    let labels = tally.labels.iter().take(DatasetTally::MOST_LABELS);
+    let columns = tally.columns.iter().take(DatasetCounts::MAX_COLUMNS);
+    let labels = tally.labels.iter().take(DatasetCounts::MAX_LABELS);
     DatasetStatus {
         // A time that is none is not worth losing the rest for.
         update_time: tally.changed_at.parse::<Timestamp>().ok().map(Time),
@@ -92,7 +92,7 @@ fn verdict(facts: &Facts) -> (&'static str, Finding) {
 
 /// All findings, headed by one that somebody has to mend, if there is such a one.
 fn obstacle(findings: &[Finding]) -> Option<Finding> {
-    let broken = |finding: &&Finding| finding.reason.condition() == ConditionType::Failed;
+    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
     let first = findings.iter().find(broken).or(findings.first())?;
     let rest = findings.iter().filter(|finding| *finding != first);
     let messages: Vec<_> =
@@ -109,18 +109,18 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn tally(samples: u64) -> DatasetTally {
-        DatasetTally {
+    fn tally(samples: u64) -> DatasetCounts {
+        DatasetCounts {
             number_of_samples: samples,
             bytes: samples * 10,
             columns: vec!["a".into(), "b".into()],
             labels: [("cat".into(), samples)].into(),
             changed_at: "2026-01-02T03:04:05Z".into(),
-            ..DatasetTally::default()
+            ..DatasetCounts::default()
         }
     }
 
-    fn said(reason: Reason, tally: Option<DatasetTally>) -> View {
+    fn said(reason: Reason, tally: Option<DatasetCounts>) -> View {
         View::Said(Box::new(Said {
             is_counted: reason == Reason::Counted,
             finding: Finding::new(reason, "why"),

@@ -1,7 +1,7 @@
 //! How a dataset fares, from what its node's agent says. Pure.
 
 use neptune_wire::{
-    ContentHash, DatasetState, DatasetStatus, DatasetTally, NodeName, StatusReport,
+    ContentHash, DatasetCounts, DatasetReport, DatasetState, NodeName, StatusReport,
 };
 
 use crate::{
@@ -30,7 +30,7 @@ pub struct Said {
     /// Why, for programs and for people.
     pub finding: Finding,
     /// What was found.
-    pub tally: Option<DatasetTally>,
+    pub tally: Option<DatasetCounts>,
     /// What was read to find it.
     pub bytes_read: u64,
 }
@@ -87,7 +87,7 @@ pub fn view(facts: Facts) -> View {
     }
 }
 
-fn of_status(node: &NodeName, status: &DatasetStatus) -> Said {
+fn of_status(node: &NodeName, status: &DatasetReport) -> Said {
     let reason = match (status.state, status.reason) {
         (DatasetState::Counted, _) => Reason::Counted,
         (_, Some(reason)) => reason.into(),

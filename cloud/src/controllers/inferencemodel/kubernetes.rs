@@ -16,7 +16,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{Reload, ServedModel};
+use neptune_wire::{ServedModel, ServerUpdateMode};
 
 use super::{
     super::objects::{
@@ -152,8 +152,8 @@ fn container(
         .map(|(name, value)| variable(name, value))
         .collect();
     env.extend(version.map(|version| match program.reload {
-        Reload::Watch => variable("MODEL_URL", &version.directory),
-        Reload::Replace => variable("MODEL_URL", &output(version)),
+        ServerUpdateMode::Watch => variable("MODEL_URL", &version.directory),
+        ServerUpdateMode::Replace => variable("MODEL_URL", &output(version)),
     }));
     let health = &program.health;
     let probe = Probe {

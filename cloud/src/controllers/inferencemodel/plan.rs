@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::InferenceModel;
-use neptune_wire::{Content, NodeName, ObjectKey, Resources, Serving};
+use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimits};
 
 use super::{super::carry_out::Plan, kubernetes, place::Place, validate::Checked};
 
@@ -43,9 +43,9 @@ pub fn environment(checked: &Checked, model_name: &str) -> BTreeMap<String, Stri
     .into()
 }
 
-fn content(model: &InferenceModel, checked: &Checked) -> Content {
+fn content(model: &InferenceModel, checked: &Checked) -> ObjectContent {
     let program = &checked.program;
-    let serving = Serving {
+    let serving = ModelServer {
         name: checked.name.clone(),
         model_name: model.spec.model_name.clone(),
         image: program.image.clone(),
@@ -57,9 +57,9 @@ fn content(model: &InferenceModel, checked: &Checked) -> Content {
         reload: program.reload,
         health: program.health.clone(),
         hold: checked.hold,
-        resources: Resources::default(),
+        resources: ResourceLimits::default(),
     };
-    Content {
+    ObjectContent {
         api_version: InferenceModel::api_version(&()).into_owned(),
         kind: InferenceModel::kind(&()).into_owned(),
         metadata: checked.metadata.clone(),
@@ -73,7 +73,7 @@ fn content(model: &InferenceModel, checked: &Checked) -> Content {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{InferenceModelStatus, ServingHealth};
-    use neptune_wire::Reload;
+    use neptune_wire::ServerUpdateMode;
     use serde_json::{Value, json};
 
     use super::{
@@ -89,7 +89,7 @@ mod tests {
         plan(model, &validate(model, facts).unwrap(), "neptune-edge:test")
     }
 
-    fn task(plan: &Plan) -> &Content {
+    fn task(plan: &Plan) -> &ObjectContent {
         let [(node, contents)] = &plan.downstream.iter().collect::<Vec<_>>()[..] else {
             unreachable!("one node")
         };
@@ -122,7 +122,10 @@ mod tests {
                 "--model_base_path=/models/facialexpression"
             ]
         );
-        assert_eq!((serving.port, serving.reload, serving.hold), (8501, Reload::Watch, false));
+        assert_eq!(
+            (serving.port, serving.reload, serving.hold),
+            (8501, ServerUpdateMode::Watch, false)
+        );
         let version = serving.model.as_ref().unwrap();
         assert_eq!((&*version.version, &*version.directory), ("4", "/models/facialexpression"));
         assert_eq!(version.url, "http://192.168.1.15/model_emotion_4.tar.gz");
@@ -160,7 +163,7 @@ mod tests {
         let serving = task(&plan).serving.as_deref().unwrap();
         assert_eq!(
             (&*serving.image, serving.reload, serving.hold),
-            ("local/mine:1", Reload::Replace, true)
+            ("local/mine:1", ServerUpdateMode::Replace, true)
         );
         assert_eq!(serving.args, ["/models/facialexpression/{version}"]);
         assert_eq!(serving.health.http_path.as_deref(), Some("/facialexpression/{version}"));

@@ -1,7 +1,7 @@
 //! What a model's server runs, and how to tell that it serves. Pure: a part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
-use neptune_wire::{HealthCheck, Reload};
+use neptune_wire::{HealthCheck, ServerUpdateMode};
 
 use super::validate::{Facts, Mode, mode};
 use crate::{
@@ -30,7 +30,7 @@ pub struct Program {
     /// The arguments, with `{version}` for the version.
     pub args: Vec<String>,
     /// How it takes another version.
-    pub reload: Reload,
+    pub reload: ServerUpdateMode,
     /// How to tell that it serves.
     pub health: HealthCheck,
     /// Where it finds the versions; `None` when the image brings its model.
@@ -87,7 +87,7 @@ pub fn program(
         image,
         command: server.map(|server| all(&server.command)).unwrap_or_default(),
         args: server.map(|server| all(&server.args)).unwrap_or_default(),
-        reload: server.map_or(Reload::Replace, |server| server.reload),
+        reload: server.map_or(ServerUpdateMode::Replace, |server| server.reload),
         health,
         directory: path
             .zip(server)

@@ -1,7 +1,7 @@
 //! The status that a model should have, from the one it has and what is known now. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
-use neptune_api::{ConditionType, InferenceModelStatus, TransitionStatus};
+use neptune_api::{InferenceModelStatus, JisConditionType, TransitionStatus};
 
 use super::{
     super::condition::condition,
@@ -120,7 +120,7 @@ fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Verdict {
         View::Silent(finding) | View::Unknown(finding) => (None, finding.clone()),
     };
     if let Some(state) = obstacle(facts.findings) {
-        let broken = state.reason.condition() == ConditionType::Failed;
+        let broken = state.reason.condition() == JisConditionType::Failed;
         let transition =
             if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
         let answer = if ready == Some(true) { answering(facts) } else { state.clone() };
@@ -136,7 +136,7 @@ fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Verdict {
     };
     let degraded = match &facts.view {
         // Also a version on its way may be in want of help.
-        View::Said(said) => said.finding.reason.condition() == ConditionType::Failed,
+        View::Said(said) => said.finding.reason.condition() == JisConditionType::Failed,
         View::Awaited(finding) => finding.reason == Reason::AgentNotSeen,
         View::Silent(_) => true,
         View::Unknown(_) => false,
@@ -160,7 +160,7 @@ fn answering(facts: &Facts) -> Finding {
 
 /// All findings, headed by one that somebody has to mend, if there is such a one.
 fn obstacle(findings: &[Finding]) -> Option<Finding> {
-    let broken = |finding: &&Finding| finding.reason.condition() == ConditionType::Failed;
+    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
     let first = findings.iter().find(broken).or(findings.first())?;
     let rest = findings.iter().filter(|finding| *finding != first);
     let messages: Vec<_> =

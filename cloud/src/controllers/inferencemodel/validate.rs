@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
-use neptune_wire::{Metadata, NodeName, ObjectKey, ServedModel, WorkerName};
+use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
 
 use super::{
     super::identity::identity,
@@ -61,7 +61,7 @@ pub struct Checked {
     /// Its key on the wire.
     pub key: ObjectKey,
     /// Its metadata on the wire.
-    pub metadata: Metadata,
+    pub metadata: ObjectMetadata,
     /// Its server.
     pub name: WorkerName,
     /// Where the server is.

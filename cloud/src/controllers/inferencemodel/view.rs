@@ -4,7 +4,7 @@
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};
 use neptune_wire::{
-    DownloadProgress, LoadFailure, NodeName, ServingStatus, StatusReport, Transition,
+    DownloadProgress, LoadFailure, ModelServerReport, NodeName, StatusReport, Transition,
 };
 
 use super::manifest::is_plain;
@@ -95,7 +95,7 @@ pub fn of_agent(facts: AgentFacts) -> View {
     }
 }
 
-fn said(facts: AgentFacts, serving: &ServingStatus) -> Said {
+fn said(facts: AgentFacts, serving: &ModelServerReport) -> Said {
     let AgentFacts { node, target, .. } = facts;
     // A report on an earlier spec: what serves does, and what is wanted now was not begun.
     let is_earlier = serving.target_version.as_deref() != target;
@@ -139,7 +139,7 @@ fn said(facts: AgentFacts, serving: &ServingStatus) -> Said {
     }
 }
 
-fn default_message(serving: &ServingStatus, transition: TransitionStatus) -> String {
+fn default_message(serving: &ModelServerReport, transition: TransitionStatus) -> String {
     let target = named(serving.target_version.as_deref());
     match (transition, &serving.last_failure) {
         (TransitionStatus::UpToDate, _) => format!("{target} is served"),

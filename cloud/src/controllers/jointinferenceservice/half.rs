@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{NodeName, Resources, Role, WorkerName};
+use neptune_wire::{NodeName, ResourceLimits, Role, WorkerName};
 
 use super::{
     super::nodes::{EDGE_LABEL, RUNTIME_LABEL, is_edge_node},
@@ -38,7 +38,7 @@ pub struct Half {
     /// What starts its script; empty when the image brings its program.
     pub command: Vec<String>,
     /// Its limits.
-    pub limits: Resources,
+    pub limits: ResourceLimits,
     /// Its own variables.
     pub env: BTreeMap<String, String>,
 }
@@ -268,7 +268,7 @@ fn env(spec: &Spec, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
     env
 }
 
-fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> Resources {
+fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> ResourceLimits {
     let limits = spec.worker.resources.as_ref().and_then(|resources| resources.limits.clone());
     let limits = limits.unwrap_or_default();
     let mut read = |name: &str, text: Option<&String>, per_unit| {
@@ -285,7 +285,7 @@ fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> Resources {
         }
         parsed.flatten()
     };
-    Resources {
+    ResourceLimits {
         cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
         memory_bytes: read("memory", limits.memory.as_ref(), 1),
     }

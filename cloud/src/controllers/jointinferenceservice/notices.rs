@@ -2,7 +2,7 @@
 //!
 //! Only changes make a notice, so that they are few however often a service is looked at.
 
-use neptune_api::{ConditionType, JointInferenceServiceStatus};
+use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 
 use super::super::notice::Notice;
 use crate::reason::Reason;
@@ -34,9 +34,11 @@ pub fn notices(
         ));
     }
     if was != Some((type_, reason)) {
-        notices.push(if type_ == ConditionType::Running {
+        notices.push(if type_ == JisConditionType::Running {
             Notice::normal("Running", message)
-        } else if reason.parse().is_ok_and(Reason::is_progress) && type_ == ConditionType::Pending {
+        } else if reason.parse().is_ok_and(Reason::is_progress)
+            && type_ == JisConditionType::Pending
+        {
             Notice::normal(reason, message)
         } else {
             Notice::warning(reason, message)
@@ -45,7 +47,7 @@ pub fn notices(
     notices
 }
 
-fn current(status: &JointInferenceServiceStatus) -> Option<(ConditionType, &str, &str)> {
+fn current(status: &JointInferenceServiceStatus) -> Option<(JisConditionType, &str, &str)> {
     let condition = status.conditions.last()?;
     let reason = condition.reason.as_deref().unwrap_or_default();
     Some((condition.type_, reason, condition.message.as_deref().unwrap_or_default()))
@@ -71,7 +73,7 @@ fn replaced<'a>(
 
 #[cfg(test)]
 mod tests {
-    use neptune_api::{Condition, CountedReport};
+    use neptune_api::{AgentCounters, JisCondition};
 
     use super::*;
 
@@ -80,7 +82,7 @@ mod tests {
         generation: i64,
         instances: &[&str],
     ) -> JointInferenceServiceStatus {
-        let condition = |reason: Reason| Condition {
+        let condition = |reason: Reason| JisCondition {
             type_: reason.condition(),
             status: "True".to_owned(),
             last_heartbeat_time: None,
@@ -88,10 +90,10 @@ mod tests {
             reason: Some(reason.to_string()),
             message: Some("why".to_owned()),
         };
-        let report = |instance: &&str| CountedReport {
+        let report = |instance: &&str| AgentCounters {
             node: "edge0".to_owned(),
             instance: (*instance).to_owned(),
-            ..CountedReport::default()
+            ..AgentCounters::default()
         };
         JointInferenceServiceStatus {
             conditions: reason.map(condition).into_iter().collect(),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    Content, Metadata, ModelUpdate, NodeName, ObjectKey, ObjectName, Resource, Role, Scripts,
-    Worker,
+    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role, Scripts,
+    Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ fn contents(
     service: &JointInferenceService,
     checked: &Checked,
     workers: Vec<(Worker, &Half)>,
-) -> BTreeMap<ObjectKey, Content> {
+) -> BTreeMap<ObjectKey, ObjectContent> {
     let mut contents: BTreeMap<_, _> =
         workers.iter().map(|(_, half)| model(&half.model, &checked.metadata)).collect();
     let used: BTreeSet<_> =
@@ -78,7 +78,7 @@ fn contents(
             (key, content)
         }));
     }
-    let task = Content {
+    let task = ObjectContent {
         api_version: JointInferenceService::api_version(&()).into_owned(),
         kind: JointInferenceService::kind(&()).into_owned(),
         metadata: checked.metadata.clone(),
@@ -90,8 +90,8 @@ fn contents(
     contents
 }
 
-fn model(model: &Model, service: &Metadata) -> (ObjectKey, Content) {
-    let metadata = Metadata {
+fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
+    let metadata = ObjectMetadata {
         namespace: service.namespace.clone(),
         name: model_name(model),
         uid: model.metadata.uid.clone().unwrap_or_default(),
@@ -101,7 +101,7 @@ fn model(model: &Model, service: &Metadata) -> (ObjectKey, Content) {
         resource: Resource::Models,
         name: metadata.name.clone(),
     };
-    let content = Content {
+    let content = ObjectContent {
         api_version: Model::api_version(&()).into_owned(),
         kind: Model::kind(&()).into_owned(),
         metadata,
@@ -195,8 +195,8 @@ fn worker(
         scripts,
         model: model_name(&half.model),
         model_update: match spec.model_update.unwrap_or_default() {
-            neptune_api::ModelUpdate::Restart => ModelUpdate::Restart,
-            neptune_api::ModelUpdate::Reload => ModelUpdate::Reload,
+            neptune_api::ModelUpdate::Restart => WorkerUpdateMode::Restart,
+            neptune_api::ModelUpdate::Reload => WorkerUpdateMode::Reload,
         },
         dataset: None,
         port,
@@ -221,7 +221,7 @@ mod tests {
         plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
     }
 
-    fn task<'a>(plan: &'a Plan, node: &str) -> &'a Content {
+    fn task<'a>(plan: &'a Plan, node: &str) -> &'a ObjectContent {
         let node: NodeName = node.parse().unwrap();
         let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
         let key = plan.downstream[&node].keys().find(is_task).unwrap();

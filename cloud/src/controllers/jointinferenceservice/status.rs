@@ -2,9 +2,10 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    Condition, ConditionType, CountedReport, Counts, JointInferenceServiceStatus, KeyValue,
+    AgentCounters, CounterTotals, JisCondition, JisConditionType, JointInferenceServiceStatus,
+    KeyValue,
 };
-use neptune_wire::{Counters, Tally, counters::Run};
+use neptune_wire::{Counters, RunTotals, counters::RunCounters};
 
 use super::workers::View;
 use crate::{
@@ -94,7 +95,7 @@ fn keeps(previous: &JointInferenceServiceStatus, facts: &Facts) -> bool {
 /// What the current condition is to say.
 #[derive(Debug)]
 struct Verdict {
-    type_: ConditionType,
+    type_: JisConditionType,
     reason: Reason,
     message: String,
 }
@@ -105,7 +106,7 @@ fn judge(facts: &Facts) -> Verdict {
 
 /// All findings, headed by one that somebody has to mend, if there is such a one.
 fn obstacle(findings: &[Finding]) -> Option<Verdict> {
-    let broken = |finding: &&Finding| finding.reason.condition() == ConditionType::Failed;
+    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
     let first = findings.iter().find(broken).or(findings.first())?;
     let rest = findings.iter().filter(|finding| *finding != first);
     let messages: Vec<_> =
@@ -135,23 +136,23 @@ fn of_workers(workers: &[View; 2]) -> Verdict {
         _ => None,
     });
     if let Some(finding) = failed {
-        verdict(ConditionType::Failed, finding)
+        verdict(JisConditionType::Failed, finding)
     } else if let Some(finding) = offline.or(waiting) {
-        verdict(ConditionType::Pending, finding)
+        verdict(JisConditionType::Pending, finding)
     } else {
         let message = "the edge worker and the cloud worker run";
-        verdict(ConditionType::Running, &Finding::new(Reason::WorkersRunning, message))
+        verdict(JisConditionType::Running, &Finding::new(Reason::WorkersRunning, message))
     }
 }
 
 /// One condition a type, the current one last.
-fn conditions(previous: &[Condition], verdict: Verdict, now: Timestamp) -> Vec<Condition> {
+fn conditions(previous: &[JisCondition], verdict: Verdict, now: Timestamp) -> Vec<JisCondition> {
     let now = Some(Time(now));
     let mut conditions = previous.to_vec();
     let known = conditions.iter().position(|condition| condition.type_ == verdict.type_);
     let mut current = match known {
         Some(at) => conditions.remove(at),
-        None => Condition {
+        None => JisCondition {
             type_: verdict.type_,
             status: String::new(),
             last_heartbeat_time: None,
@@ -179,14 +180,14 @@ fn conditions(previous: &[Condition], verdict: Verdict, now: Timestamp) -> Vec<C
 fn tally(
     previous: &JointInferenceServiceStatus,
     counted: &[Counted],
-) -> (Vec<CountedReport>, Option<Counts>, Counters) {
+) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
     let counters = |inference, hard| Counters { inference, hard };
-    let mut tally = Tally::default();
+    let mut tally = RunTotals::default();
     if let Some(folded) = previous.folded {
         tally.folded = counters(folded.inference_number, folded.hard_example_number);
     }
     let run = |node: &str, instance: &str| format!("{node}/{instance}");
-    tally.runs.extend(previous.reports.iter().map(|report| Run {
+    tally.runs.extend(previous.reports.iter().map(|report| RunCounters {
         name: run(&report.node, &report.instance),
         counters: counters(report.inference_number, report.hard_example_number),
     }));
@@ -194,27 +195,27 @@ fn tally(
     for Counted { node, instance, epoch, seq, counters } in counted {
         let name = run(node.as_str(), &instance.0);
         tally.observe(&name, *counters);
-        let is_run = |report: &&mut CountedReport| run(&report.node, &report.instance) == name;
+        let is_run = |report: &&mut AgentCounters| run(&report.node, &report.instance) == name;
         match reports.iter_mut().find(is_run) {
             Some(report) => {
                 let order = (report.epoch, report.seq).max((*epoch, *seq));
                 (report.epoch, report.seq) = order;
             }
-            None => reports.push(CountedReport {
+            None => reports.push(AgentCounters {
                 node: node.to_string(),
                 instance: instance.0.clone(),
                 epoch: *epoch,
                 seq: *seq,
-                ..CountedReport::default()
+                ..AgentCounters::default()
             }),
         }
     }
-    reports.retain(|report| tally.knows(&run(&report.node, &report.instance)));
+    reports.retain(|report| tally.contains_run(&run(&report.node, &report.instance)));
     for (report, run) in reports.iter_mut().zip(&tally.runs) {
         report.inference_number = run.counters.inference;
         report.hard_example_number = run.counters.hard;
     }
-    let folded = (tally.folded != Counters::default()).then_some(Counts {
+    let folded = (tally.folded != Counters::default()).then_some(CounterTotals {
         inference_number: tally.folded.inference,
         hard_example_number: tally.folded.hard,
     });
@@ -235,7 +236,7 @@ fn metrics(totals: Counters) -> Vec<KeyValue> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
 
     use super::*;
 
@@ -258,7 +259,7 @@ mod tests {
     fn counted(node: &str, instance: &str, inference: u64, hard: u64) -> Counted {
         Counted {
             node: node.parse().unwrap(),
-            instance: Instance(instance.to_owned()),
+            instance: AgentInstance(instance.to_owned()),
             epoch: 1,
             seq: inference,
             counters: Counters { inference, hard },
@@ -273,7 +274,7 @@ mod tests {
         next(&JointInferenceServiceStatus::default(), facts)
     }
 
-    fn word(status: &JointInferenceServiceStatus) -> (ConditionType, String) {
+    fn word(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
         let current = status.conditions.last().unwrap();
         (current.type_, current.reason.clone().unwrap())
     }
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_worst_of_the_two_workers_is_the_state_of_the_service() {
-        use ConditionType::{Failed, Pending, Running};
+        use JisConditionType::{Failed, Pending, Running};
         let offline = || waiting(Reason::NodeOffline);
         for (workers, type_, reason, active, broken) in [
             ([View::Running, View::Running], Running, Reason::WorkersRunning, 2, 0),
@@ -314,12 +315,12 @@ mod tests {
         ];
         let workers = [View::Running, View::Running];
         let status = fresh(&Facts { findings: &findings, ..facts(workers.clone(), 1) });
-        assert_eq!(word(&status), (ConditionType::Failed, "ScriptDirInvalid".to_owned()));
+        assert_eq!(word(&status), (JisConditionType::Failed, "ScriptDirInvalid".to_owned()));
         let message = status.conditions[0].message.as_deref();
         assert_eq!(message, Some("bad directory; no model"));
         assert_eq!(status.active, Some(2), "what runs goes on and is counted");
         let status = fresh(&Facts { findings: &findings[..1], ..facts(workers, 1) });
-        assert_eq!(word(&status), (ConditionType::Pending, "ModelNotFound".to_owned()));
+        assert_eq!(word(&status), (JisConditionType::Pending, "ModelNotFound".to_owned()));
     }
 
     #[test]
@@ -336,7 +337,7 @@ mod tests {
         let mut seen = Vec::new();
         for (edge, now) in steps {
             status = next(&status, &facts([edge, View::Running], now));
-            let brief = |c: &Condition| {
+            let brief = |c: &JisCondition| {
                 let since = c.last_transition_time.as_ref().unwrap().0.as_second();
                 format!("{} {} {since}", c.type_, c.status)
             };
@@ -416,7 +417,7 @@ mod tests {
         assert!(says_the_same(&running, &kept));
         let changed = Facts { generation: Some(2), ..facts([unknown(), View::Running], 3) };
         let changed = next(&running, &changed);
-        assert_eq!(word(&changed), (ConditionType::Pending, "AwaitingAgent".to_owned()));
+        assert_eq!(word(&changed), (JisConditionType::Pending, "AwaitingAgent".to_owned()));
 
         let missed = [Finding::new(Reason::ModelNotFound, "m")];
         let pending = fresh(&Facts { findings: &missed, ..facts([unknown(), unknown()], 1) });

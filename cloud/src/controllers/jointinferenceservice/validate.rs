@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
-use neptune_wire::{Metadata, ObjectKey, Role};
+use neptune_wire::{ObjectKey, ObjectMetadata, Role};
 
 use super::{
     super::{
@@ -47,7 +47,7 @@ pub struct Checked {
     /// Its key on the wire.
     pub key: ObjectKey,
     /// Its metadata on the wire.
-    pub metadata: Metadata,
+    pub metadata: ObjectMetadata,
     /// The edge worker.
     pub edge: Half,
     /// The cloud worker.

@@ -3,7 +3,7 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
-use neptune_wire::{ModelPresence, NodeName, PresenceState};
+use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
 
 use super::super::{condition::condition, notice::Notice};
 use crate::{
@@ -48,7 +48,7 @@ pub struct NodeFacts {
     /// Whether its agent is there.
     pub agent: Presence,
     /// What it said last of the model.
-    pub presence: Option<Box<ModelPresence>>,
+    pub presence: Option<Box<ModelPresenceReport>>,
 }
 
 /// The next status. What nobody has said since this controller started is as it was.
@@ -111,7 +111,7 @@ fn listed(previous: &ModelStatus, facts: &NodeFacts, all: &Facts) -> ModelNode {
             }
         };
     };
-    let ModelPresence { state, sha256, bytes, reason, message, .. } = &**presence;
+    let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
     let is_current = presence.url == all.model_url
         && (*state != PresenceState::Present || all.sha256.is_none() || all.sha256 == *sha256);
     let said = |default: Reason| {
@@ -256,8 +256,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn presence(state: PresenceState) -> ModelPresence {
-        ModelPresence {
+    fn presence(state: PresenceState) -> ModelPresenceReport {
+        ModelPresenceReport {
             state,
             url: URL.to_owned(),
             sha256: Some("ab".repeat(32)),
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    fn node(name: &str, presence: Option<ModelPresence>) -> NodeFacts {
+    fn node(name: &str, presence: Option<ModelPresenceReport>) -> NodeFacts {
         NodeFacts {
             node: name.parse().unwrap(),
             agent: Presence::Online,
@@ -323,9 +323,9 @@ mod tests {
         let failed = || {
             let reason = Some(WorkerReason::ModelDigestMismatch);
             let message = "sha256 is another".to_owned();
-            ModelPresence { reason, message, ..presence(Failed) }
+            ModelPresenceReport { reason, message, ..presence(Failed) }
         };
-        let earlier = || ModelPresence { url: "http://h/old".into(), ..presence(Present) };
+        let earlier = || ModelPresenceReport { url: "http://h/old".into(), ..presence(Present) };
         for (nodes, ready, present_on) in [
             (vec![], "Unknown ModelInPods", "0/0"),
             (vec![node("a", Some(presence(Present)))], "True ModelPresent", "1/1"),
@@ -427,7 +427,8 @@ mod tests {
     fn a_node_that_cannot_get_it_is_an_event_once_for_a_reason() {
         let of = |reason| {
             let failed = presence(PresenceState::Failed);
-            let failed = ModelPresence { reason: Some(reason), message: "why".into(), ..failed };
+            let failed =
+                ModelPresenceReport { reason: Some(reason), message: "why".into(), ..failed };
             next(&ModelStatus::default(), &facts(vec![node("a", Some(failed))]))
         };
         let unavailable = of(WorkerReason::ModelUnavailable);

@@ -88,13 +88,13 @@ fn pause(said: u32, random: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use neptune_wire::Instance;
+    use neptune_wire::AgentInstance;
 
     use super::*;
 
     fn sync(index: u64, complete: bool) -> Sync {
         Sync {
-            instance: Instance("i".to_owned()),
+            instance: AgentInstance("i".to_owned()),
             epoch: 1,
             index_revision: Revision(index),
             highest: Revision(index),

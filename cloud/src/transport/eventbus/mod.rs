@@ -24,7 +24,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
-use neptune_wire::{Namespace, NodeName, Prefix, Sync, source::Say};
+use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
 use tokio::{
     net::TcpListener,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
@@ -70,7 +70,7 @@ pub struct Settings {
     /// Where the Rules send what nodes say: this program, as cloudcore reaches it.
     pub upstream: BaseUrl,
     /// What stands before every topic.
-    pub prefix: Prefix,
+    pub prefix: TopicPrefix,
     /// The file with the token that stands in the Rules.
     pub token_file: Option<PathBuf>,
 }
@@ -152,7 +152,7 @@ impl EventBus {
         );
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
+    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
         let (topic, payload) = letter(node, say);
         let topic = topic.under(&self.0.settings.prefix);
         if payload.len() > LARGEST {
@@ -163,8 +163,8 @@ impl EventBus {
             return Err(Refused::TooLarge(text));
         }
         let index = match say {
-            Say::Index(index) => Some(index.revision),
-            Say::Insert(..) | Say::Delete(..) => None,
+            DownstreamMessage::Index(index) => Some(index.revision),
+            DownstreamMessage::Insert(..) | DownstreamMessage::Delete(..) => None,
         };
         let letter = Letter { topic, payload: payload.into(), index };
         self.change(|schedule, now| schedule.say(node, letter, now));
@@ -302,14 +302,14 @@ mod tests {
         started.map(|(transport, _)| transport)
     }
 
-    fn insert(bytes: usize) -> Say {
+    fn insert(bytes: usize) -> DownstreamMessage {
         let content = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "spec": "a".repeat(bytes),
             "metadata": {"namespace": "default", "name": "a", "uid": "u"},
         }));
         let hash = ContentHash::of(&"");
         let insert = Insert { revision: Revision(1), hash, content: content.unwrap() };
-        Say::Insert("default/models/a".parse().unwrap(), insert)
+        DownstreamMessage::Insert("default/models/a".parse().unwrap(), insert)
     }
 
     #[tokio::test]

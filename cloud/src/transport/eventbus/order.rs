@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use neptune_wire::{Batch, Instance, NodeName};
+use neptune_wire::{AgentInstance, Batch, NodeName};
 
 /// Data directories remembered a node. More come from somebody who makes them up.
 const INSTANCES: usize = 4;
@@ -21,7 +21,7 @@ pub type Order = (u64, u64);
 
 /// The newest of each kind.
 #[derive(Debug, Default)]
-pub struct Orders(BTreeMap<NodeName, VecDeque<(Instance, Newest)>>);
+pub struct Orders(BTreeMap<NodeName, VecDeque<(AgentInstance, Newest)>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Newest {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn batch(instance: &str, epoch: u64, seq: u64) -> Batch {
-        Batch { instance: Instance(instance.to_owned()), epoch, seq, messages: Vec::new() }
+        Batch { instance: AgentInstance(instance.to_owned()), epoch, seq, messages: Vec::new() }
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Instance, Revision};
+    use neptune_wire::{AgentInstance, Revision};
 
     use super::*;
 
@@ -387,7 +387,7 @@ mod tests {
 
         fn synced(&mut self, node: &str, index: u64) {
             let sync = Sync {
-                instance: Instance("i".to_owned()),
+                instance: AgentInstance("i".to_owned()),
                 epoch: 1,
                 index_revision: Revision(index),
                 highest: Revision(index),

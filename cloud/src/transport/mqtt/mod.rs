@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_link::{Event as LinkEvent, Link, LinkError, LinkOptions, Message};
-use neptune_wire::{NodeName, Prefix, Topic, source::Say};
+use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
+use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 
 use tokio::sync::Notify;
 
@@ -24,7 +24,7 @@ pub const HEARTBEAT_SECONDS: u32 = 30;
 #[derive(Debug, Clone)]
 pub struct Mqtt {
     link: Link,
-    prefix: Prefix,
+    prefix: TopicPrefix,
     metrics: Metrics,
     door: Arc<Door>,
 }
@@ -32,7 +32,7 @@ pub struct Mqtt {
 /// What the broker passes on.
 #[derive(Debug)]
 pub struct MqttEvents {
-    events: neptune_link::Events,
+    events: neptune_link::LinkEvents,
     link: Link,
     metrics: Metrics,
     door: Arc<Door>,
@@ -53,10 +53,10 @@ impl Mqtt {
     /// As of [`Link::start`]; that the broker is not there is none.
     pub fn start(
         options: LinkOptions,
-        prefix: Prefix,
+        prefix: TopicPrefix,
         metrics: Metrics,
     ) -> Result<(Transport, Events), LinkError> {
-        let options = LinkOptions { subscriptions: vec![prefix.upstream()], ..options };
+        let options = LinkOptions { subscriptions: vec![prefix.upstream_filter()], ..options };
         let (link, events) = Link::start(options)?;
         let door = Arc::<Door>::default();
         let heard = MqttEvents {
@@ -71,14 +71,14 @@ impl Mqtt {
         ))
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &Say) -> Result<(), Refused> {
-        if let Say::Delete(key, _) = say {
+    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
+        if let DownstreamMessage::Delete(key, _) = say {
             let retained = Topic::Insert(node.clone(), key.clone());
             // Ended or refused, there is nothing more to do: the index tells the node as well.
             let _ = self.publish(&retained, Vec::new(), true);
         }
         let (topic, payload) = letter(node, say);
-        self.publish(&topic, payload, !matches!(say, Say::Delete(..)))
+        self.publish(&topic, payload, !matches!(say, DownstreamMessage::Delete(..)))
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -132,7 +132,7 @@ impl MqttEvents {
                 () = time_to_ask => {
                     tracing::info!("nodes that spoke are registered now: the broker is asked what they said");
                     self.door.strangers().asked(Instant::now());
-                    self.link.ask_again();
+                    self.link.resubscribe();
                 }
                 // Its permit is kept while nobody waits for it.
                 () = self.door.changed.notified() => {}

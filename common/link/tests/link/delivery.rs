@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use neptune_link::{Event, Link, LinkError};
+use neptune_link::{Link, LinkError, LinkEvent};
 
 use crate::mosquitto::{Mosquitto, OPEN, free_port};
 use crate::proxy::Proxy;
@@ -22,7 +22,7 @@ async fn a_message_published_while_the_broker_is_down_arrives_once_it_is_up() {
     assert!(!sender.is_up());
 
     let _broker = Mosquitto::on_port(port, OPEN).await.unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     flush(&sender).await;
     let (_reader, mut read) = link(port, "reader", &["early"]).await;
     assert_eq!(next_message(&mut read).await, retained("early", "bird"));
@@ -63,8 +63,8 @@ async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
     let (reader, mut read) = link(broker.port, "reader", &["kill/#"]).await;
     for round in 0..3 {
         broker.kill().await;
-        assert!(matches!(next(&mut events).await, Event::Down { .. }));
-        assert!(matches!(next(&mut read).await, Event::Down { .. }));
+        assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
+        assert!(matches!(next(&mut read).await, LinkEvent::Down { .. }));
         let topics: BTreeSet<String> = (0..500).map(|n| format!("kill/{round}/{n}")).collect();
         for topic in &topics {
             sender.publish(retained(topic, "x")).unwrap();
@@ -74,7 +74,7 @@ async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
         flush(&sender).await;
         reader.publish(retained("from/reader", "still there")).unwrap();
         // A broker that starts slowly is down once more, for another reason.
-        while next(&mut events).await != Event::Up {}
+        while next(&mut events).await != LinkEvent::Up {}
         assert_eq!(next_message(&mut events).await.topic, "from/reader");
     }
 }
@@ -101,7 +101,7 @@ async fn a_message_over_the_limit_is_refused_and_the_link_lives() {
     let mut limited = options(broker.port, "limited", &["t"]);
     limited.max_packet_size = 20_000;
     let (link, mut events) = Link::start(limited).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
 
     // One byte of type, three of length, the topic behind two bytes and the packet id.
     let fits = "x".repeat(20_000 - 1 - 3 - 3 - 2);

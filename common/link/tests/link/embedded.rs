@@ -7,7 +7,7 @@ use rumqttd::{Broker, Config, ConnectionSettings, RouterConfig, ServerSettings};
 
 use crate::mosquitto::free_port;
 use crate::{flush, message, next, next_message, options};
-use neptune_link::{Event, Link};
+use neptune_link::{Link, LinkEvent};
 
 /// It has no shutdown: its thread ends with the test process.
 fn start(port: u16) {
@@ -44,7 +44,7 @@ async fn a_link_works_with_the_embedded_broker() {
     let (link, mut events) =
         Link::start(options(port, "both", &["neptune/workers/+/info"])).unwrap();
     // The broker does not say when it listens, so the first attempt may fail.
-    while next(&mut events).await != Event::Up {}
+    while next(&mut events).await != LinkEvent::Up {}
     for n in 0..1000 {
         let sent = message(format!("neptune/workers/{n}/info"), "{}");
         link.publish(sent.clone()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neptune_link::{Event, Link, LinkError, Message};
+use neptune_link::{Link, LinkError, LinkEvent, Message};
 
 use crate::mosquitto::{Mosquitto, free_port};
 use crate::proxy::Proxy;
@@ -17,7 +17,7 @@ async fn subscriptions_are_made_again_after_a_reconnect() {
     for round in 0..3 {
         proxy.cut();
         next_down(&mut read).await;
-        assert_eq!(next(&mut read).await, Event::Up);
+        assert_eq!(next(&mut read).await, LinkEvent::Up);
         assert!(reader.is_up());
         for topic in ["one/a", "two/a/b"] {
             sender.publish(message(topic, &round.to_string())).unwrap();
@@ -36,14 +36,14 @@ async fn what_the_broker_retains_comes_again_to_who_asks_and_nothing_else_does()
     assert_eq!(next_message(&mut read).await, message("state/a", "kept"));
     // The second and the third question are one: what is on its way may have been answered already.
     for _ in 0..3 {
-        reader.ask_again();
+        reader.resubscribe();
     }
     for _ in 0..2 {
         assert_eq!(next_message(&mut read).await, kept);
     }
     sender.publish(message("more", "end")).unwrap();
     assert_eq!(next_message(&mut read).await, message("more", "end"));
-    reader.ask_again();
+    reader.resubscribe();
     assert_eq!(next_message(&mut read).await, kept);
 }
 
@@ -55,12 +55,12 @@ async fn the_will_is_published_when_the_connection_is_cut() {
     let mut mortal = options(proxy.port, "mortal", &[]);
     mortal.will = Some(message("state", "offline"));
     let (mortal, mut events) = Link::start(mortal).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
 
     proxy.cut();
     assert_eq!(next_message(&mut watch).await, message("state", "offline"));
     next_down(&mut events).await;
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     drop((mortal, events));
     assert_eq!(next_message(&mut watch).await, message("state", "offline"));
 }
@@ -72,7 +72,7 @@ async fn a_closed_link_has_sent_what_was_queued_and_leaves_no_will() {
     let mut mortal = options(broker.port, "mortal", &["state/#"]);
     mortal.will = Some(message("state", "offline"));
     let (mortal, mut events) = Link::start(mortal).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     // More than fits into the unread events, so the goodbye has to get past a full channel.
     for n in 0..500 {
         mortal.publish(message(format!("state/{n}"), "done")).unwrap();
@@ -89,7 +89,7 @@ async fn a_closed_link_has_sent_what_was_queued_and_leaves_no_will() {
     flush(&clone).await;
     assert!(!clone.is_up());
     while let Some(event) = events.next().await {
-        assert!(matches!(event, Event::Message(_)), "{event:?}");
+        assert!(matches!(event, LinkEvent::Message(_)), "{event:?}");
     }
 }
 

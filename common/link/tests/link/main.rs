@@ -12,7 +12,7 @@ mod secrets;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::time::timeout;
 
 /// Longer than anything here takes on a busy machine with the slowest broker; shorter than a test runner's patience.
@@ -26,29 +26,29 @@ fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
 }
 
 /// A link that is up.
-async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Events) {
+async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, LinkEvents) {
     let (link, mut events) = Link::start(options(port, client_id, subscriptions)).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     (link, events)
 }
 
-async fn next(events: &mut Events) -> Event {
+async fn next(events: &mut LinkEvents) -> LinkEvent {
     timeout(PATIENCE, events.next())
         .await
         .expect("no event in time")
         .expect("the events have ended")
 }
 
-async fn next_message(events: &mut Events) -> Message {
+async fn next_message(events: &mut LinkEvents) -> Message {
     match next(events).await {
-        Event::Message(message) => message,
+        LinkEvent::Message(message) => message,
         other => panic!("expected a message, got {other:?}"),
     }
 }
 
-async fn next_down(events: &mut Events) -> String {
+async fn next_down(events: &mut LinkEvents) -> String {
     match next(events).await {
-        Event::Down { reason } => reason,
+        LinkEvent::Down { reason } => reason,
         other => panic!("expected a loss, got {other:?}"),
     }
 }
@@ -58,9 +58,9 @@ async fn flush(link: &Link) {
 }
 
 /// Reads until each of these topics has arrived.
-async fn await_topics(events: &mut Events, mut missing: BTreeSet<String>) {
+async fn await_topics(events: &mut LinkEvents, mut missing: BTreeSet<String>) {
     while !missing.is_empty() {
-        if let Event::Message(message) = next(events).await {
+        if let LinkEvent::Message(message) = next(events).await {
             missing.remove(&message.topic);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use neptune_link::{Event, Link};
+use neptune_link::{Link, LinkEvent};
 use rumqttc::{
     ConnAck, ConnectReturnCode, Packet, PubAck, Publish, SubAck, Subscribe, SubscribeReasonCode,
 };
@@ -121,7 +121,7 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     // The answer and the acknowledgement come before the end, so both count.
     peer.acknowledge(packet_id).await;
     peer.answer(&subscribe, accepted.clone()).await;
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     drop(peer);
     next_down(&mut events).await;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use neptune_link::{Event, Link, LinkOptions};
+use neptune_link::{Link, LinkEvent, LinkOptions};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
@@ -67,7 +67,7 @@ async fn a_broker_is_trusted_by_the_ca_file_and_by_nothing_else() {
     assert!(!distrustful.is_up());
 
     let (link, mut events) = Link::start(tls(&url, Some(&right))).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
     link.publish(message("t", "secret")).unwrap();
     assert_eq!(next_message(&mut events).await, message("t", "secret"));
     flush(&link).await;
@@ -94,7 +94,7 @@ async fn a_file_that_cannot_be_used_stops_the_link_until_it_is_right_and_is_name
     let reason = next_down(&mut events).await;
     assert!(reason.contains("it has no PEM certificate"), "{reason}");
     std::fs::copy(&good, &ca_file).unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
 }
 
 /// A certificate with this common name, written to `client.pem` and `client.key`.
@@ -145,7 +145,7 @@ async fn a_client_certificate_is_the_identity_and_a_renewed_one_is_used_without_
     std::fs::write(dir.path().join("client.key"), key).unwrap();
     while !next_down(&mut events).await.contains("key file") {}
     std::fs::write(dir.path().join("client.key"), renewed).unwrap();
-    while next(&mut events).await != Event::Up {}
+    while next(&mut events).await != LinkEvent::Up {}
 
     link.publish(message("of/edge0/x", "mine")).unwrap();
     assert_eq!(next_message(&mut events).await, message("of/edge0/x", "mine"));
@@ -170,7 +170,7 @@ async fn a_password_file_is_read_again_for_each_connection() {
     let reason = next_down(&mut events).await;
     assert!(reason.contains("refuses the user or the password"), "{reason}");
     std::fs::write(&password_file, "right\n").unwrap();
-    assert_eq!(next(&mut events).await, Event::Up);
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
 }
 
 #[tokio::test]

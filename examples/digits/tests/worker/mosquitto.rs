@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use neptune_link::{Event, Events, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::WorkerInfo;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -67,7 +67,7 @@ impl Mosquitto {
         let mut options = LinkOptions::new(self.url().parse().unwrap(), "listener");
         options.subscriptions = vec!["neptune/workers/+/info".to_owned()];
         let (link, mut events) = Link::start(options).unwrap();
-        assert_eq!(soon(events.next()).await, Some(Event::Up));
+        assert_eq!(soon(events.next()).await, Some(LinkEvent::Up));
         Reports { _link: link, events }
     }
 }
@@ -75,13 +75,13 @@ impl Mosquitto {
 /// The workers' reports from now on.
 pub struct Reports {
     _link: Link,
-    events: Events,
+    events: LinkEvents,
 }
 
 impl Reports {
     pub async fn next(&mut self) -> WorkerInfo {
         loop {
-            if let Event::Message(message) = soon(self.events.next()).await.unwrap() {
+            if let LinkEvent::Message(message) = soon(self.events.next()).await.unwrap() {
                 assert_eq!(message.topic, "neptune/workers/demo-edge/info");
                 return serde_json::from_slice(&message.payload).unwrap();
             }

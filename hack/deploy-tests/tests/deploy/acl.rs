@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deploy_tests::broker::{Broker, LocalBroker, connect, next, next_message, say};
-use neptune_link::{Event, Link, LinkOptions, Message};
+use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use tokio::task::JoinSet;
 
 const NODES: [&str; 10] = [
@@ -164,7 +164,7 @@ async fn a_node_with_anothers_client_id_does_not_throw_it_off() {
     say(&controller, "neptune/edge0/downstream/index", "still there", false).await;
     assert_eq!(next(&mut told).await, {
         let topic = "neptune/edge0/downstream/index".to_owned();
-        Event::Message(Message { topic, payload: "still there".into(), retain: false })
+        LinkEvent::Message(Message { topic, payload: "still there".into(), retain: false })
     });
 }
 
@@ -176,7 +176,7 @@ async fn nobody_connects_without_a_password_of_the_list() {
     let anonymous = LinkOptions { url: anonymous, ..known.clone() };
     for options in [stranger, anonymous] {
         let (_link, mut events) = Link::start(options).unwrap();
-        assert!(matches!(next(&mut events).await, Event::Down { .. }));
+        assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
     }
     connect(known).await;
 }

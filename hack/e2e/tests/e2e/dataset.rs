@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_api::{ConditionType, DatasetStatus, JointInferenceServiceStatus};
+use neptune_api::{DatasetStatus, JisConditionType, JointInferenceServiceStatus};
 use neptune_e2e::{Fleet, KillTarget, Transport, is_running, root, run};
 use serde_json::Value;
 
@@ -153,7 +153,7 @@ async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_i
     let pending = |reason: &'static str| {
         move |status: &JointInferenceServiceStatus| {
             status.conditions.last().is_some_and(|last| {
-                last.type_ == ConditionType::Pending && last.reason.as_deref() == Some(reason)
+                last.type_ == JisConditionType::Pending && last.reason.as_deref() == Some(reason)
             })
         }
     };

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use deploy_tests::broker::{Broker, connect, say};
 use neptune_api::JointInferenceService;
 use neptune_e2e::{Cluster, Process, free_port, program, root, totals};
-use neptune_wire::{Counters, Index, NodeReport, Prefix, StatusReport, Sync, Topic, decode};
+use neptune_wire::{Counters, Index, NodeReport, StatusReport, Sync, Topic, TopicPrefix, decode};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -177,7 +177,7 @@ async fn of_a_hundred_forgeries_by_ten_nodes_none_is_accepted_and_each_is_counte
 fn what_is_denied_would_be_taken_of_the_node_that_it_names() {
     for (topic, payload) in &denied("edge1", "uid")[..4] {
         let bytes = payload.as_bytes();
-        match Topic::parse(&Prefix::default(), topic).unwrap() {
+        match Topic::parse(&TopicPrefix::default(), topic).unwrap() {
             Topic::Status(..) => drop(decode::<StatusReport>(bytes).unwrap()),
             Topic::Node(_) => drop(decode::<NodeReport>(bytes).unwrap()),
             Topic::Sync(_) => drop(decode::<Sync>(bytes).unwrap()),

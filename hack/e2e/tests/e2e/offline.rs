@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neptune_api::{ConditionType, JointInferenceServiceStatus};
+use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 use neptune_e2e::{Fleet, KillTarget, Transport, Truth, is_running, totals};
 
 use crate::{
@@ -26,7 +26,7 @@ async fn a_node_that_is_away_counts_on_and_catches_up_when_it_is_back(transport:
 
     // Over KubeEdge nobody is told; what is changed meanwhile gets a 200 and is lost.
     fleet.isolate_edge().await;
-    let away = |s: &JointInferenceServiceStatus| says(s, ConditionType::Pending, "NodeOffline");
+    let away = |s: &JointInferenceServiceStatus| says(s, JisConditionType::Pending, "NodeOffline");
     fleet.until(NAME, "Pending for want of its node", away).await;
     fleet.apply(&service_manifest(&fleet, 200, 0));
     let counted = truth.total().inference;
@@ -72,7 +72,8 @@ async fn a_node_that_died_is_offline_to_the_controller_and_to_the_next_one() {
     completed(&fleet).await;
 
     fleet.stop_agent();
-    let offline = |s: &JointInferenceServiceStatus| says(s, ConditionType::Pending, "NodeOffline");
+    let offline =
+        |s: &JointInferenceServiceStatus| says(s, JisConditionType::Pending, "NodeOffline");
     let seen = fleet.until(NAME, "Pending for its node", offline).await;
     fleet.kill(KillTarget::Controller).await;
     // By which the next controller's own word is known.

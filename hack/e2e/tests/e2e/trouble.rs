@@ -1,6 +1,6 @@
 //! What is missing, wrong, changed or deleted: said where the user looks, and healed.
 
-use neptune_api::{ConditionType, JointInferenceServiceStatus};
+use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 use neptune_e2e::{Fleet, Transport, is_running, totals};
 
 use crate::digits::{NAME, models, models_manifest, service_manifest};
@@ -11,7 +11,7 @@ over_each_transport!(
     an_image_that_nobody_has_is_named_and_the_other_service_goes_on,
 );
 
-pub fn says(status: &JointInferenceServiceStatus, state: ConditionType, reason: &str) -> bool {
+pub fn says(status: &JointInferenceServiceStatus, state: JisConditionType, reason: &str) -> bool {
     status
         .conditions
         .last()
@@ -29,7 +29,7 @@ async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_t
     let fleet = Fleet::start(transport).await;
     fleet.apply(&service_manifest(&fleet, 50, 0));
     let missing =
-        |s: &JointInferenceServiceStatus| says(s, ConditionType::Pending, "ModelNotFound");
+        |s: &JointInferenceServiceStatus| says(s, JisConditionType::Pending, "ModelNotFound");
     let status = fleet.until(NAME, "Pending for want of its models", missing).await;
     assert!(message(&status).contains("digits-small"), "{}", message(&status));
     fleet.apply(&models_manifest(&fleet, &models));
