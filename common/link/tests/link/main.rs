@@ -1,22 +1,17 @@
-//! A link against real brokers, a proxy that cuts connections, and a scripted broker for what real ones rarely do.
+//! The link with real brokers, a proxy that resets connections, and a scripted broker for behaviour that real ones
+//! rarely show.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
 mod embedded;
 mod lifecycle;
-mod mosquitto;
-mod proxy;
 mod scripted;
 mod secrets;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
+use neptune_harness::{TIMEOUT, within};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
-use tokio::time::timeout;
-
-/// Longer than anything here takes on a busy machine with the slowest broker; shorter than a test runner's patience.
-const PATIENCE: Duration = Duration::from_secs(100);
 
 fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     let mut options =
@@ -25,7 +20,7 @@ fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     options
 }
 
-/// A link that is up.
+/// Returns a link once it is up.
 async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, LinkEvents) {
     let (link, mut events) = Link::start(options(port, client_id, subscriptions)).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
@@ -33,10 +28,7 @@ async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Link
 }
 
 async fn next(events: &mut LinkEvents) -> LinkEvent {
-    timeout(PATIENCE, events.next())
-        .await
-        .expect("no event in time")
-        .expect("the events have ended")
+    within("a link event", events.next()).await.expect("the link is open")
 }
 
 async fn next_message(events: &mut LinkEvents) -> Message {
@@ -49,15 +41,15 @@ async fn next_message(events: &mut LinkEvents) -> Message {
 async fn next_down(events: &mut LinkEvents) -> String {
     match next(events).await {
         LinkEvent::Down { reason } => reason,
-        other => panic!("expected a loss, got {other:?}"),
+        other => panic!("expected a lost connection, got {other:?}"),
     }
 }
 
 async fn flush(link: &Link) {
-    timeout(PATIENCE, link.flushed()).await.expect("not flushed in time");
+    within("the link to be flushed", link.flushed()).await;
 }
 
-/// Reads until each of these topics has arrived.
+/// Reads events until each of these topics has arrived.
 async fn await_topics(events: &mut LinkEvents, mut missing: BTreeSet<String>) {
     while !missing.is_empty() {
         if let LinkEvent::Message(message) = next(events).await {

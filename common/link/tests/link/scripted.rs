@@ -1,4 +1,4 @@
-//! A broker that does what the test says, packet by packet.
+//! The link with a broker that sends exactly the packets that the test scripts.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::{PATIENCE, flush, message, next, next_down, options};
+use neptune_harness::within;
+
+use crate::{flush, message, next, next_down, options};
 
 const MAX: usize = 1 << 20;
 
@@ -21,10 +23,9 @@ struct Peer {
 }
 
 impl Peer {
-    /// The next client, greeted.
+    /// Accepts the next client and answers its CONNECT.
     async fn accept(listener: &TcpListener) -> Self {
-        let (stream, _) =
-            timeout(PATIENCE, listener.accept()).await.expect("nobody connects").unwrap();
+        let (stream, _) = within("a client to connect", listener.accept()).await.unwrap();
         let mut peer = Self { stream, buffer: BytesMut::new() };
         match peer.read().await {
             Packet::Connect(connect) => assert!(connect.clean_session),
@@ -39,10 +40,9 @@ impl Peer {
             match Packet::read(&mut self.buffer, MAX) {
                 Ok(packet) => return packet,
                 Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {
-                    let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer))
-                        .await
-                        .expect("no packet in time");
-                    assert_ne!(read.unwrap(), 0, "the client hung up");
+                    let reading = self.stream.read_buf(&mut self.buffer);
+                    let read = within("a packet", reading).await.unwrap();
+                    assert_ne!(read, 0, "the client closed the connection");
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Topic and payload, and the packet id.
+    /// Returns topic and payload as `topic=payload`, and the packet ID.
     async fn read_publish(&mut self) -> (String, u16) {
         match self.read().await {
             Packet::Publish(Publish { topic, payload, pkid, .. }) => {
@@ -88,7 +88,7 @@ async fn listener() -> (TcpListener, u16) {
 }
 
 #[tokio::test]
-async fn a_refused_subscription_is_a_loss_that_names_the_topic() {
+async fn refused_subscription_is_reported_with_its_topic() {
     let (listener, port) = listener().await;
     let (link, mut events) = Link::start(options(port, "me", &["yours", "not/yours"])).unwrap();
     let mut peer = Peer::accept(&listener).await;
@@ -102,7 +102,7 @@ async fn a_refused_subscription_is_a_loss_that_names_the_topic() {
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription() {
+async fn unacknowledged_messages_are_resent_in_order_after_subscribing() {
     let (listener, port) = listener().await;
     let (link, mut events) = Link::start(options(port, "me", &["t"])).unwrap();
     let accepted = vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce)];
@@ -118,7 +118,7 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     assert_eq!(peer.read_publish().await.0, "c=1");
     link.publish(message("a", "2")).unwrap();
     assert_eq!(peer.read_publish().await.0, "a=2");
-    // The answer and the acknowledgement come before the end, so both count.
+    // The answer and the acknowledgement arrive before the connection is closed, so both count.
     peer.acknowledge(packet_id).await;
     peer.answer(&subscribe, accepted.clone()).await;
     assert_eq!(next(&mut events).await, LinkEvent::Up);
@@ -144,12 +144,12 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     assert_eq!(peer.read_publish().await.0, "e=1");
     assert!(timeout(Duration::ZERO, &mut flushed).await.is_err());
     peer.acknowledge(packet_ids[1]).await;
-    // The message published since is not waited for.
-    timeout(PATIENCE, flushed).await.expect("not flushed in time");
+    // The flush does not wait for messages that were published after it began.
+    within("the link to be flushed", flushed).await;
 }
 
 #[tokio::test]
-async fn a_broker_that_hangs_up_on_a_message_is_tried_ever_more_slowly() {
+async fn broker_that_disconnects_on_a_message_is_retried_with_backoff() {
     let (listener, port) = listener().await;
     let (link, _events) = Link::start(options(port, "me", &[])).unwrap();
     link.publish(message("poison", "")).unwrap();
@@ -158,16 +158,16 @@ async fn a_broker_that_hangs_up_on_a_message_is_tried_ever_more_slowly() {
         let mut peer = Peer::accept(&listener).await;
         assert!(
             before.elapsed() >= Duration::from_millis(shortest),
-            "came back after {:?}",
+            "reconnected after {:?}",
             before.elapsed()
         );
         peer.read_publish().await;
     }
-    // What the broker takes replaces it, and the link goes on.
-    link.publish(message("poison", "cured")).unwrap();
+    // A message that the broker accepts replaces it, and the link continues.
+    link.publish(message("poison", "accepted")).unwrap();
     let mut peer = Peer::accept(&listener).await;
     let (text, packet_id) = peer.read_publish().await;
-    assert_eq!(text, "poison=cured");
+    assert_eq!(text, "poison=accepted");
     peer.acknowledge(packet_id).await;
     flush(&link).await;
 }

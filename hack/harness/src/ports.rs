@@ -1,6 +1,4 @@
-//! A port for a program that tests start, stop and start again on the same one.
-
-#![expect(clippy::panic, reason = "a test cannot go on without a port")]
+//! Free ports of loopback for programs that a test starts, stops and starts again on the same port.
 
 use std::{
     env,
@@ -14,13 +12,13 @@ use std::{
     },
 };
 
-/// Below the ports that the system gives to outgoing connections (from 32768 on Linux), one of which
-/// would take a port while the program on it restarts; and below those of cloud workers (20000 on).
+/// Below the ports of outgoing connections (from 32768 on Linux), because such a connection could take
+/// a port while the program on it restarts; and below the ports of cloud workers (from 20000).
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 
-/// A port on loopback that nothing listens on now, and that no other process gets from here before this
-/// one ends: also while the program on it restarts it is not so much as tried.
+/// A port on loopback on which nothing listens. It stays reserved for this process until it exits, also
+/// while the program on it restarts.
 ///
 /// # Panics
 /// If the machine has none.
@@ -28,7 +26,7 @@ pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let dir = env::temp_dir().join("neptune-test-ports");
-    // What cannot be reserved, since the directory is another user's, is as good as it was.
+    // Without a reservation (the directory belongs to another user) the port is merely free now.
     let _ = fs::create_dir(&dir);
     let start = process::id().wrapping_mul(61);
     for _ in 0..COUNT {
@@ -45,11 +43,11 @@ pub fn free_port() -> u16 {
     panic!("no port from {FIRST} on is free");
 }
 
-/// Another process has the port reserved.
+/// Another process has reserved the port.
 #[derive(Debug)]
 struct Reserved;
 
-/// A lock that goes with the process; none where there can be none.
+/// Locks a file until the process exits. `None` if the file cannot be locked at all.
 fn reserve(dir: &Path, port: u16) -> Result<Option<File>, Reserved> {
     let path = dir.join(port.to_string());
     let Ok(file) = File::open(&path).or_else(|_| File::create(&path)) else { return Ok(None) };
@@ -65,20 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_in_a_row_differ_and_are_no_outgoing_ports() {
+    fn ports_differ_and_are_below_outgoing_ports() {
         let (one, other) = (free_port(), free_port());
         assert_ne!(one, other);
         assert!((FIRST..FIRST + COUNT).contains(&one));
     }
 
     #[test]
-    fn a_port_is_reserved_although_nothing_listens_on_it() {
+    fn port_is_reserved_although_nothing_listens_on_it() {
         let dir = env::temp_dir().join(format!("neptune-free-port-{}", process::id()));
-        fs::create_dir(&dir).expect("a directory of its own");
-        let first = reserve(&dir, 1).expect("nobody has it");
+        fs::create_dir(&dir).expect("a new directory");
+        let first = reserve(&dir, 1).expect("the port is not reserved");
         assert!(first.is_some() && reserve(&dir, 1).is_err() && reserve(&dir, 2).is_ok());
         drop(first);
-        assert!(reserve(&dir, 1).is_ok(), "it goes with who had it");
-        fs::remove_dir_all(&dir).expect("it is there");
+        assert!(reserve(&dir, 1).is_ok(), "the reservation ends with its holder");
+        fs::remove_dir_all(&dir).expect("the directory exists");
     }
 }
