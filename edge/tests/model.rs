@@ -183,7 +183,8 @@ async fn reloading_worker_is_notified_of_a_new_version_not_restarted() {
     agent.kill();
     agent.start();
     cloud.status(SERVICE, "in epoch 2", |report| report.epoch == 2 && runs(report)).await;
-    let again: ModelReload = decode(&observe(&agent, &topic).await.next().await.payload).unwrap();
+    let mut observer = observe(&agent, &topic).await;
+    let again: ModelReload = decode(&observer.next().await.payload).unwrap();
     assert_eq!(again, next);
     WorkerClient::connect(&agent, &worker)
         .publish_models("run", 20, &evaluation(&next.path, 0.9))

@@ -48,6 +48,13 @@ pub struct KubectlOutput {
     pub stderr: String,
 }
 
+impl KubectlOutput {
+    /// The warnings of the API server.
+    pub fn warnings(&self) -> Vec<&str> {
+        self.stderr.lines().filter_map(|line| line.strip_prefix("Warning: ")).collect()
+    }
+}
+
 impl From<Output> for KubectlOutput {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,10 +1,7 @@
-//! A `KubeEdge` fleet for the bed: the emulator, that follows the bed's cluster, and a broker on each node;
-//! and an agent on such a node, which keeps what it is told by the protocol's own rules.
+//! A `KubeEdge` fleet: the emulator, which follows the harness's cluster, a broker on each node, and fake agents, which
+//! apply desired state by the rules of the protocol.
 
 use std::{
-    fs,
-    path::Path,
-    process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -25,66 +22,52 @@ use neptune_wire::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, SERVICE, agent::key, free_port, soon};
+use neptune_harness::{Broker, free_port, within};
 
-/// Where agents publish.
+use crate::harness::{Harness, SERVICE, agent::key};
+
+/// The topic on which agents publish.
 const UPSTREAM: &str = "neptune-system/user/neptune/upstream";
 
-/// How often the agents say something.
+/// Interval between two batches of an agent.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
-/// A mosquitto of its own for each node, and the way between them and the cloud.
+/// The emulator and a broker per node.
 pub struct KubeEdge {
     pub emulator: Emulator,
-    brokers: Vec<(String, u16, Child)>,
+    brokers: Vec<(String, Broker)>,
     upstream_port: u16,
-    _directory: tempfile::TempDir,
     _tasks: JoinSet<()>,
 }
 
-impl Drop for KubeEdge {
-    fn drop(&mut self) {
-        for (_, _, broker) in &mut self.brokers {
-            let _ = broker.kill();
-            let _ = broker.wait();
-        }
-    }
-}
-
 impl KubeEdge {
-    /// With `KubeEdge`'s CRDs in the cluster and these nodes, which may or may not be registered there.
-    pub async fn start(bed: &Bed, nodes: &[&str], scale: f64, seed: u64) -> Self {
-        install_crds(bed).await;
-        Self::without_crds(bed, nodes, scale, seed).await
+    /// Creates `KubeEdge`'s CRDs and starts these nodes, which need not be registered in the cluster.
+    pub async fn start(harness: &Harness, nodes: &[&str], scale: f64, seed: u64) -> Self {
+        install_crds(harness).await;
+        Self::without_crds(harness, nodes, scale, seed).await
     }
 
-    /// The same, and the CRDs are not there yet.
-    pub async fn without_crds(bed: &Bed, nodes: &[&str], scale: f64, seed: u64) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    /// Starts the nodes; the cluster lacks the CRDs.
+    pub async fn without_crds(harness: &Harness, nodes: &[&str], scale: f64, seed: u64) -> Self {
         let mut options = Options { scale, seed, ..Options::new() };
         let mut brokers = Vec::new();
         for node in nodes {
-            let port = free_port();
-            let config = directory.path().join(format!("{node}.conf"));
-            let text = format!(
-                "listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nset_tcp_nodelay true\n"
-            );
-            fs::write(&config, text).unwrap();
-            brokers.push(((*node).to_owned(), port, mosquitto(&config)));
-            options = options.node(node, &format!("mqtt://127.0.0.1:{port}")).unwrap();
+            let broker = Broker::start().await;
+            options = options.node(node, &broker.url()).unwrap();
+            brokers.push(((*node).to_owned(), broker));
         }
         let emulator = Emulator::start(options).await.unwrap();
         let mut tasks = JoinSet::new();
-        let (followed, client) = (emulator.clone(), bed.client.clone());
+        let (followed, client) = (emulator.clone(), harness.client.clone());
         tasks.spawn(async move { watch::follow(&followed, &client).await });
         for node in nodes {
-            soon("EventBus is at its broker", emulator.connected(node)).await.unwrap();
+            within("EventBus to connect to its broker", emulator.connected(node)).await.unwrap();
         }
         let upstream_port = free_port();
-        Self { emulator, brokers, upstream_port, _directory: directory, _tasks: tasks }
+        Self { emulator, brokers, upstream_port, _tasks: tasks }
     }
 
-    /// The flags that make the controller use it.
+    /// The controller's flags for this transport.
     pub fn flags(&self) -> Vec<String> {
         [
             "--transport".to_owned(),
@@ -96,52 +79,40 @@ impl KubeEdge {
         .into()
     }
 
-    /// Where the controller receives.
+    /// The URL on which the controller receives batches.
     pub fn upstream_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.upstream_port)
     }
 
-    fn broker_port(&self, node: &str) -> u16 {
-        self.brokers.iter().find(|(name, _, _)| name == node).unwrap().1
+    fn broker(&self, node: &str) -> &Broker {
+        &self.brokers.iter().find(|(name, _)| name == node).unwrap().1
     }
 }
 
-fn mosquitto(config: &Path) -> Child {
-    let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
-    Command::new("mosquitto")
-        .arg("-c")
-        .arg(config)
-        .env("PATH", path)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("these tests need mosquitto")
-}
-
-/// What `KubeEdge`'s installer applies.
-pub async fn install_crds(bed: &Bed) {
+/// Creates what `KubeEdge`'s installer applies.
+pub async fn install_crds(harness: &Harness) {
     let namespace = json!({"metadata": {"name": "neptune-system"}});
     let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-    Api::all(bed.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-    let api: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
+    Api::all(harness.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    let api: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     let crds: Vec<CustomResourceDefinition> =
         serde_saphyr::from_multiple(eventbus_emulator::CRDS).unwrap();
     for crd in crds {
         api.create(&PostParams::default(), &crd).await.unwrap();
         let name = crd.name_any();
         let established = await_condition(api.clone(), &name, is_crd_established());
-        soon("the CRD is served", established).await.unwrap();
+        within("the CRD to be served", established).await.unwrap();
     }
 }
 
-/// Rules or `RuleEndpoints`.
-pub fn rules(bed: &Bed, kind: &str) -> Api<DynamicObject> {
+/// The API of Rules or `RuleEndpoints`.
+pub fn rules(harness: &Harness, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("rules.kubeedge.io", "v1", kind));
-    Api::namespaced_with(bed.client.clone(), "neptune-system", &resource)
+    Api::namespaced_with(harness.client.clone(), "neptune-system", &resource)
 }
 
-/// An agent on a node of a `KubeEdge` fleet: sends a batch every now and then, syncs whenever it hears an index, and
-/// repeats what it said last of its task. It runs by itself.
+/// A fake agent on a node of a `KubeEdge` fleet. It runs by itself: it sends batches at an interval, syncs whenever it
+/// receives an index, and repeats its newest report.
 pub struct BusAgent {
     state: Arc<Mutex<State>>,
     _task: JoinSet<()>,
@@ -151,38 +122,40 @@ struct State {
     node: NodeName,
     link: Link,
     replica: Replica,
-    /// Every downstream message that came, by topic, in order.
-    heard: Vec<String>,
+    /// The topics of all downstream messages, in order of arrival.
+    received: Vec<String>,
     epoch: u64,
     seq: u64,
     report_seq: u64,
-    /// To be said in the next batch.
-    news: Vec<BatchMessage>,
-    /// The newest report, said again and again.
+    /// Messages for the next batch.
+    outbox: Vec<BatchMessage>,
+    /// The newest report, which every batch contains.
     report: Option<BatchMessage>,
-    /// How many heartbeats its objects were not those of the index.
+    /// For how many heartbeats its objects have differed from the index.
     incomplete: u32,
 }
 
 impl BusAgent {
-    /// Connects to the node's broker and begins to speak.
+    /// Connects to the node's broker and starts to send batches.
     pub async fn start(kubeedge: &KubeEdge, node: &str) -> Self {
-        let url = format!("mqtt://127.0.0.1:{}", kubeedge.broker_port(node));
+        let url = kubeedge.broker(node).url();
         let name: NodeName = node.parse().unwrap();
         let mut options = LinkOptions::new(url.parse().unwrap(), format!("agent-{node}"));
         options.subscriptions = vec![TopicPrefix::default().downstream_filter(&name)];
         let (link, mut events) = Link::start(options).unwrap();
-        soon("the node's broker", async { while events.next().await != Some(LinkEvent::Up) {} })
-            .await;
+        within("the connection to the node's broker", async {
+            while events.next().await != Some(LinkEvent::Up) {}
+        })
+        .await;
         let state = Arc::new(Mutex::new(State {
             node: name,
             link,
             replica: Replica::default(),
-            heard: Vec::new(),
+            received: Vec::new(),
             epoch: 1,
             seq: 0,
             report_seq: 0,
-            news: Vec::new(),
+            outbox: Vec::new(),
             report: None,
             incomplete: 0,
         }));
@@ -197,35 +170,35 @@ impl BusAgent {
                         Some(_) => {}
                         None => return,
                     },
-                    _ = ticks.tick() => mine.lock().unwrap().speak(),
+                    _ = ticks.tick() => mine.lock().unwrap().send_batch(),
                 }
             }
         });
         Self { state, _task: task }
     }
 
-    /// Waits until what it was told is as wished.
-    pub async fn until(&self, what: &str, wished: impl Fn(&Replica) -> bool) {
-        soon(what, async {
-            while !wished(&self.state.lock().unwrap().replica) {
+    /// Waits until the replica matches.
+    pub async fn until(&self, what: &str, matches: impl Fn(&Replica) -> bool) {
+        within(what, async {
+            while !matches(&self.state.lock().unwrap().replica) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
         .await;
     }
 
-    /// The sample's task, if it has it.
+    /// The content of the sample's object, if it has it.
     pub fn task(&self) -> Option<ObjectContent> {
         let state = self.state.lock().unwrap();
         state.replica.objects().get(&key()).map(|held| held.content.clone())
     }
 
-    /// The topics of what it was told so far.
-    pub fn heard(&self) -> Vec<String> {
-        self.state.lock().unwrap().heard.clone()
+    /// The topics of all downstream messages so far.
+    pub fn received(&self) -> Vec<String> {
+        self.state.lock().unwrap().received.clone()
     }
 
-    /// Says from now on that its worker counted so much, all told.
+    /// Reports these totals from now on.
     pub fn count(&self, uid: &str, inference: u64, hard: u64) {
         let mut state = self.state.lock().unwrap();
         state.report_seq += 1;
@@ -244,7 +217,7 @@ impl BusAgent {
 
 impl State {
     fn take(&mut self, message: &Message) {
-        self.heard.push(message.topic.clone());
+        self.received.push(message.topic.clone());
         match Topic::parse(&TopicPrefix::default(), &message.topic).unwrap() {
             Topic::Insert(_, key) => {
                 let _ = self.replica.insert(&key, decode(&message.payload).unwrap());
@@ -256,27 +229,27 @@ impl State {
                 let _ = self.replica.index_received(decode(&message.payload).unwrap());
                 self.sync();
             }
-            other => panic!("{other:?} is not for an agent"),
+            other => panic!("unexpected message for an agent: {other:?}"),
         }
     }
 
     fn sync(&mut self) {
         let sync = self.replica.sync(AgentInstance("a".to_owned()), self.epoch);
         let topic = Topic::Sync(self.node.clone()).under(&TopicPrefix::default());
-        self.news.retain(|message| message.topic != topic);
+        self.outbox.retain(|message| message.topic != topic);
         let payload: Value = serde_json::from_slice(&neptune_wire::encode(&sync)).unwrap();
-        self.news.push(BatchMessage { topic, payload });
+        self.outbox.push(BatchMessage { topic, payload });
     }
 
-    fn speak(&mut self) {
+    fn send_batch(&mut self) {
         self.incomplete = if self.replica.is_complete() { 0 } else { self.incomplete + 1 };
-        // Longer than messages take.
+        // Longer than messages are in transit.
         if self.incomplete > 10 {
             self.incomplete = 0;
             self.sync();
         }
         self.seq += 1;
-        let mut messages = std::mem::take(&mut self.news);
+        let mut messages = std::mem::take(&mut self.outbox);
         messages.extend(self.report.clone());
         let batch = Batch {
             instance: AgentInstance("a".to_owned()),
@@ -290,7 +263,7 @@ impl State {
     }
 }
 
-/// What an agent of `node` would say in one batch.
+/// A batch with these messages.
 pub fn batch(seq: u64, messages: &[(String, Value)]) -> String {
     let messages = messages
         .iter()
@@ -305,7 +278,7 @@ pub fn batch(seq: u64, messages: &[(String, Value)]) -> String {
     .unwrap()
 }
 
-/// The sample's key, for topics.
+/// The topic of a node's reports on the sample.
 pub fn status_topic(node: &str) -> String {
     let key: ObjectKey = format!("default/jointinferenceservices/{SERVICE}").parse().unwrap();
     Topic::Status(node.parse().unwrap(), key).under(&TopicPrefix::default())

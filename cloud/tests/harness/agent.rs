@@ -1,5 +1,4 @@
-//! An agent as far as the cloud can tell: it keeps what it is told by the protocol's own rules, and
-//! says what the test wants it to say.
+//! A fake agent: it applies desired state by the rules of the protocol, and publishes what the test asks for.
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
@@ -8,12 +7,12 @@ use neptune_wire::{
 };
 use serde_json::{Value, json};
 
-use super::{Bed, SERVICE, soon};
+use super::{Harness, SERVICE, within};
 
 pub struct Agent {
     pub node: NodeName,
     pub replica: Replica,
-    /// What changed so far, as the replica told it.
+    /// The changes that the replica has returned so far.
     pub changes: Vec<ReplicaChange>,
     pub instance: String,
     pub epoch: u64,
@@ -23,24 +22,32 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Connects, is born, and says what it has: nothing.
-    pub async fn connect(bed: &Bed, node: &str, instance: &str, epoch: u64) -> Self {
-        Self::with(bed, node, instance, epoch, Replica::default()).await
+    /// Connects, publishes its birth message, and syncs without objects.
+    pub async fn connect(harness: &Harness, node: &str, instance: &str, epoch: u64) -> Self {
+        Self::with(harness, node, instance, epoch, Replica::default()).await
     }
 
-    /// The same with what it had before.
-    pub async fn with(bed: &Bed, node: &str, instance: &str, epoch: u64, replica: Replica) -> Self {
+    /// Like [`Agent::connect`], with the objects of an earlier connection.
+    pub async fn with(
+        harness: &Harness,
+        node: &str,
+        instance: &str,
+        epoch: u64,
+        replica: Replica,
+    ) -> Self {
         let node: NodeName = node.parse().unwrap();
         let topic = Topic::Node(node.clone()).under(&TopicPrefix::default());
         let mut options =
-            LinkOptions::new(bed.broker_url().parse().unwrap(), format!("agent-{node}"));
+            LinkOptions::new(harness.broker.url().parse().unwrap(), format!("agent-{node}"));
         options.subscriptions = vec![TopicPrefix::default().downstream_filter(&node)];
         let will = report(instance, epoch, false);
         options.will =
             Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
         let (link, mut events) = Link::start(options).unwrap();
-        soon("the broker is there", async { while events.next().await != Some(LinkEvent::Up) {} })
-            .await;
+        within("the connection to the broker", async {
+            while events.next().await != Some(LinkEvent::Up) {}
+        })
+        .await;
         let birth = encode(&report(instance, epoch, true));
         link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
         let agent = Self {
@@ -57,30 +64,30 @@ impl Agent {
         agent
     }
 
-    /// Says what it has.
+    /// Publishes a sync: the objects that it has.
     pub fn sync(&self) {
         let sync = self.replica.sync(AgentInstance(self.instance.clone()), self.epoch);
-        self.say(&Topic::Sync(self.node.clone()), encode(&sync), false);
+        self.publish(&Topic::Sync(self.node.clone()), encode(&sync), false);
     }
 
-    /// Says anything on any topic.
-    pub fn say(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
-        self.say_on(&topic.under(&TopicPrefix::default()), payload, retain);
+    /// Publishes on a topic of the protocol.
+    pub fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
+        self.publish_on(&topic.under(&TopicPrefix::default()), payload, retain);
     }
 
-    /// Says anything on any topic.
-    pub fn say_on(&self, topic: &str, payload: Vec<u8>, retain: bool) {
+    /// Publishes on any topic.
+    pub fn publish_on(&self, topic: &str, payload: Vec<u8>, retain: bool) {
         let message = Message { topic: topic.to_owned(), payload: payload.into(), retain };
         self.link.publish(message).unwrap();
     }
 
-    /// Listens until what it was told is as wished.
-    pub async fn until(&mut self, what: &str, wished: impl Fn(&Replica) -> bool) {
-        soon(what, async {
-            while !wished(&self.replica) {
+    /// Receives messages until the replica matches.
+    pub async fn until(&mut self, what: &str, matches: impl Fn(&Replica) -> bool) {
+        within(what, async {
+            while !matches(&self.replica) {
                 match self.events.next().await.unwrap() {
                     LinkEvent::Message(message) => self.take(&message),
-                    // The broker forgot everything, or was away: as a real agent does.
+                    // The broker may have lost everything. A real agent syncs, too.
                     LinkEvent::Up => self.sync(),
                     LinkEvent::Down { .. } => {}
                 }
@@ -101,33 +108,33 @@ impl Agent {
                 self.replica.delete(&key, &decode(&message.payload).unwrap()).into_iter().collect()
             }
             Topic::Index(_) => self.replica.index_received(decode(&message.payload).unwrap()),
-            other => panic!("{other:?} is not for an agent"),
+            other => panic!("unexpected message for an agent: {other:?}"),
         };
         self.changes.extend(changes);
     }
 
-    /// Waits for the sample's task and returns it.
+    /// Waits for the sample's object, and returns its content.
     pub async fn task(&mut self) -> ObjectContent {
         let key = key();
         self.until("the task", |replica| replica.objects().contains_key(&key)).await;
         self.replica.objects()[&key].content.clone()
     }
 
-    /// Waits until it has such an object that is as wished, and returns it.
+    /// Waits until it has an object of this key that matches, and returns its content.
     pub async fn has(
         &mut self,
         key: &ObjectKey,
         what: &str,
-        wished: impl Fn(&ObjectContent) -> bool,
+        matches: impl Fn(&ObjectContent) -> bool,
     ) -> ObjectContent {
         let held = |replica: &Replica| {
-            replica.objects().get(key).is_some_and(|held| wished(&held.content))
+            replica.objects().get(key).is_some_and(|held| matches(&held.content))
         };
         self.until(what, held).await;
         self.replica.objects()[key].content.clone()
     }
 
-    /// Reports how a model server fares.
+    /// Reports the status of a model server.
     pub fn report_serving(&mut self, key: &ObjectKey, uid: &str, serving: &Value) {
         self.seq += 1;
         let report = json!({
@@ -136,7 +143,7 @@ impl Agent {
             "serving": serving,
         });
         let topic = Topic::Status(self.node.clone(), key.clone());
-        self.say(&topic, report.to_string().into_bytes(), true);
+        self.publish(&topic, report.to_string().into_bytes(), true);
     }
 
     /// Reports the workers of a task as running, with the totals of the edge worker.
@@ -161,21 +168,21 @@ impl Agent {
             "workers": task.workers.iter().map(worker).collect::<Vec<_>>(),
         });
         let topic = Topic::Status(self.node.clone(), key());
-        self.say(&topic, report.to_string().into_bytes(), true);
+        self.publish(&topic, report.to_string().into_bytes(), true);
     }
 
-    /// Waits until the broker has everything that was said.
+    /// Waits until the broker has acknowledged all messages.
     pub async fn flushed(&self) {
-        soon("the broker has all", self.link.flushed()).await;
+        within("the broker to acknowledge all messages", self.link.flushed()).await;
     }
 
-    /// Pulls the plug: the broker publishes the will.
+    /// Drops the connection: the broker publishes the will.
     pub fn vanish(self) -> Replica {
         self.replica
     }
 }
 
-/// The sample's key.
+/// The key of the sample.
 pub fn key() -> ObjectKey {
     format!("default/jointinferenceservices/{SERVICE}").parse().unwrap()
 }
