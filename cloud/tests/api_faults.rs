@@ -34,7 +34,7 @@ async fn refused_deployment_is_reported_and_retried() {
     harness.models().await;
     harness.apply_sample().await;
     let status = harness.status("the refusal", |s| s.is("Failed", "CloudWorkerRefused")).await;
-    assert!(status.message.contains("the test says no"), "{status:?}");
+    assert!(status.message.contains("refused by the test"), "{status:?}");
     harness.faulty_api.recover();
     // The retry would happen without it; a change triggers it sooner.
     harness.model("big-model", "https://models.test/bigger.pb").await;

@@ -456,15 +456,15 @@ async fn node_may_send_one_router_burst_and_then_is_limited() {
     let sync = json!({"instance": "a", "epoch": 1, "indexRevision": 1, "highest": 1, "complete": true,
         "objects": objects});
     let topic = format!("neptune/{NODE}/upstream/sync");
-    let mut said = batch(1, &[(topic, sync)]);
-    assert!(said.len() > 700_000, "{}", said.len());
-    assert_eq!(post(url.clone(), said.clone()).await, 200);
+    let mut body = batch(1, &[(topic, sync)]);
+    assert!(body.len() > 700_000, "{}", body.len());
+    assert_eq!(post(url.clone(), body.clone()).await, 200);
     harness.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 1).await;
 
-    let full = " ".repeat(LARGEST - said.len());
-    said.push_str(&full);
+    let full = " ".repeat(LARGEST - body.len());
+    body.push_str(&full);
     within("the limit to recover", async {
-        while try_post(url.clone(), said.clone()).await != Some(200) {
+        while try_post(url.clone(), body.clone()).await != Some(200) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
@@ -473,7 +473,7 @@ async fn node_may_send_one_router_burst_and_then_is_limited() {
     let before = harness.metric(&rejected("TooFast")).await;
     within("the limit", async {
         while harness.metric(&rejected("TooFast")).await == before {
-            let posts = (0..3).map(|_| try_post(url.clone(), said.clone()));
+            let posts = (0..3).map(|_| try_post(url.clone(), body.clone()));
             futures::future::join_all(posts).await;
         }
     })
@@ -500,17 +500,17 @@ async fn overtaken_batch_reverts_nothing() {
         (status_topic(NODE), report)
     };
     let nodes = |state: &str| format!("neptune_controller_nodes{{state=\"{state}\"}}");
-    let says = async |seq, messages: &[(String, Value)]| {
+    let send = async |seq, messages: &[(String, Value)]| {
         assert_eq!(post(url.clone(), batch(seq, messages)).await, 200);
     };
-    says(1, &[node(true)]).await;
+    send(1, &[node(true)]).await;
     harness.until_metric(&nodes("Online"), 1).await;
-    says(5, &[node(false), report(5, 50)]).await;
+    send(5, &[node(false), report(5, 50)]).await;
     harness.until_metric(&nodes("Offline"), 1).await;
     harness.status("counters", |s| s.inference == 50).await;
     // From before the offline message: it neither makes the node online nor deletes the object.
-    says(4, &[node(true), (status_topic(NODE), Value::Null)]).await;
-    says(3, &[report(6, 60)]).await;
+    send(4, &[node(true), (status_topic(NODE), Value::Null)]).await;
+    send(3, &[report(6, 60)]).await;
     harness.status("the late counters", |s| s.inference == 60).await;
     assert_eq!(harness.metric(&nodes("Offline")).await, 1);
 }

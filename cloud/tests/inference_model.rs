@@ -144,7 +144,7 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
     let wanted =
         status(&harness, "the new target", |s| s.target_version.as_deref() == Some("3")).await;
     assert!(serves(&wanted, "4") && is(&wanted, TransitionStatus::InProgress), "{wanted:?}");
-    assert_eq!(ready(&wanted), "True Serving", "what serves goes on");
+    assert_eq!(ready(&wanted), "True Serving", "the old version keeps serving");
     agent.report_serving(&key(), &uid, &json!({"targetVersion": "3", "transition": "InProgress"}));
     status(&harness, "the rollout", |s| s.serving_version.is_none()).await;
     let failed = json!({
@@ -202,7 +202,7 @@ async fn cloud_model_is_a_deployment_and_layer_change_cleans_up() {
     patch(&harness, json!({"spec": {"targetVersion": "3"}})).await;
     let next =
         status(&harness, "the new target", |s| s.target_version.as_deref() == Some("3")).await;
-    assert!(serves(&next, "4"), "until the Deployment says otherwise: {next:?}");
+    assert!(serves(&next, "4"), "until the Deployment reports the switch: {next:?}");
     let is_3 = |deployment: &Deployment| {
         let template = &deployment.spec.as_ref().unwrap().template;
         let labels = template.metadata.as_ref().unwrap().labels.as_ref().unwrap();

@@ -74,7 +74,7 @@ async fn pass(State(faulty_api): State<FaultyApi>, mut request: Request<Body>) -
     if let Some(code) = faulty_api.code(&request) {
         faulty_api.0.failed.fetch_add(1, Ordering::SeqCst);
         let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
-            "code": code, "reason": "Trouble", "message": "the test says no"});
+            "code": code, "reason": "Refused", "message": "refused by the test"});
         return (StatusCode::from_u16(code).unwrap(), Json(status)).into_response();
     }
     request.headers_mut().remove(HOST);

@@ -1,24 +1,12 @@
-//! The demo's Kubernetes client. It applies files like `kubectl apply --server-side`.
-
-use std::path::Path;
+//! Applies manifests like `kubectl apply --server-side`, without kubectl.
 
 use anyhow::Context;
 use kube::{
-    Client, Config, ResourceExt,
+    Client, ResourceExt,
     api::{Api, DynamicObject, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
     discovery,
 };
 use serde::Deserialize;
-
-/// Returns a client for the kubeconfig's current context.
-pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let read = Kubeconfig::read_from(kubeconfig)
-        .with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
-}
 
 /// Applies every document of a YAML text, server-side, and takes over conflicting fields.
 pub async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {

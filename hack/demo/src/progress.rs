@@ -76,11 +76,12 @@ pub async fn follow(
 fn line(status: &JointInferenceServiceStatus) -> String {
     let condition = status.conditions.last();
     let state = condition.map_or_else(|| "-".to_owned(), |c| c.type_.to_string());
-    let why =
-        condition.filter(|condition| condition.type_ != JisConditionType::Running).map(|condition| {
+    let why = condition.filter(|condition| condition.type_ != JisConditionType::Running).map(
+        |condition| {
             let reason = condition.reason.as_deref().unwrap_or_default();
             format!("{reason}: {}", condition.message.as_deref().unwrap_or_default())
-        });
+        },
+    );
     let line = format!(
         "{state:8} {:>6} {:>6} {:>10} {:>13} {:>12}  {}",
         status.active.unwrap_or(0),

@@ -1,9 +1,10 @@
 //! The result of the demo: compares the numbers in the Kubernetes API with those that the edge worker printed itself.
 
-use std::{fmt, process::Command};
+use std::fmt;
 
 use anyhow::Context;
 use neptune_api::{JointInferenceServiceStatus, KeyValue, ModelStatus};
+use neptune_harness::docker::try_docker;
 use serde::Deserialize;
 
 /// The last line that the edge worker prints: its own counters and evaluation.
@@ -25,8 +26,7 @@ pub struct WorkerResult {
 impl WorkerResult {
     /// Reads the result from the log of the worker's container.
     pub fn read(container: &str) -> anyhow::Result<Self> {
-        let output = Command::new("docker").args(["logs", container]).output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = try_docker(&["logs", container])?;
         text.lines()
             .rev()
             .find_map(|line| serde_json::from_str(line).ok())

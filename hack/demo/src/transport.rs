@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use clap::ValueEnum;
-use neptune_e2e::{Broker, KubeEdge, free_port};
+use neptune_e2e::KubeEdge;
+use neptune_harness::{Broker, free_port, programs};
 
 /// The namespace of the Rules.
 const RULES: &str = "default";
@@ -36,7 +37,7 @@ impl RunningTransport {
         match transport {
             Transport::Mqtt => Self::Mqtt(free_port()),
             Transport::Eventbus => {
-                let brokers = Box::new([Broker::start(dir).await, Broker::start(dir).await]);
+                let brokers = Box::new([Broker::start().await, Broker::start().await]);
                 let nodes = [(edge, &brokers[0]), (cloud, &brokers[1])];
                 Self::EventBus(KubeEdge::start(dir, kubeconfig, nodes).await, brokers)
             }
@@ -46,7 +47,7 @@ impl RunningTransport {
     /// Flags of the controller.
     pub fn controller_flags(&self) -> Vec<String> {
         match self {
-            Self::Mqtt(port) => strings(["--mqtt-url", &url(*port)]),
+            Self::Mqtt(port) => programs::mqtt(&url(*port)),
             Self::EventBus(kubeedge, _) => kubeedge.controller(RULES),
         }
     }
@@ -58,8 +59,8 @@ impl RunningTransport {
                 let (url, listen) = (url(*port), format!("127.0.0.1:{port}"));
                 let embedded = ["--local-broker", "embedded", "--local-listen", &listen];
                 [
-                    [strings(["--mqtt-url", &url]), strings(embedded)].concat(),
-                    strings(["--mqtt-url", &url, "--local-broker", &url]),
+                    [programs::mqtt(&url), strings(embedded)].concat(),
+                    [programs::mqtt(&url), strings(["--local-broker", &url])].concat(),
                 ]
             }
             Self::EventBus(_, brokers) => brokers.each_ref().map(|broker| {

@@ -2,7 +2,10 @@
 
 use std::{fs::File, process::Command};
 
-use neptune_e2e::{need_image, program};
+use neptune_harness::{
+    docker::require_image,
+    workspace::{program, run},
+};
 
 #[test]
 fn demo_passes_all_checks() {
@@ -22,11 +25,11 @@ fn demo_over_eventbus_passes_all_checks() {
 }
 
 fn passes(mut demo: Command) {
-    need_image("neptune/digits:dev", "hack/build-digits-image.sh");
+    require_image("neptune/digits:dev", "hack/build-digits-image.sh");
     // The cloud workers of two demos would use the same port of this machine.
     let lock = File::create(std::env::temp_dir().join("neptune-demo.lock")).unwrap();
     lock.lock().unwrap();
-    let printed = neptune_e2e::run(&mut demo);
+    let printed = run(&mut demo);
     for line in [
         "RESULT (600 images)     ACCURACY    UPLOADED",
         "edge model only           ",

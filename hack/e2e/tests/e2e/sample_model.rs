@@ -1,26 +1,29 @@
-//! Spec 000's own sample, as it stands there: applied unchanged where nothing of what it names exists, and then with its
-//! node, URLs and digests those of this test.
+//! The sample `InferenceModel`: applied unchanged where nothing that it names exists, and then with the node, URLs and
+//! digests of this test.
 
 use std::{cell::RefCell, fs, path::Path, process::Command};
 
 use neptune_api::{InferenceModelStatus, TransitionStatus};
-use neptune_e2e::{Fleet, ModelServer, Transport, free_port, need_image, root, run};
+use neptune_e2e::{Fleet, ModelServer, Transport};
+use neptune_harness::{
+    docker::require_image,
+    free_port,
+    workspace::{root, run},
+};
 
-use crate::serving::{IMAGE, Load, client, conditions_say, is_back_at_3, serves, switch};
+use crate::serving::{IMAGE, Load, client, has_message, is_rolled_back_to_3, serves, switch};
 
-over_each_transport!(
-    the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched,
-);
+over_each_transport!(sample_model_reports_missing_inputs_then_serves_and_switches,);
 
 const SAMPLE: &str = "common/api/tests/samples/000_inferencemodel.yaml";
 const NAME: &str = "facialexpression";
-/// The digests of the sample's files, which nobody has.
+/// The digests of the sample's files, which do not exist.
 const DIGESTS: [&str; 2] = [
     "dec87e2f3c06e60e554acac0b2b80e394c616b0ecdf878fab7f04fd414a66eff",
     "108a433a941411217e5d4bf9f43a262d0247a14c35ccbf677f63ba3b46ae6285",
 ];
 
-/// TensorFlow's server, as an operator replaces it by one of the site's own.
+/// A framework table that replaces TensorFlow's server.
 const TABLE: &str = r#"
 apiVersion: v1
 kind: ConfigMap
@@ -52,11 +55,9 @@ fn example(name: &str) -> String {
     fs::read_to_string(root().join("examples/digits/models").join(name)).unwrap()
 }
 
-async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched(
-    transport: Transport,
-) {
+async fn sample_model_reports_missing_inputs_then_serves_and_switches(transport: Transport) {
     use TransitionStatus::{InProgress, Pending, UpToDate};
-    need_image(IMAGE, "hack/build-model-server-image.sh");
+    require_image(IMAGE, "hack/build-model-server-image.sh");
     let fleet = Fleet::start(transport).await;
     fleet.apply(TABLE);
     let dir = fleet.dir().join("sample");
@@ -71,16 +72,16 @@ async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then
         seen.borrow_mut().extend(status.transition_status);
         seen.borrow_mut().dedup();
     };
-    let is_explained = |status: &InferenceModelStatus| {
+    let is_reported = |status: &InferenceModelStatus| {
         see(status);
-        conditions_say(status, "node \"precision-5820\" not found")
+        has_message(status, "node \"precision-5820\" not found")
     };
-    fleet.until_model(NAME, "without its node", is_explained).await;
+    fleet.until_model(NAME, "without its node", is_reported).await;
     assert_eq!(*seen.borrow(), [Pending]);
     let listed = fleet.kubectl(&["get", "im", NAME]);
     assert!(listed.contains("PROGRESS") && listed.contains("Pending"), "{listed}");
 
-    // On a node that there is, from a server that is not there yet.
+    // On an existing node, with URLs of a server that does not run yet.
     let (files, port) = (free_port(), free_port().to_string());
     let url = format!("http://127.0.0.1:{files}");
     let here = text
@@ -90,12 +91,12 @@ async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then
         .replace(DIGESTS[1], &four)
         .replace("8501", &port);
     fleet.apply(&here);
-    let is_explained = |status: &InferenceModelStatus| {
+    let is_reported = |status: &InferenceModelStatus| {
         see(status);
         let file = format!("4 is being fetched: {url}/model_emotion_4.tar.gz: ");
-        conditions_say(status, &file) && conditions_say(status, "refused")
+        has_message(status, &file) && has_message(status, "refused")
     };
-    let status = fleet.until_model(NAME, "without its files", is_explained).await;
+    let status = fleet.until_model(NAME, "without its files", is_reported).await;
     assert_eq!(status.transition_status, Some(InProgress));
 
     let _files = ModelServer::start_on(files, &dir.join("www")).await;
@@ -118,7 +119,7 @@ async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then
             {{"op":"add","path":"/spec/health","value":{{"startWithinSeconds":5}}}}]"#
     );
     fleet.kubectl(&["patch", "im", NAME, "--type=json", "-p", &patch]);
-    is_back_at_3(&fleet, NAME).await;
+    is_rolled_back_to_3(&fleet, NAME).await;
     let outage = load.end().await;
     assert_eq!(outage.failed, 0, "{outage:?}");
 }

@@ -1,4 +1,4 @@
-//! What is missing, wrong, changed or deleted: said where the user looks, and healed.
+//! Missing, invalid, changed and deleted objects: reported in the status, and recovered from.
 
 use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 use neptune_e2e::{Fleet, Transport, is_running, totals};
@@ -6,12 +6,17 @@ use neptune_e2e::{Fleet, Transport, is_running, totals};
 use crate::digits::{NAME, models, models_manifest, service_manifest};
 
 over_each_transport!(
-    a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_they_come,
-    a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides,
-    an_image_that_nobody_has_is_named_and_the_other_service_goes_on,
+    service_without_models_is_pending_and_runs_once_they_exist,
+    change_reaches_the_edge_and_deletion_cleans_up,
+    missing_image_is_named_and_another_service_keeps_running,
 );
 
-pub fn says(status: &JointInferenceServiceStatus, state: JisConditionType, reason: &str) -> bool {
+/// Whether the newest condition has this type and reason.
+pub fn has_condition(
+    status: &JointInferenceServiceStatus,
+    state: JisConditionType,
+    reason: &str,
+) -> bool {
     status
         .conditions
         .last()
@@ -22,22 +27,21 @@ fn message(status: &JointInferenceServiceStatus) -> &str {
     status.conditions.last().and_then(|last| last.message.as_deref()).unwrap_or_default()
 }
 
-async fn a_service_applied_before_its_models_says_what_it_awaits_and_runs_when_they_come(
-    transport: Transport,
-) {
+async fn service_without_models_is_pending_and_runs_once_they_exist(transport: Transport) {
     let models = models().await;
     let fleet = Fleet::start(transport).await;
     fleet.apply(&service_manifest(&fleet, 50, 0));
-    let missing =
-        |s: &JointInferenceServiceStatus| says(s, JisConditionType::Pending, "ModelNotFound");
-    let status = fleet.until(NAME, "Pending for want of its models", missing).await;
+    let missing = |s: &JointInferenceServiceStatus| {
+        has_condition(s, JisConditionType::Pending, "ModelNotFound")
+    };
+    let status = fleet.until(NAME, "Pending without its models", missing).await;
     assert!(message(&status).contains("digits-small"), "{}", message(&status));
     fleet.apply(&models_manifest(&fleet, &models));
     let status = fleet.until(NAME, "Running", is_running).await;
     assert_eq!((status.active, status.failed), (Some(2), Some(0)));
 }
 
-async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides(transport: Transport) {
+async fn change_reaches_the_edge_and_deletion_cleans_up(transport: Transport) {
     let models = models().await;
     let fleet = Fleet::start(transport).await;
     fleet.apply(&models_manifest(&fleet, &models));
@@ -52,8 +56,8 @@ async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides(transport
             && s.observed_generation > before.observed_generation
             && totals(s).inference > totals(&before).inference + 400
     };
-    fleet.until(NAME, "counting on, faster", more).await;
-    // Its new parameters are another container's.
+    fleet.until(NAME, "more counters, faster", more).await;
+    // The new parameters need a new container.
     fleet.replaced(&fleet.edge, &container).await;
 
     fleet.kubectl(&["delete", "jis", NAME]);
@@ -61,7 +65,7 @@ async fn a_change_reaches_the_edge_and_a_deletion_cleans_up_both_sides(transport
     fleet.nothing_retained(NAME).await;
 }
 
-async fn an_image_that_nobody_has_is_named_and_the_other_service_goes_on(transport: Transport) {
+async fn missing_image_is_named_and_another_service_keeps_running(transport: Transport) {
     let models = models().await;
     let fleet = Fleet::start(transport).await;
     fleet.apply(&models_manifest(&fleet, &models));
@@ -74,11 +78,11 @@ async fn an_image_that_nobody_has_is_named_and_the_other_service_goes_on(transpo
         s.conditions.last().is_some_and(|last| last.reason.as_deref() == Some("ImageMissing"))
             && message(s).contains("neptune.invalid/none:1")
     };
-    fleet.until("broken", "stuck for want of its image, by name", named).await;
+    fleet.until("broken", "a status that names the missing image", named).await;
     let status = fleet.until(NAME, "Running", is_running).await;
     let counted = totals(&status).inference;
     let more = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference > counted;
-    fleet.until(NAME, "counting on beside it", more).await;
+    fleet.until(NAME, "more counters", more).await;
     let events = fleet.kubectl(&["get", "events"]);
     assert!(events.contains("ImageMissing"), "{events}");
 }

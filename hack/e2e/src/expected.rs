@@ -1,11 +1,11 @@
-//! What the workers themselves said they had counted, heard beside the agent: what the status has
-//! to end up with.
+//! The expected totals: an observer on a node's broker adds up the counters that workers publish.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
+use neptune_harness::unique;
 use neptune_link::{Link, LinkEvent, LinkOptions};
 use neptune_wire::{Counters, Topic, TopicPrefix, WorkerInfo};
 
@@ -15,35 +15,35 @@ struct Run {
     is_completed: bool,
 }
 
-/// An independent listener on a local broker.
-pub struct Truth {
+/// Records the counters of every worker run, independently of the agent. It reconnects after a restart of the broker.
+pub struct WorkerObserver {
     runs: Arc<Mutex<BTreeMap<(String, String), Run>>>,
     _link: Link,
 }
 
-impl Truth {
-    /// Listens to all workers on a broker whose name contains `worker`.
-    pub fn listen(broker: &str, worker: &'static str) -> Self {
-        let mut options = LinkOptions::new(broker.parse().unwrap(), crate::unique("truth"));
+impl WorkerObserver {
+    /// Observes all workers on a broker whose name contains `worker`.
+    ///
+    /// # Panics
+    /// If the URL is invalid.
+    pub fn start(broker: &str, worker: &'static str) -> Self {
+        let mut options = LinkOptions::new(broker.parse().unwrap(), unique("worker-observer"));
         options.subscriptions = vec![TopicPrefix::default().worker_info_filter()];
         let (link, mut events) = Link::start(options).unwrap();
         let runs: Arc<Mutex<BTreeMap<_, Run>>> = Arc::default();
-        let heard = runs.clone();
+        let recorded = runs.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 let LinkEvent::Message(message) = event else { continue };
-                let Ok(Topic::WorkerInfo(name)) =
-                    Topic::parse(&TopicPrefix::default(), &message.topic)
-                else {
-                    continue;
-                };
+                let topic = Topic::parse(&TopicPrefix::default(), &message.topic);
+                let Ok(Topic::WorkerInfo(name)) = topic else { continue };
                 let info: WorkerInfo = neptune_wire::decode(&message.payload).unwrap();
                 let Some(task) = info.task_info else { continue };
                 if name.as_str().contains(worker) {
-                    let said = task.counters().unwrap();
-                    let mut runs = heard.lock().unwrap();
+                    let counters = task.counters().unwrap();
+                    let mut runs = recorded.lock().unwrap();
                     let run = runs.entry((name.to_string(), task.start_time)).or_default();
-                    run.highest = run.highest.max(said);
+                    run.highest = run.highest.max(counters);
                     run.is_completed |= info.status == "completed";
                 }
             }
@@ -51,21 +51,18 @@ impl Truth {
         Self { runs, _link: link }
     }
 
-    /// The sum, over all runs of all workers heard, of the highest numbers each said.
+    /// The sum of the highest counters of each run.
     pub fn total(&self) -> Counters {
-        self.runs
-            .lock()
-            .unwrap()
-            .values()
-            .fold(Counters::default(), |sum, run| sum.plus(run.highest))
+        let runs = self.runs.lock().unwrap();
+        runs.values().fold(Counters::default(), |sum, run| sum.plus(run.highest))
     }
 
-    /// How many runs said that they are through.
+    /// Number of runs that reported completion.
     pub fn completed(&self) -> usize {
         self.runs.lock().unwrap().values().filter(|run| run.is_completed).count()
     }
 
-    /// How many runs were heard.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         self.runs.lock().unwrap().len()
     }
