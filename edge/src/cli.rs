@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_its_variable() {
+    fn every_flag_has_an_environment_variable() {
         let mut command = Cli::command();
         command.build();
         for command in command.get_subcommands().filter(|command| command.get_name() != "help") {

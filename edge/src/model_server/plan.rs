@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_container_goes_when_the_new_one_can_come_and_not_before() {
+    fn old_container_is_removed_only_when_the_new_one_can_start() {
         let (old, right) = (shown("old", &spec("3"), "uid"), shown("right", &spec("4"), "uid"));
         let stranger = shown("stranger", &spec("3"), "of an object that is gone");
         let nothing: [&str; 0] = [];
@@ -202,7 +202,7 @@ mod tests {
         let hanging = steps(std::slice::from_ref(&right), |wanted| wanted.restart = true);
         assert_eq!(hanging, [r#"start, remove ["right"]"#]);
         let ending = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
-        let ended = ObservedContainer { state: ContainerState::Ended(ending), ..right.clone() };
+        let ended = ObservedContainer { state: ContainerState::Exited(ending), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
         let draining = ObservedContainer { state: ContainerState::Removing, ..right };
         assert_eq!(steps(&[draining], |_| ()), nothing, "Docker says when it is gone");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_twice_or_before_its_time() {
+    fn nothing_is_planned_while_busy_unobserved_or_backing_off() {
         let (mut busy, mut unseen) = (Attempts::default(), Attempts::default());
         busy.busy = true;
         unseen.fresh_from = 2;

@@ -204,12 +204,12 @@ impl Attempts {
 /// What to say of a container that ended, or is gone.
 fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
     match state {
-        Some(ContainerState::Ended(ContainerExit { out_of_memory: true, .. })) => (
+        Some(ContainerState::Exited(ContainerExit { out_of_memory: true, .. })) => (
             WorkerReason::OutOfMemory,
             "the container used more memory than workerSpec.resources allows, or than the node has"
                 .to_owned(),
         ),
-        Some(ContainerState::Ended(ContainerExit { exit_code, log_tail, .. })) => {
+        Some(ContainerState::Exited(ContainerExit { exit_code, log_tail, .. })) => {
             // Podman does not always say of what the kernel ended that it was for its memory.
             let killed = match exit_code {
                 137 => " (killed: by somebody, or by the kernel for its memory)",
@@ -239,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_says_what_may_have_caused_it() {
+    fn exit_message_names_the_likely_cause() {
         let said = |exit_code, out_of_memory, words: &str| {
             let log_tail = words.to_owned();
-            ending(Some(&ContainerState::Ended(ContainerExit {
+            ending(Some(&ContainerState::Exited(ContainerExit {
                 exit_code,
                 out_of_memory,
                 log_tail,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
+    fn missing_inputs_are_rechecked_at_a_constant_interval() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for reason in [
             WorkerReason::ScriptMissing,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
+    fn start_resets_refusals_and_long_run_resets_crashes() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         attempts.set_target(&spec("a"));
         attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_are_counted_for_each_spec() {
+    fn restarts_are_counted_per_spec() {
         let mut attempts =
             Attempts { started: Some((spec("a").to_string(), 4)), ..Attempts::default() };
         assert_eq!((attempts.restarts_of(&spec("a")), attempts.restarts_of(&spec("b"))), (5, 0));

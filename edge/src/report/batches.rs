@@ -231,8 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_within_a_second_goes_together_the_newest_of_each_topic_at_the_place_of_the_first()
-    {
+    fn messages_within_a_second_are_batched_newest_per_topic() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         batches.put("first".into(), b"0", true);
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_said_again_ever_more_seldom_and_a_heartbeat_fills_the_silence() {
+    fn retained_messages_repeat_with_backoff_between_heartbeats() {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("a".into(), b"1", true);
         batches.put("sync".into(), b"2", false);
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_or_is_asked_for_begins_anew_and_what_is_gone_is_said_four_times() {
+    fn changes_restart_repetition_and_clears_are_sent_four_times() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |s| start + Duration::from_secs(s);
         batches.put("a".into(), b"1", true);
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_stay_below_the_limit_a_second_apart_and_what_is_larger_goes_alone() {
+    fn batches_stay_below_the_limit_and_larger_messages_go_alone() {
         let (mut batches, start) = (batches(), Instant::now());
         for n in 0..200 {
             let payload = json!("x".repeat(997)).to_string();
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_wait_for_nothing() {
+    fn drain_returns_all_waiting_messages_at_once() {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("node".into(), b"1", true);
         assert!(batches.due(start, 0).is_some());
@@ -333,7 +332,7 @@ mod tests {
 
     /// With four services that do not change, and a sync every few minutes.
     #[test]
-    fn an_idle_node_says_less_than_a_quarter_of_a_kilobit_a_second() {
+    fn idle_node_publishes_less_than_a_quarter_kilobit_per_second() {
         let (mut batches, start) = (batches(), Instant::now());
         let payload = |bytes: usize| json!("x".repeat(bytes)).to_string();
         let status =

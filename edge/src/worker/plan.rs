@@ -108,7 +108,7 @@ fn plan_without_inputs(
     plan: &mut Plan,
     facts: &NodeFacts<'_>,
     wanted: &WantedWorker,
-    MissingInput { problem, is_stuck }: &MissingInput,
+    MissingInput { problem, needs_help }: &MissingInput,
     attempts: &Attempts,
     now: Instant,
 ) -> WorkerHealth {
@@ -117,7 +117,7 @@ fn plan_without_inputs(
         let message = format!("runs as it was before: {message}");
         return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
     }
-    let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
+    let state = if *needs_help { WorkerState::Failed } else { WorkerState::Pending };
     WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
 }
 
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn ended(exit_code: i64) -> ContainerState {
-        ContainerState::Ended(ContainerExit {
+        ContainerState::Exited(ContainerExit {
             exit_code,
             out_of_memory: false,
             log_tail: "last words".into(),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_worker_is_started_once_and_a_running_one_left_alone() {
+    fn missing_worker_is_started_once_and_running_one_is_kept() {
         let (mut node, now) = (node(), Instant::now());
         let plan = node.plan(now);
         assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_another_spec_or_in_no_state_to_run_is_replaced() {
+    fn container_with_other_spec_or_unusable_state_is_replaced() {
         let other_spec = |state| {
             let mut container = shown("1", state);
             container.identity.spec_hash = "other".into();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_is_removed_and_the_worker_kept() {
+    fn duplicate_container_is_removed_and_the_worker_kept() {
         let mut node = node();
         node.look(
             vec![shown("old", ended(1)), shown("good", ContainerState::Running)],
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_an_earlier_data_directory_made_is_adopted() {
+    fn container_of_an_earlier_data_directory_is_adopted() {
         let mut node = node();
         let mut container = shown("1", ContainerState::Running);
         container.identity.instance = AgentInstance("earlier".into());
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_goes_but_an_earlier_directorys_only_when_all_is_known() {
+    fn unwanted_containers_of_other_directories_need_a_complete_index() {
         let (mut node, now) = (node(), Instant::now());
         node.desired = Desired::default();
         node.is_complete = false;
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_keeps_ending_is_started_ever_more_slowly_and_says_why() {
+    fn crashing_worker_restarts_with_backoff_and_its_reason() {
         let (mut node, mut now) = (node(), Instant::now());
         node.attempts().set_target(&hash());
         for failures in 1..=4 {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_worker_does_not_wait_for_the_back_off_of_the_old_one() {
+    fn changed_worker_starts_without_the_old_backoff() {
         let (mut node, now) = (node(), Instant::now());
         node.attempts().set_target(&neptune_wire::ContentHash::of(&"old spec"));
         node.attempts().done(refused(), None, 1, now, 0);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_image_is_pulled_once_in_a_while_and_looked_for_often() {
+    fn absent_image_is_pulled_with_backoff_and_checked_often() {
         let (mut node, now) = (node(), Instant::now());
         let may_pull = |node: &Node, now| match node.plan(now).steps.first() {
             Some(Step::Start { may_pull, .. }) => Some(*may_pull),
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_reloads_runs_on_while_its_version_is_placed_and_is_restarted_only_late() {
+    fn reloading_worker_keeps_running_while_its_version_is_placed() {
         let (mut node, now) = (node(), Instant::now());
         let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
         let placing = ReloadDecision { place, ..ReloadDecision::default() };
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn without_docker_nothing_is_done_and_everybody_knows_why() {
+    fn without_docker_nothing_is_planned_and_the_reason_is_reported() {
         let mut node = node();
         node.docker = Err("no socket");
         let plan = node.plan(Instant::now());
@@ -544,14 +544,14 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_waits_for_its_model_and_runs_on_the_previous_one_meanwhile() {
+    fn worker_waits_for_its_model_and_keeps_the_previous_one() {
         use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
         let (mut node, now) = (node(), Instant::now());
         let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
-        let view = |usable: Option<&str>, problem, is_stuck| Availability {
+        let view = |usable: Option<&str>, problem, needs_help| Availability {
             usable: usable.map(local_file),
             problem,
-            is_stuck,
+            needs_help,
         };
         for (model, expected) in [
             (None, (WorkerState::Pending, Some(ModelNotReceived))),
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_waits_for_its_dataset_and_goes_on_without_it() {
+    fn worker_waits_for_its_dataset_and_keeps_running_without_it() {
         use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
         let (mut node, now) = (node(), Instant::now());
         let key: ObjectKey = "default/datasets/d".parse().unwrap();
@@ -602,7 +602,7 @@ mod tests {
 
         let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
         let missing =
-            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
+            Availability { problem: Some(problem), needs_help: true, ..Availability::default() };
         node.datasets.insert(key.clone(), missing.clone());
         assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
 

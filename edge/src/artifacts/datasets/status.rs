@@ -37,12 +37,12 @@ pub fn remark(report: &Report) -> String {
 /// The status of a dataset.
 pub fn dataset_status(
     wanted: &WantedDataset,
-    (state, trouble): (DatasetState, Option<DatasetProblem>),
+    (state, problem): (DatasetState, Option<DatasetProblem>),
     remark: String,
     tally: Option<DatasetCounts>,
     bytes_read: u64,
 ) -> DatasetReport {
-    let (reason, message) = match trouble {
+    let (reason, message) = match problem {
         Some(DatasetProblem { reason, message }) => (Some(reason), message),
         None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
         None => (None, remark),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_labels_are_told_and_the_others_added_up() {
+    fn most_frequent_labels_are_reported_and_the_rest_summed() {
         let mut tally = Tally { samples: 10, ..Tally::default() };
         for n in 0..100_u64 {
             tally.labels.by_name.insert(format!("{n:03}"), n);
@@ -89,16 +89,16 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_under_way_until_the_first_one_ended() {
+    fn dataset_is_counting_until_the_first_count_ended() {
         let report = Report { tally: Some(Tally::default()), ..Report::default() };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
         let watching = Some(Watching::Events);
         let report = Report { watching: watching.clone(), ..report };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counted);
         let condition = Some(Error::Missing { path: "/x".into() });
-        let (state, trouble) = state_of(&Report { condition, watching, ..report }, &[]);
+        let (state, problem) = state_of(&Report { condition, watching, ..report }, &[]);
         assert_eq!(
-            (state, trouble.unwrap().reason),
+            (state, problem.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)
         );
     }

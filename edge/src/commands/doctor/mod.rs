@@ -45,12 +45,12 @@ const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 /// Looks, tells on standard output, and returns whether nothing is wrong.
 pub async fn doctor(args: DoctorArgs) -> bool {
     let findings = match config(args.run) {
-        Ok(config) => assess::assess(&look(&config, &args.resolve).await),
+        Ok(config) => assess::assess(&inspect_node(&config, &args.resolve).await),
         Err(error) => vec![wrong_settings(error)],
     };
-    let told = if args.json { report::json(&findings) } else { report::text(&findings) };
+    let output = if args.json { report::json(&findings) } else { report::text(&findings) };
     // Nobody reads: that is no illness of the node.
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    let _ = std::io::stdout().write_all(output.as_bytes());
     !report::is_bad(&findings)
 }
 
@@ -65,7 +65,7 @@ fn wrong_settings(error: Error) -> Finding {
 }
 
 /// All of it at once: what hangs costs the rest nothing.
-async fn look(config: &Config, resolve: &[String]) -> DoctorFacts {
+async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = Pending::default();
     let all = async {
         let (data, disk, version, answer, is_synchronized, certificates) = tokio::join!(
@@ -104,7 +104,7 @@ async fn look(config: &Config, resolve: &[String]) -> DoctorFacts {
     };
     tokio::select! {
         facts = all => facts,
-        () = pending.tell() => unreachable!("it tells until the rest is done"),
+        () = pending.print_pending() => unreachable!("it tells until the rest is done"),
     }
 }
 
@@ -118,13 +118,13 @@ async fn stored(
     let path = config.data_dir.clone();
     let found = pending.of("data directory", blocking(move || Ok(inspect::data(&path)))).await;
     let (state, replica) = found.unwrap_or_else(|why| (Err(why), None));
-    let is_in_use = matches!(state, Ok(DataState::There { is_in_use: true, .. }));
+    let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
     let (answer, names) = tokio::join!(
         local(config, is_in_use, pending),
-        join_all(hosts.into_iter().map(|(host, wanted_by)| async {
+        join_all(hosts.into_iter().map(|(host, referenced_by)| async {
             let addresses = pending.of("cloud workers", inspect::addresses(&host)).await;
-            HostLookup { host, wanted_by, addresses }
+            HostLookup { host, referenced_by, addresses }
         })),
     );
     (state, LocalBrokerFacts { url: config.local_url.to_string(), answer }, names)
@@ -136,11 +136,11 @@ async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrok
         Some(listen) if !is_in_use => {
             let free =
                 pending.of(NAME, async { Ok(inspect::is_free(reachable(listen)).await) }).await;
-            LocalBrokerAnswer::Free(free.unwrap_or(true))
+            LocalBrokerAnswer::PortFree(free.unwrap_or(true))
         }
         _ => {
             let options = local_options(config, client_id(config, "local"));
-            LocalBrokerAnswer::Asked(pending.of(NAME, inspect::broker(options)).await)
+            LocalBrokerAnswer::Probed(pending.of(NAME, inspect::broker(options)).await)
         }
     }
 }
@@ -185,8 +185,8 @@ fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<(String, Str
     let asked = resolve.iter().filter(|host| !host.is_empty());
     let asked = asked.map(|host| (host.clone(), "--resolve".to_owned()));
     let objects = replica.into_iter().flat_map(Replica::objects);
-    let workers = objects.flat_map(|(key, held)| {
-        let urls = held.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
+    let workers = objects.flat_map(|(key, object)| {
+        let urls = object.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
         urls.filter_map(|url| Some((host_of(url)?.to_owned(), key.to_string())))
     });
     workers.chain(asked).collect()
@@ -228,7 +228,7 @@ impl Pending {
     }
 
     /// Tells who is impatient what is waited for. Never ends.
-    async fn tell(&self) {
+    async fn print_pending(&self) {
         loop {
             tokio::time::sleep(QUIET).await;
             let mut names = self.names().clone();
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_of_a_cloud_worker_is_found_in_its_url() {
+    fn host_of_a_cloud_worker_is_parsed_from_its_url() {
         for (url, host) in [
             ("http://digits-cloud-1a2b.default.svc:5000", Some("digits-cloud-1a2b.default.svc")),
             ("http://192.0.2.7:20007", Some("192.0.2.7")),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_good_status_or_an_open_port_is_well_and_all_else_says_why() {
+    async fn probe_accepts_2xx_3xx_or_an_open_port_and_explains_failures() {
         let within = Duration::from_millis(200);
         for (answer, expected) in [
             ("HTTP/1.1 200 OK\r\n\r\n", None),
