@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Makes the Debian package of the agent, for hosts that take it outside Kubernetes.
+# Builds the Debian package of the agent, for hosts that run it outside Kubernetes.
 #
-#   ./build/deb.sh [OUTPUT_DIR]             from target/release, into OUTPUT_DIR (target/debian unless given)
-#   BINARY=path/neptune-edge ARCH=arm64 ./build/deb.sh    a program that was built elsewhere, for another architecture
+#   ./build/deb.sh [OUTPUT_DIR]             from target/release, into OUTPUT_DIR (default: target/debian)
+#   BINARY=path/neptune-edge ARCH=arm64 ./build/deb.sh    packages a program that was built elsewhere
 #
-# The package makes the user neptune, and starts nothing: an agent needs settings first (/etc/neptune/edge.env).
+# The package creates the user neptune and does not start the agent, which needs settings first (/etc/neptune/edge.env).
 set -euo pipefail
 . "$(dirname "$0")/../hack/lib.sh"
 cd "$ROOT"
 
 case ${1:-} in
-    -*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) usage "$0"; exit 0 ;;
 esac
 
 arch=${ARCH:-$(dpkg --print-architecture)}
-version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+version=$(workspace_version)
+need_cargo
+need python3 python3 "to list the licences of the dependencies"
 if [ -z "${BINARY:-}" ]; then
-    need_cargo
-    target_dir=$(cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-    say "building neptune-edge"
+    step "building neptune-edge"
     cargo build --quiet --release --locked --package neptune-edge
-    BINARY=$target_dir/release/neptune-edge
+    BINARY=$(target_dir)/release/neptune-edge
 fi
-out=${1:-${target_dir:-target}/debian}
-# The same source makes the same package, byte by byte.
+out=${1:-$(target_dir)/debian}
+# Reproducible: the same source gives the same package, byte by byte.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 
@@ -37,33 +37,57 @@ put() { install -D -m "$1" "$2" "$root/$3"; }
 put 0755 "$BINARY" usr/bin/neptune-edge
 put 0644 build/systemd/neptune-edge.service lib/systemd/system/neptune-edge.service
 put 0644 build/systemd/neptune-edge.preset lib/systemd/system-preset/90-neptune-edge.preset
-# A password stands in it.
+# It contains a password.
 put 0600 build/systemd/edge.env etc/neptune/edge.env
 put 0644 docs/operations.md usr/share/doc/neptune-edge/operations.md
 put 0644 docs/security.md usr/share/doc/neptune-edge/security.md
 strip --strip-unneeded --remove-section=.comment "$root/usr/bin/neptune-edge" 2>/dev/null ||
-    say "not stripped: this strip does not know $arch"
+    step "not stripped: strip does not support $arch"
 
 cat >"$doc/copyright" <<EOF
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: neptune
+Upstream-Contact: the maintainers, through the issues of the repository
+Comment:
+ The program is linked with third-party libraries. Their names, licences and
+ licence texts are in THIRD-PARTY-LICENSES.txt.gz in this directory.
 
 Files: *
-Copyright: The Neptune authors
+Copyright: 2026 The Neptune Authors
 License: Apache-2.0
- On Debian systems the text of the Apache License, version 2.0, is in /usr/share/common-licenses/Apache-2.0.
+
+License: Apache-2.0
+ Licensed under the Apache License, Version 2.0 (the "License"); you may not
+ use this software except in compliance with the License.
+ .
+ Unless required by applicable law or agreed to in writing, software
+ distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+ WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+ License for the specific language governing permissions and limitations under
+ the License.
+ .
+ The full text is in LICENSE in this directory and, on Debian systems, in
+ /usr/share/common-licenses/Apache-2.0.
 EOF
+put 0644 LICENSE usr/share/doc/neptune-edge/LICENSE
+put 0644 NOTICE usr/share/doc/neptune-edge/NOTICE
+case $arch in
+    amd64) target=x86_64-unknown-linux-gnu ;;
+    arm64) target=aarch64-unknown-linux-gnu ;;
+    *) target=$(rustc -vV | sed -n 's/^host: //p') ;;
+esac
+python3 hack/dependencies.py licenses --target "$target" neptune-edge >"$doc/THIRD-PARTY-LICENSES.txt"
 cat >"$doc/changelog" <<EOF
 neptune-edge ($version) stable; urgency=medium
 
-  * Made from the project's source; its history is the project's.
+  * Release $version. CHANGELOG.md in the source lists the changes.
 
  -- $maintainer  $(date --utc --date="@$SOURCE_DATE_EPOCH" --rfc-email)
 EOF
-gzip -9n "$doc/changelog" "$doc/operations.md" "$doc/security.md"
+gzip -9n "$doc/changelog" "$doc/operations.md" "$doc/security.md" "$doc/THIRD-PARTY-LICENSES.txt"
 chmod 0644 "$doc"/*
 
-# What the program is linked with; for another architecture, or without dpkg-dev, what every build needs.
+# The libraries that the program is linked with. For another architecture, or without dpkg-dev: those of every build.
 depends='libc6 (>= 2.36), libgcc-s1 (>= 4.2)'
 if [ "$arch" = "$(dpkg --print-architecture)" ] && has dpkg-shlibdeps; then
     mkdir -p "$scratch/debian"
@@ -83,30 +107,31 @@ Recommends: docker.io | docker-ce | moby-engine | podman, ca-certificates
 Section: net
 Priority: optional
 Homepage: https://kubeedge.io
-Description: agent of a Neptune node for joint inference
- Runs the inference workers of an edge node as containers, counts what they
- infer, and tells the cloud over MQTT. It keeps working with no connection.
+Description: edge agent of Neptune, joint inference for KubeEdge
+ Runs the inference workers of an edge node as containers, counts their
+ samples, and reports status to the controller in the cloud over MQTT. It keeps
+ working without a connection.
  .
- It needs a Docker engine, a broker that both it and the controller reach, and
- settings in /etc/neptune/edge.env. It does not start before it is told to.
+ It needs a Docker engine, a broker that both agent and controller reach, and
+ settings in /etc/neptune/edge.env. The service is disabled by default.
 EOF
 echo /etc/neptune/edge.env >"$root/DEBIAN/conffiles"
 
 cat >"$root/DEBIAN/postinst" <<'EOF'
 #!/bin/sh
-# Each step leaves alone what is there already: this runs at every upgrade, too.
+# Every step is idempotent, because upgrades run this script too.
 set -e
 if [ "$1" = configure ]; then
     if ! getent passwd neptune >/dev/null; then
         adduser --quiet --system --group --home /var/lib/neptune --no-create-home --gecos 'Neptune agent' neptune
     fi
-    # Docker's own package takes a group of this name as it is.
+    # Docker's own package accepts an existing group of this name.
     getent group docker >/dev/null || addgroup --quiet --system docker
     id -nG neptune | grep -qw docker || adduser --quiet neptune docker
     if [ -d /run/systemd/system ]; then
         systemctl --system daemon-reload >/dev/null || true
         if [ -n "$2" ]; then
-            # Only one that runs: the workers go on meanwhile.
+            # Restarts the agent only if it runs. The workers keep running meanwhile.
             deb-systemd-invoke try-restart neptune-edge.service >/dev/null || true
         fi
     fi
@@ -124,7 +149,7 @@ fi
 EOF
 cat >"$root/DEBIAN/postrm" <<'EOF'
 #!/bin/sh
-# The user stays, as the owner of files that may be elsewhere.
+# The user is kept, because files elsewhere may belong to it.
 set -e
 if [ "$1" = remove ] || [ "$1" = purge ]; then
     if [ -d /run/systemd/system ]; then
@@ -144,4 +169,4 @@ find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
 package=$out/neptune-edge_${version}_$arch.deb
 dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null
-say "$package: $(stat -c %s "$package" | awk '{printf "%.1f MB", $1 / 1e6}')"
+step "$package: $(stat -c %s "$package" | awk '{printf "%.1f MB", $1 / 1e6}')"

@@ -1,52 +1,48 @@
 #!/usr/bin/env bash
-# Builds the two images from programs built here, where no registry can be reached.
+# Builds the two images without access to a registry, from programs that are compiled on this machine.
 #
-#   ./build/images.sh                 neptune-cloud:dev and neptune-edge:dev from target/debug
+#   ./build/images.sh                     neptune-cloud:dev and neptune-edge:dev from target/debug
 #   PROFILE=release ./build/images.sh     from target/release
-#   TAG=0.1.0 ./build/images.sh       another tag
+#   TAG=0.1.0 ./build/images.sh           another tag
 #
-# The base is a few packages of this machine's own Debian, because the programs are linked with its C library
-# (apt-get install mmdebstrap; as root). Published images are made with build/Dockerfile.
+# The base consists of a few packages of this machine's own Debian, because the programs are linked with its C library
+# (apt-get install mmdebstrap; as root). Use build/Dockerfile for images that are published.
 set -euo pipefail
 . "$(dirname "$0")/../hack/lib.sh"
 cd "$ROOT"
 
 case ${1:-} in
     '') ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) usage "$0"; exit 0 ;;
 esac
 tag=${TAG:-dev}
 profile=${PROFILE:-debug}
 
 need_cargo
 need_docker
-need mmdebstrap mmdebstrap "to make the images' base"
+need mmdebstrap mmdebstrap "to build the base of the images"
+need python3 python3 "to list the licences of the dependencies"
 
-target_dir=$(cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-say "building the programs ($profile)"
+programs=$(target_dir)/$profile
+step "building the programs ($profile)"
 flags=(); [ "$profile" = debug ] || flags=(--profile "$profile")
 cargo build --quiet --package neptune-cloud --package neptune-edge "${flags[@]}"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The machine's own sources of its distribution, as one-line entries.
-# shellcheck disable=SC2016  # apt replaces $(...), not the shell
-apt-get indextargets --format 'deb $(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' \
-    "Origin: $(. /etc/os-release && case $ID in ubuntu) echo Ubuntu ;; *) echo Debian ;; esac)" | sort -u >"$scratch/sources.list"
-[ -s "$scratch/sources.list" ] || fail "no Debian sources are known here: run sudo apt-get update"
-suite=$(awk '{print length($3), $3}' "$scratch/sources.list" | sort -n | awk 'NR == 1 {print $2}')
-proxy=()
-while read -r key value; do proxy+=("--aptopt=$key $value"); done < <(apt-config dump | grep -E '^Acquire::https?::Proxy ' || true)
+debian_sources >"$scratch/sources.list"
+suite=$(debian_suite "$scratch/sources.list")
+mapfile -t proxy < <(debian_proxy)
 
-# base NAME PACKAGES: unpacks packages without configuring them, and makes by hand the little that is missed.
+# base NAME PACKAGES: unpacks packages without configuring them, and creates the few files that are missing then.
 base() {
     local name=$1 packages=$2
-    say "base of $name from $suite"
+    step "base of $name from $suite"
     local root=$scratch/$name
     mmdebstrap --quiet --variant=extract --include="$packages" "${proxy[@]}" --aptopt='Acquire::Languages "none"' \
-        "$suite" "$root" "$scratch/sources.list" 2>"$scratch/why" || { cat "$scratch/why" >&2; fail "mmdebstrap failed"; }
-    # No package's own script was run, so what they would have made is made here.
+        "$suite" "$root" "$scratch/sources.list" 2>"$scratch/error" || { cat "$scratch/error" >&2; fail "mmdebstrap failed: see above"; }
+    # The packages' own scripts did not run, which would have created these files.
     cat "$root"/usr/share/ca-certificates/mozilla/*.crt >"$root/etc/ssl/certs/ca-certificates.crt"
     printf 'root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n' >"$root/etc/passwd"
     printf 'root:x:0:\nnonroot:x:65532:\n' >"$root/etc/group"
@@ -55,24 +51,26 @@ base() {
         "$root"/usr/lib/*/gconv "$root"/usr/bin/{perl*,openssl}
 }
 
-# image NAME USER: the program on top of its base.
+# image NAME USER: the program and its licences on top of its base.
 image() {
     local name=$1 user=$2 old
-    install -D -m 0755 "$target_dir/$profile/$name" "$scratch/$name/usr/local/bin/$name"
+    install -D -m 0755 "$programs/$name" "$scratch/$name/usr/local/bin/$name"
     strip "$scratch/$name/usr/local/bin/$name"
+    local doc=$scratch/$name/usr/share/doc/$name
+    install -D -m 0644 -t "$doc" LICENSE NOTICE
+    python3 hack/dependencies.py licenses "$name" >"$doc/THIRD-PARTY-LICENSES.txt"
     old=$(docker image inspect --format '{{.Id}}' "$name:$tag" 2>/dev/null || true)
     tar --create --file=- --directory="$scratch/$name" . |
         docker import --change "USER $user" --change "ENTRYPOINT [\"/usr/local/bin/$name\"]" \
-            --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' - "$name:$tag" >/dev/null
-    # The image that had this name goes, unless a container still uses it.
-    [ -z "$old" ] || docker image rm "$old" >/dev/null 2>&1 || true
+            --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' --change 'LABEL org.opencontainers.image.licenses=Apache-2.0' \
+            --change "LABEL org.opencontainers.image.version=$(workspace_version)" - "$name:$tag" >/dev/null
     docker run --rm --network none "$name:$tag" --version >/dev/null || fail "$name:$tag was built but does not run"
-    say "$name:$tag: $(docker image inspect --format '{{.Size}}' "$name:$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
+    image_replaced "$name:$tag" "$old"
 }
 
 libraries=libc6,libgcc-s1,ca-certificates,base-files
 base neptune-cloud "$libraries"
 image neptune-cloud 65532:65532
-# The DaemonSet reads the node's settings with a shell.
+# The DaemonSet uses a shell to read the node's settings.
 base neptune-edge "$libraries,dash"
 image neptune-edge 0:0

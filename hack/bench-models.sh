@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Measures the model store: fetch, verify and unpack 512 MiB over loopback in one pass, against the
-# single stages `curl | sha256sum` and `tar x` on the same machine in the same run. Prints ratios
-# (1.00: as fast as the slowest stage) and by how much memory grew at its peak.
+# Compares the model store, which downloads, verifies and unpacks 512 MiB over loopback in one pass, with the single
+# stages `curl | sha256sum` and `tar x` on the same machine in the same run. Prints ratios (1.00: as fast as the slowest
+# stage) and the peak growth of memory.
 #
-#   hack/bench-models.sh [--mib 512] [--runs 3] [--dir DIRECTORY] [--plain]
+#   ./hack/bench-models.sh [--mib 512] [--runs 3] [--dir DIRECTORY] [--plain]
 #
-# --dir: where everything is written (default: a new directory in TMPDIR). --plain: the uncompressed
-# archive too, which measures the disk: the store syncs and keeps what a cut download resumes from,
-# `tar x` does neither, so its time with a sync is told as well.
+# --dir: parent of the working directory (default: TMPDIR). --plain: measures the uncompressed archive too, and with it
+# the disk: the store syncs, and keeps what an interrupted download resumes from. `tar x` does neither, so its time is
+# also printed with a sync.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -18,26 +18,27 @@ while [ $# -gt 0 ]; do
         --runs) runs=$2; shift 2 ;;
         --dir) dir=$2; shift 2 ;;
         --plain) forms="$forms tar"; shift ;;
-        *) fail "unknown argument $1; see the head of $0" ;;
+        -h|--help) usage "$0"; exit 0 ;;
+        *) fail "unknown argument $1 (see $0 --help)" ;;
     esac
 done
 need_cargo
-need curl curl 'the stage to compare with'
-need zstd zstd 'one of the archives'
-need python3 python3 'the server'
+need curl curl 'a stage to compare with'
+need zstd zstd 'to compress an archive'
+need python3 python3 'the HTTP server'
 
 work=$(mktemp -d "${dir:-${TMPDIR:-/tmp}}/bench-models.XXXXXX")
 server=
 finish() { [ -z "$server" ] || kill "$server"; rm -rf "$work"; }
 trap finish EXIT
 
-say 'building'
+step building
 (cd "$ROOT" && cargo build -q --release -p neptune-models)
-fetch=$ROOT/target/release/models-fetch
+fetch=$(target_dir)/release/models-fetch
 
-say "making archives of $mib MiB"
+step "creating archives of $mib MiB"
 mkdir "$work/www" "$work/model"
-# Weights hardly pack; every fourth MiB here packs well.
+# Weights hardly compress; every fourth MiB here compresses well.
 python3 - "$work/model" "$mib" <<'PYTHON'
 import os, sys
 directory, mib = sys.argv[1], int(sys.argv[2])
@@ -50,17 +51,17 @@ tar -C "$work/model" -cf "$work/www/m.tar" .
 gzip -1 -c "$work/www/m.tar" >"$work/www/m.tar.gz"
 zstd -q -3 -c "$work/www/m.tar" >"$work/www/m.tar.zst"
 
-# As fast as sendfile, so that it is not what is measured.
+# Serves with sendfile, so that the server is not the bottleneck.
 python3 - "$work" <<'PYTHON' &
 import http.server, os, sys
-class Quick(http.server.SimpleHTTPRequestHandler):
+class SendfileHandler(http.server.SimpleHTTPRequestHandler):
     def copyfile(self, source, out):
         while os.sendfile(out.fileno(), source.fileno(), None, 1 << 24):
             pass
     def log_message(self, *_):
         pass
 os.chdir(sys.argv[1] + "/www")
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quick)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SendfileHandler)
 with open("../port.part", "w") as port:
     port.write(str(server.server_port))
 os.rename("../port.part", "../port")
@@ -70,7 +71,7 @@ server=$!
 until [ -e "$work/port" ]; do sleep 0.05; done
 url=http://127.0.0.1:$(cat "$work/port")
 
-# best COMMAND...: the least seconds of some runs, each in a fresh directory $work/out.
+# best COMMAND...: prints the fewest seconds of all runs, each with an empty directory $work/out.
 best() {
     for _ in $(seq "$runs"); do
         rm -rf "$work/out"; mkdir "$work/out"; sync -f "$work"
@@ -93,7 +94,7 @@ for form in $forms; do
     hashed=$(best hash "$form"); unpacked=$(best unpack "$form")
     synced=$(best unpack_synced "$form"); stored=$(best store "$form")
     growth=$(sed -n 's/.*growth_kib=\([0-9]*\).*/\1/p' "$work/last")
-    diff -r "$work/model" "$work/out/sha256/"*/unpacked/model || fail "the store unpacked $form wrongly"
+    diff -r "$work/model" "$work/out/sha256/"*/unpacked/model || fail "the store did not unpack $form correctly"
     awk -v f="$form" -v b="$(stat -c %s "$work/www/m.$form")" -v h="$hashed" -v u="$unpacked" \
         -v y="$synced" -v s="$stored" -v g="$growth" 'BEGIN {
             slow = h > u ? h : u; slower = h > y ? h : y

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One MQTT broker in the foreground, on a port of the loopback, open to all, with what it keeps in a directory of its own.
-# hack/test-brokers.sh has the tests start it in mosquitto's place.
+# Runs one MQTT broker in the foreground, on a loopback port, without authentication, with its data in the given
+# directory. The tests start it instead of mosquitto when hack/test-brokers.sh runs them.
 #
 #   ./hack/broker.sh nats|rabbitmq PORT DIRECTORY
 set -euo pipefail
@@ -10,7 +10,7 @@ mkdir -p "$dir"
 
 case $kind in
     nats)
-        # Retained messages and sessions are JetStream's, and that wants a name. Nobody needs its own protocol here.
+        # JetStream stores retained messages and sessions, and requires a server name. NATS's own protocol is not used.
         cat >"$dir/nats.conf" <<CONF
 server_name: neptune
 listen: 127.0.0.1:-1
@@ -21,7 +21,7 @@ CONF
         ;;
     rabbitmq)
         program=$(echo /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server)
-        # By which Erlang's nodes find each other, though there is only one: not the machine's, nor those of another test.
+        # The port of Erlang's node registry: neither the machine's default nor another test's.
         export ERL_EPMD_PORT=$((port + 10000)) ERL_EPMD_ADDRESS=127.0.0.1
         printf '[rabbitmq_mqtt].\n' >"$dir/plugins"
         cat >"$dir/rabbitmq.conf" <<CONF
@@ -31,7 +31,7 @@ mqtt.allow_anonymous = true
 log.console = true
 log.file = false
 CONF
-        # Erlang would leave this daemon behind; so it is ours, and ends with us.
+        # Erlang would start this daemon itself and leave it running. As our child it exits with us.
         setpriv --pdeathsig KILL epmd &
         export HOME=$dir RABBITMQ_NODENAME="neptune-$port@localhost" RABBITMQ_DIST_PORT=$((port + 12000)) \
             RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir" RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" \

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds the image of examples/digits: one static program FROM scratch, no registry needed.
+# Builds the image of examples/digits: one static program FROM scratch, without a registry.
 #
-#   ./hack/build-digits-image.sh [TAG]        TAG is neptune/digits:dev unless given
+#   ./hack/build-digits-image.sh [TAG]        TAG: default neptune/digits:dev
 #
-# Does nothing when the image already holds the program as it is now.
+# Does nothing if the image already contains the current program.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
 tag=${1:-neptune/digits:dev}
 case $tag in
-    -*) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) usage "$0"; exit 0 ;;
 esac
 
 need_cargo

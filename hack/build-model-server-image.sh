@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Builds the image of examples/three-resources: two static programs FROM scratch, /model-server (the entry point) and
-# /digits-app. No registry needed.
+# /digits-app, without a registry.
 #
-#   ./hack/build-model-server-image.sh [TAG]        TAG is neptune/model-server:dev unless given
+#   ./hack/build-model-server-image.sh [TAG]        TAG: default neptune/model-server:dev
 #
-# Does nothing when the image already holds the programs as they are now.
+# Does nothing if the image already contains the current programs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
 tag=${1:-neptune/model-server:dev}
 case $tag in
-    -*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) usage "$0"; exit 0 ;;
 esac
 
 need_cargo

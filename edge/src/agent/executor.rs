@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use neptune_datasets::Policy;
+use neptune_datasets::PathPolicy;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::info;
@@ -27,7 +27,7 @@ pub struct Executor {
     pub docker: Arc<Docker>,
     pub context: Arc<NodeContext>,
     /// Where datasets may be.
-    pub data_policy: Policy,
+    pub data_policy: PathPolicy,
     pub events: mpsc::Sender<AgentEvent>,
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_models::{Artifact, Digest, ModelError, Progress, Store, Want};
+use neptune_models::{Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore};
 use neptune_wire::{DownloadProgress, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -31,7 +31,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What this node has downloaded, and is downloading.
 pub struct Downloads {
-    store: Store,
+    store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ArtifactSource, DownloadEntry>,
     /// Downloads that nobody uses, and that are kept for who goes back to what there was.
@@ -43,7 +43,7 @@ pub struct Downloads {
 struct DownloadEntry {
     task: Option<AbortHandle>,
     state: DownloadEntryState,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<FetchProgress>,
 }
 
 enum DownloadEntryState {
@@ -53,7 +53,7 @@ enum DownloadEntryState {
 }
 
 impl Downloads {
-    pub fn new(store: Store, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
+    pub fn new(store: ModelStore, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
         Self { store, events, entries: BTreeMap::new(), keep_unused, gc_used: None }
     }
 
@@ -75,9 +75,9 @@ impl Downloads {
         }
     }
 
-    fn add(&self, source: &ArtifactSource, want: Want) -> DownloadEntry {
-        let (sender, progress) = watch::channel(Progress::default());
-        if let Some(artifact) = self.store.present(&want) {
+    fn add(&self, source: &ArtifactSource, want: ArtifactRequest) -> DownloadEntry {
+        let (sender, progress) = watch::channel(FetchProgress::default());
+        if let Some(artifact) = self.store.find(&want) {
             let local_artifact = local_artifact(&artifact, &want);
             return DownloadEntry {
                 task: None,
@@ -101,7 +101,7 @@ impl Downloads {
         match found {
             DownloadEvent::Progressed => {}
             DownloadEvent::Ready(artifact) => {
-                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
+                info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
                 let local_artifact = local_artifact(&artifact, &want);
                 entry.state = DownloadEntryState::Present(artifact, local_artifact);
             }
@@ -152,7 +152,7 @@ impl Downloads {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
             None => DownloadState::InProgress {
-                progress: wire_progress(&Progress::default()),
+                progress: wire_progress(&FetchProgress::default()),
                 problem: None,
             },
             Some(entry) => match &entry.state {
@@ -162,7 +162,7 @@ impl Downloads {
                 }
                 DownloadEntryState::InProgress => {
                     let progress = progress(entry);
-                    let problem = progress.trouble.as_deref().map(problem);
+                    let problem = progress.last_error.as_deref().map(problem);
                     DownloadState::InProgress { progress: wire_progress(&progress), problem }
                 }
             },
@@ -183,7 +183,7 @@ impl Downloads {
         }
         self.gc_used = Some(used);
         let (store, newest) = (self.store.clone(), self.keep_unused);
-        spawn_blocking(move || match store.collect(&keep, newest) {
+        spawn_blocking(move || match store.collect_garbage(&keep, newest) {
             Ok(0) => {}
             Ok(bytes) => info!(bytes, "unused downloads removed"),
             Err(error) => warn!(%error, "unused downloads stay"),
@@ -196,12 +196,12 @@ fn digest_in(path: &Path) -> Option<Digest> {
     path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
 }
 
-fn local_artifact(artifact: &Artifact, want: &Want) -> LocalArtifact {
+fn local_artifact(artifact: &Artifact, want: &ArtifactRequest) -> LocalArtifact {
     let is_file = artifact.path.is_file();
     LocalArtifact { path: PathBuf::from(&artifact.path), file: is_file.then(|| want.file_name()) }
 }
 
-fn wire_progress(progress: &Progress) -> DownloadProgress {
+fn wire_progress(progress: &FetchProgress) -> DownloadProgress {
     DownloadProgress {
         received_bytes: progress.received,
         total_bytes: progress.total,
@@ -221,13 +221,13 @@ fn problem(error: &ModelError) -> Problem {
 /// One model on its way.
 struct DownloadTask {
     source: ArtifactSource,
-    want: Want,
-    store: Store,
+    want: ArtifactRequest,
+    store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
 }
 
 impl DownloadTask {
-    async fn run(self, sender: watch::Sender<Progress>) {
+    async fn run(self, sender: watch::Sender<FetchProgress>) {
         let mut failures = 0;
         let mut progress = sender.subscribe();
         loop {
@@ -259,7 +259,7 @@ impl DownloadTask {
 }
 
 /// Resolves when there is news of a download, at the pace at which it is told.
-async fn progressed(progress: &mut watch::Receiver<Progress>) {
+async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;
     tokio::time::sleep(PROGRESS_INTERVAL).await;

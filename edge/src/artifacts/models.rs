@@ -226,7 +226,7 @@ impl ModelEntry {
             (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
                 DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
                 DownloadState::InProgress { problem: None, .. } => {
-                    let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                    let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key} is being downloaded from {from}")), false)
                 }
                 DownloadState::InProgress { problem: Some(problem), .. } => {

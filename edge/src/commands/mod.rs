@@ -57,7 +57,8 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
         match cli.command {
             Command::Run(args) => {
                 let config = config::config(*args)?;
-                let policy = neptune_models::Policy { s3: s3_from_environment()?, ..config.policy };
+                let policy =
+                    neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
                 let config = Config { policy, ..config };
                 let mut terminate = signal(SignalKind::terminate())?;
                 let mut interrupt = signal(SignalKind::interrupt())?;

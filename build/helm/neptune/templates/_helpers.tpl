@@ -1,4 +1,4 @@
-{{/* The labels of every object. Selectors have app.kubernetes.io/name alone. */}}
+{{/* Labels of every object. Selectors use only app.kubernetes.io/name. */}}
 {{- define "neptune.labels" -}}
 app.kubernetes.io/part-of: neptune
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -12,7 +12,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{ (index . 1).repository }}{{ ternary "@" ":" (hasPrefix "sha256:" $tag) }}{{ $tag }}
 {{- end }}
 
-{{/* The nodes of the cloud: not KubeEdge's edge nodes, where the API server is out of reach. */}}
+{{/* Affinity to cloud nodes: KubeEdge's edge nodes cannot reach the API server. */}}
 {{- define "neptune.cloudNodes" -}}
 nodeAffinity:
   requiredDuringSchedulingIgnoredDuringExecution:
@@ -22,7 +22,7 @@ nodeAffinity:
           - {key: kubernetes.io/os, operator: In, values: [linux]}
 {{- end }}
 
-{{/* Of every container. */}}
+{{/* The security context of every container. */}}
 {{- define "neptune.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -30,7 +30,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* env MAP: variables of the values, after those of the template. */}}
+{{/* env MAP: the variables from the values, after those of the template. */}}
 {{- define "neptune.env" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}

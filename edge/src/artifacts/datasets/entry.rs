@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
-use neptune_datasets::{DatasetSpec, Pace, Policy, Report, Tally, watch};
+use neptune_datasets::{
+    CountReport, LocalDataset, PathPolicy, SampleCounts, WatchIntervals, watch_dataset,
+};
 use neptune_wire::{
     DatasetCounts, DatasetReason, DatasetReport, DatasetState, ObjectKey, WorkerReason,
 };
@@ -36,7 +38,7 @@ pub(super) struct DatasetEntry {
     pub(super) record: DatasetRecord,
     pub(super) watching: Option<DatasetWatch>,
     /// The last count, and when it was seen to be another one than before.
-    counted: Option<(Tally, String)>,
+    counted: Option<(SampleCounts, String)>,
     pub(super) status: DatasetReport,
     pub(super) is_saved: bool,
     pub(super) saved_at: Option<Instant>,
@@ -47,9 +49,9 @@ pub(super) struct DatasetWatch {
     pub(super) path: PathBuf,
     location: latest::Receiver<DataLocation>,
     /// None where it cannot be counted.
-    reports: Option<latest::Receiver<Report>>,
+    reports: Option<latest::Receiver<CountReport>>,
     /// The directories in which it may be.
-    policy: Policy,
+    policy: PathPolicy,
     follower: AbortHandle,
 }
 
@@ -75,15 +77,15 @@ impl DatasetEntry {
         }
     }
 
-    pub(super) fn watch(
+    pub(super) fn start_watch(
         &mut self,
         key: &ObjectKey,
         path: PathBuf,
-        policy: Policy,
+        policy: PathPolicy,
         events: mpsc::Sender<AgentEvent>,
     ) {
         let initial = self.record.state.take();
-        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| DatasetSpec {
+        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| LocalDataset {
             path: path.clone(),
             format: *format,
             options: options.clone(),
@@ -91,12 +93,12 @@ impl DatasetEntry {
         // What is stored of this very data was found then. The watch is not asked for it: it may have counted by
         // then, and what it found has no time yet.
         let known =
-            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.is_of(of)));
+            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
         let changed_at = &self.record.changed_at;
-        self.counted = known.map(|state| (state.tally().clone(), changed_at.clone()));
+        self.counted = known.map(|state| (state.counts().clone(), changed_at.clone()));
         let reports = spec.map(|spec| {
             info!(dataset = %key, path = %path.display(), format = %spec.format, "dataset is watched");
-            watch(spec, policy.clone(), Pace::default(), initial)
+            watch_dataset(spec, policy.clone(), WatchIntervals::default(), initial)
         });
         let (locations, location) = latest::channel(None);
         let follower = Follower {
@@ -117,12 +119,12 @@ impl DatasetEntry {
         self.counted = None;
     }
 
-    fn report(&self) -> Option<Report> {
+    fn report(&self) -> Option<CountReport> {
         let reports = self.watching.as_ref()?.reports.as_ref()?;
         Some(reports.borrow().clone())
     }
 
-    fn bytes_read(&self, report: Option<&Report>) -> u64 {
+    fn bytes_read(&self, report: Option<&CountReport>) -> u64 {
         self.record.bytes_read.saturating_add(report.map_or(0, |report| report.bytes_read))
     }
 
@@ -142,7 +144,7 @@ impl DatasetEntry {
     /// Takes note of the newest report.
     pub(super) fn refresh(&mut self, key: &ObjectKey, downloads: &Downloads) {
         let report = self.report();
-        if let Some(tally) = report.as_ref().and_then(|report| report.tally.as_ref())
+        if let Some(tally) = report.as_ref().and_then(|report| report.counts.as_ref())
             && self.counted.as_ref().map(|(tally, _)| tally) != Some(tally)
         {
             self.counted = Some((tally.clone(), format!("{:.0}", Timestamp::now())));
@@ -172,7 +174,7 @@ impl DatasetEntry {
 
     fn assess(
         &self,
-        report: Option<&Report>,
+        report: Option<&CountReport>,
         downloads: &Downloads,
     ) -> (DatasetState, Option<DatasetProblem>) {
         let failed = |found: &DatasetProblem| (DatasetState::Failed, Some(found.clone()));
@@ -198,7 +200,7 @@ impl DatasetEntry {
         match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
             DownloadState::InProgress { problem: None, .. } => {
-                let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("it is being downloaded from {from}");
                 let found = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(found))

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_datasets::{Error, Policy, Report};
+use neptune_datasets::{CountReport, DatasetError, PathPolicy};
 use tokio::{
     sync::{mpsc, watch as latest},
     task::spawn_blocking,
@@ -15,13 +15,13 @@ use tokio::{
 use crate::{backoff::RECHECK_INTERVAL, domain::artifact::LocalArtifact, event::AgentEvent};
 
 /// What is at the path; none before the first look.
-pub type DataLocation = Option<Result<LocalArtifact, Error>>;
+pub type DataLocation = Option<Result<LocalArtifact, DatasetError>>;
 
 /// Pokes the agent whenever there is news of a dataset, and looks where the data is.
 pub struct Follower {
     pub path: PathBuf,
-    pub policy: Policy,
-    pub reports: Option<latest::Receiver<Report>>,
+    pub policy: PathPolicy,
+    pub reports: Option<latest::Receiver<CountReport>>,
     pub locations: latest::Sender<DataLocation>,
     pub events: mpsc::Sender<AgentEvent>,
 }
@@ -62,7 +62,7 @@ impl Follower {
 }
 
 /// Resolves when there is a report, or with `true` when there will be none.
-async fn report_or_end(reports: &mut Option<latest::Receiver<Report>>) -> bool {
+async fn report_or_end(reports: &mut Option<latest::Receiver<CountReport>>) -> bool {
     match reports {
         Some(reports) => reports.changed().await.is_err(),
         None => std::future::pending().await,
@@ -70,7 +70,7 @@ async fn report_or_end(reports: &mut Option<latest::Receiver<Report>>) -> bool {
 }
 
 /// What workers would mount: the path to which all links lead, under the name in the spec.
-fn locate(path: &Path, policy: &Policy) -> Result<LocalArtifact, Error> {
+fn locate(path: &Path, policy: &PathPolicy) -> Result<LocalArtifact, DatasetError> {
     let real = policy.resolve(path)?;
     let is_file = fs::metadata(&real).is_ok_and(|found| found.is_file());
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());

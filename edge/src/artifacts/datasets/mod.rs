@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_datasets::Policy;
+use neptune_datasets::PathPolicy;
 use neptune_wire::{DatasetReport, ObjectKey};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -29,14 +29,14 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.
 pub struct Datasets {
-    policy: Policy,
+    policy: PathPolicy,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ObjectKey, DatasetEntry>,
     availability: BTreeMap<ObjectKey, Availability>,
 }
 
 impl Datasets {
-    pub fn new(policy: Policy, events: mpsc::Sender<AgentEvent>) -> Self {
+    pub fn new(policy: PathPolicy, events: mpsc::Sender<AgentEvent>) -> Self {
         Self { policy, events, entries: BTreeMap::new(), availability: BTreeMap::new() }
     }
 
@@ -97,7 +97,7 @@ impl Datasets {
                 Ok(DataSource::Local(path)) => Some((path.clone(), self.policy.clone())),
                 Ok(DataSource::Remote(source)) => {
                     downloads.local_artifact(source).map(|local_artifact| {
-                        let own = Policy { allowed_roots: vec![local_artifact.path.clone()] };
+                        let own = PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
                         (local_artifact.path.clone(), own)
                     })
                 }
@@ -108,7 +108,7 @@ impl Datasets {
             {
                 entry.stop_watch();
                 if let Some((path, policy)) = data {
-                    entry.watch(key, path, policy, self.events.clone());
+                    entry.start_watch(key, path, policy, self.events.clone());
                 }
             }
             entry.refresh(key, downloads);

@@ -146,7 +146,7 @@ async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrok
 }
 
 async fn disk(config: &Config, pending: &Pending) -> Checked<DiskFacts> {
-    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve);
+    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.of("disk", blocking(move || inspect::disk(&path, reserve))).await
 }
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Builds everything that a release consists of into dist/: the two programs, both images, the Helm chart, the Debian
+# package, the CRDs, bills of materials, third-party licences, release notes and checksums. docs/release.md has the steps
+# before and after. Publishes nothing.
+#
+#   ./hack/release.sh             checks the release, then builds it
+#   ./hack/release.sh --dry-run   only checks, and prints what would be built
+#
+# Needs root and Debian (for build/images.sh), Docker, python3 and helm, which it installs if it is missing.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+dry_run=
+case ${1:-} in
+    "") ;;
+    --dry-run) dry_run=1 ;;
+    -h|--help) usage "$0"; exit 0 ;;
+    *) fail "unknown argument $1 (see $0 --help)" ;;
+esac
+
+need_cargo
+need python3 python3 "to write the bills of materials"
+version=$(workspace_version)
+tag=v$version
+arch=$(dpkg --print-architecture 2>/dev/null || uname -m)
+dist=$ROOT/dist
+
+# --- Checks: all problems are printed before the script fails.
+problems=()
+problem() { problems+=("$*"); printf '  not ready: %s\n' "$*"; }
+
+step "checking release $version"
+[ -z "$(git status --porcelain)" ] || problem "the work tree has changes: commit them (git status)"
+[ "$(git rev-parse --quiet --verify "refs/tags/$tag^{commit}" || true)" = "$(git rev-parse HEAD)" ] ||
+    problem "HEAD has no tag $tag: git tag --annotate $tag"
+grep -q "^## \[$version\] - [0-9]\{4\}-[0-9][0-9]-[0-9][0-9]$" CHANGELOG.md ||
+    problem "CHANGELOG.md has no section \"## [$version] - YYYY-MM-DD\""
+for field in version appVersion; do
+    [ "$(sed -n "s/^$field: //p" build/helm/neptune/Chart.yaml)" = "$version" ] ||
+        problem "build/helm/neptune/Chart.yaml: $field is not $version"
+done
+for overlay in base kubeedge mqtt; do
+    [ "$(grep -A1 'name: neptune-' "build/deploy/$overlay/kustomization.yaml" | grep -c "newTag: $version\$")" = 2 ] ||
+        problem "build/deploy/$overlay/kustomization.yaml: newTag of neptune-cloud and neptune-edge is not $version"
+done
+cargo metadata --format-version 1 --locked --no-deps >/dev/null 2>&1 || problem "Cargo.lock is out of date: cargo build"
+
+# The section of the version in CHANGELOG.md, without its heading.
+release_notes() { awk -v heading="## [$version]" 'index($0, "## [") == 1 { inside = index($0, heading) == 1; next } inside' CHANGELOG.md; }
+
+outputs=(
+    "neptune-cloud_${version}_linux_$arch.tar.gz"
+    "neptune-edge_${version}_linux_$arch.tar.gz"
+    "neptune-cloud_${version}_linux_$arch.image.tar.gz"
+    "neptune-edge_${version}_linux_$arch.image.tar.gz"
+    "neptune-$version.tgz"
+    "neptune-edge_${version}_$arch.deb"
+    "neptune-crds_$version.yaml"
+    "neptune-cloud_$version.cdx.json"
+    "neptune-edge_$version.cdx.json"
+    THIRD-PARTY-LICENSES.txt
+    RELEASE-NOTES.md
+    SHA256SUMS
+)
+if [ -n "$dry_run" ]; then
+    step "would build into dist/"
+    printf '  %s\n' "${outputs[@]}"
+    [ ${#problems[@]} = 0 ] || fail "${#problems[@]} problems: see above"
+    exit
+fi
+[ ${#problems[@]} = 0 ] || fail "${#problems[@]} problems: see above"
+
+# --- Build
+need_docker
+need_helm
+rm -rf "$dist"
+mkdir -p "$dist"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+step "programs"
+cargo build --quiet --release --locked --package neptune-cloud --package neptune-edge
+release=$(target_dir)/release
+
+step "licences and bills of materials"
+python3 hack/dependencies.py licenses neptune-cloud neptune-edge >"$dist/THIRD-PARTY-LICENSES.txt"
+for program in neptune-cloud neptune-edge; do
+    python3 hack/dependencies.py sbom "$program" >"$dist/${program}_$version.cdx.json"
+done
+python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
+
+# archive PROGRAM: the program with its licences; the same sources give the same archive.
+archive() {
+    local program=$1 folder
+    folder=$(mktemp -d)
+    install -D -t "$folder/$program-$version" "$release/$program"
+    install -m 0644 -t "$folder/$program-$version" LICENSE NOTICE "$dist/THIRD-PARTY-LICENSES.txt"
+    tar --create --directory="$folder" --sort=name --owner=0 --group=0 --mtime="@$SOURCE_DATE_EPOCH" "$program-$version" |
+        gzip -9n >"$dist/${program}_${version}_linux_$arch.tar.gz"
+    rm -rf "$folder"
+}
+archive neptune-cloud
+archive neptune-edge
+
+step "images"
+PROFILE=release TAG=$version ./build/images.sh
+for program in neptune-cloud neptune-edge; do
+    docker save "$program:$version" | gzip -9n >"$dist/${program}_${version}_linux_$arch.image.tar.gz"
+done
+
+step "Helm chart"
+"$(helm_command)" package build/helm/neptune --destination "$dist" 2>&1 | grep -v 'found symbolic link in path' || true
+
+step "Debian package"
+./build/deb.sh "$dist"
+
+step "CRDs and release notes"
+for crd in crds/*.yaml; do
+    echo "---"
+    grep -v '^---$' "$crd"
+done >"$dist/neptune-crds_$version.yaml"
+release_notes >"$dist/RELEASE-NOTES.md"
+
+step "checksums"
+(cd "$dist" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS)
+for output in "${outputs[@]}"; do
+    [ -s "$dist/$output" ] || fail "dist/$output was not built"
+done
+(cd "$dist" && sha256sum --quiet --check SHA256SUMS && ls -l)
+step "release $version is in dist/"

@@ -1,0 +1,253 @@
+//! Finds folders of a crate that depend on each other in a cycle.
+//!
+//! A crate is checked twice: the modules directly below its root against each other, and the
+//! modules directly below each of those. The module above them (`lib.rs`, `mod.rs`) composes them
+//! and is no part of the graph. Code that only tests compile is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    TextFile,
+    paths::{Path, Reference, Scan, join},
+    source::{Source, without_tests},
+};
+
+/// Modules that depend on each other, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cycle {
+    /// The module above them, such as `crate::controllers`.
+    pub parent: String,
+    /// Sorted.
+    pub members: Vec<String>,
+    /// `a -> b: file:line: path`, a few per pair.
+    pub edges: Vec<String>,
+}
+
+impl std::fmt::Display for Cycle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cycle in {}: {}", self.parent, self.members.join(", "))?;
+        self.edges.iter().try_for_each(|edge| write!(f, "\n  {edge}"))
+    }
+}
+
+/// The cycles in a crate, given its source files; `folder` is the one that has `lib.rs`.
+pub fn cycles(folder: &str, files: &[TextFile]) -> Vec<Cycle> {
+    let krate = Crate::read(folder, files);
+    let parents: BTreeSet<&[String]> =
+        krate.modules.iter().filter(|path| path.len() == 2).map(|path| &path[..1]).collect();
+    let mut found = krate.cycles_below(&[]);
+    found.extend(parents.into_iter().flat_map(|parent| krate.cycles_below(parent)));
+    found
+}
+
+struct Crate {
+    modules: BTreeSet<Path>,
+    references: Vec<Reference>,
+    /// What `use` makes of a name in a module.
+    names: BTreeMap<(Path, String), Path>,
+}
+
+impl Crate {
+    fn read(folder: &str, files: &[TextFile]) -> Self {
+        let folder = format!("{}/", folder.trim_end_matches('/'));
+        let mut sources = Vec::new();
+        let mut tests: BTreeSet<Path> = BTreeSet::new();
+        for file in files {
+            let Some(path) = file.path.strip_prefix(&folder) else { continue };
+            let Some(module) = module_path(path) else { continue };
+            let (code, for_tests) = without_tests(&Source::new(&file.text).code());
+            tests.extend(for_tests.into_iter().map(|name| join(&module, &name)));
+            sources.push((file.path.clone(), module, code));
+        }
+        sources.retain(|(_, module, _)| !tests.iter().any(|test| module.starts_with(test)));
+        let modules: BTreeSet<Path> = sources.iter().map(|(_, module, _)| module.clone()).collect();
+        let (mut references, mut names) = (Vec::new(), BTreeMap::new());
+        for (file, module, code) in sources {
+            let mut scan = Scan::new(&code, &file, &module, &modules);
+            scan.run();
+            references.append(&mut scan.references);
+            names.append(&mut scan.names);
+        }
+        Self { modules, references, names }
+    }
+
+    /// The module that a path leads to, through `use` in the modules on its way.
+    fn module_of(&self, path: &[String]) -> Path {
+        let mut path = path.to_vec();
+        // Names that `use` brings in may be such names again; a loop of them ends here.
+        for _ in 0..8 {
+            let known =
+                (0..=path.len()).rev().find(|&length| self.modules.contains(&path[..length]));
+            let (module, rest) = path.split_at(known.unwrap_or(0));
+            let Some(name) = rest.first() else { break };
+            let Some(target) = self.names.get(&(module.to_vec(), name.clone())) else {
+                return module.to_vec();
+            };
+            if *target == path {
+                return module.to_vec();
+            }
+            path = target.iter().chain(&rest[1..]).cloned().collect();
+        }
+        path
+    }
+
+    /// The cycles among the modules directly below one.
+    fn cycles_below(&self, parent: &[String]) -> Vec<Cycle> {
+        let depth = parent.len();
+        let mut edges: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+        for reference in &self.references {
+            let to = self.module_of(&reference.to);
+            let is_inside = |path: &[String]| path.len() > depth && path.starts_with(parent);
+            if !is_inside(&reference.from) || !is_inside(&to) || reference.from[depth] == to[depth]
+            {
+                continue;
+            }
+            let Reference { file, line, .. } = reference;
+            let place = format!("{file}:{line}: crate::{}", reference.to.join("::"));
+            edges.entry((&reference.from[depth], to[depth].clone())).or_default().push(place);
+        }
+        let pairs: BTreeSet<(&str, &str)> = edges.keys().map(|(from, to)| (*from, &**to)).collect();
+        let mut found = Vec::new();
+        for members in groups(&pairs) {
+            // Below the first level, files of one folder may use each other.
+            let is_folder = |name: &str| {
+                let beginning = join(parent, name);
+                self.modules.iter().any(|m| m.len() > depth + 1 && m.starts_with(&beginning))
+            };
+            if depth > 0 && !members.iter().any(|name| is_folder(name)) {
+                continue;
+            }
+            let inside = edges
+                .iter()
+                .filter(|((from, to), _)| members.contains(*from) && members.contains(to.as_str()));
+            let shown = inside.flat_map(|((from, to), places)| {
+                places.iter().take(3).map(move |place| format!("{from} -> {to}: {place}"))
+            });
+            found.push(Cycle {
+                parent: std::iter::once("crate")
+                    .chain(parent.iter().map(|n| &**n))
+                    .collect::<Vec<_>>()
+                    .join("::"),
+                edges: shown.collect(),
+                members: members.into_iter().map(str::to_owned).collect(),
+            });
+        }
+        found
+    }
+}
+
+/// The module of a file below the source folder; `None` for what is not a module of the library.
+fn module_path(file: &str) -> Option<Path> {
+    let mut parts: Path = file.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    if parts[0] == "bin" || parts == ["main"] {
+        return None;
+    }
+    if parts.last().is_some_and(|name| name == "mod") || parts == ["lib"] {
+        parts.pop();
+    }
+    Some(parts)
+}
+
+/// The sets of more than one node in which each reaches each.
+fn groups<'a>(edges: &BTreeSet<(&'a str, &'a str)>) -> Vec<BTreeSet<&'a str>> {
+    let reachable = |start: &'a str| {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![start]);
+        while let Some(node) = left.pop() {
+            let next = edges.iter().filter(|(from, _)| *from == node).map(|&(_, to)| to);
+            left.extend(next.filter(|to| seen.insert(*to)));
+        }
+        seen
+    };
+    let nodes: BTreeSet<&str> = edges.iter().map(|&(from, _)| from).collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        nodes.iter().map(|&node| (node, reachable(node))).collect();
+    let mut found: Vec<BTreeSet<&str>> = Vec::new();
+    for (&node, reached_by_node) in &reached {
+        let back = |other: &&str| reached.get(other).is_some_and(|set| set.contains(node));
+        let group: BTreeSet<&str> = reached_by_node.iter().copied().filter(back).collect();
+        if group.len() > 1 && !found.contains(&group) {
+            found.push(group);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cycles;
+    use crate::TextFile;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let file = |&(path, text): &(&str, &str)| TextFile {
+            path: format!("x/src/{path}"),
+            text: text.to_owned(),
+        };
+        let files: Vec<TextFile> = files.iter().map(file).collect();
+        cycles("x/src", &files).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn folders_that_use_each_other_are_a_cycle() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", "mod deep;"),
+            ("a/deep.rs", "use std::fmt;\nuse crate::{b::{self, inner::X as Y}, c};"),
+            ("b.rs", "pub mod inner;"),
+            ("b/inner.rs", "fn f() -> super::super::a::deep::T { todo!() }"),
+            ("c.rs", ""),
+        ];
+        let expected = "cycle in crate: a, b\n  \
+            a -> b: x/src/a/deep.rs:2: crate::b\n  \
+            a -> b: x/src/a/deep.rs:2: crate::b::inner::X\n  \
+            b -> a: x/src/b/inner.rs:1: crate::a::deep::T";
+        assert_eq!(found(&files), [expected]);
+    }
+
+    #[test]
+    fn one_way_comments_and_tests_are_no_cycle() {
+        let files = [
+            ("lib.rs", "use a::X; use b::Y;"),
+            ("a.rs", "use crate::b::Y;\nstruct X;"),
+            ("b.rs", "// crate::a::X\n#[cfg(test)]\nmod tests { use crate::a::X; }\nstruct Y;"),
+        ];
+        assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn cycle_through_a_reexport_is_found() {
+        let files = [
+            ("lib.rs", ""),
+            ("k/mod.rs", "mod a; mod b;\npub use self::a::X;\npub use b::Y;"),
+            ("k/a.rs", "use super::Y;"),
+            ("k/b/mod.rs", "mod c;"),
+            ("k/b/c.rs", "use crate::k::X;"),
+        ];
+        let cycles = found(&files);
+        assert_eq!(cycles.len(), 1, "{cycles:?}");
+        assert!(cycles[0].starts_with("cycle in crate::k: a, b\n"), "{}", cycles[0]);
+    }
+
+    #[test]
+    fn files_of_one_folder_may_use_each_other() {
+        let files = [
+            ("lib.rs", ""),
+            ("k/mod.rs", ""),
+            ("k/a.rs", "use super::b::Y;"),
+            ("k/b.rs", "use super::a::X;"),
+        ];
+        assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn inline_module_is_part_of_its_file() {
+        let files = [
+            ("lib.rs", ""),
+            (
+                "a.rs",
+                "mod inner { use super::X; use crate::b::Y; }\nuse self::inner::Z;\nstruct X;",
+            ),
+            ("b.rs", "struct Y;"),
+        ];
+        assert_eq!(found(&files), [""; 0]);
+    }
+}

@@ -1,0 +1,135 @@
+//! The repository keeps its rules of language, layout and documentation.
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, env, fs};
+
+use repo_checks::{
+    TextFile, extension, imports, is_within,
+    language::{self, Exception, Finding},
+    markdown, root, tracked_files, tracked_paths,
+};
+
+/// Files and folders that are not converted to the field's vocabulary yet. Remove an entry when
+/// `CHECK=folder cargo test -p repo-checks` passes for it. Empty in the end.
+const PENDING_LANGUAGE: &[&str] = &[
+    "README.md",
+    "cloud",
+    "common",
+    "docs",
+    "edge",
+    "examples",
+    "hack/apiextensions",
+    "hack/bench",
+    "hack/demo",
+    "hack/deploy-tests",
+    "hack/devcluster",
+    "hack/e2e",
+    "hack/eventbus",
+    "hack/free-port",
+    "hack/test-apiextensions.sh",
+];
+
+/// The source folders whose modules may not depend on each other in a cycle.
+const CRATES: &[&str] = &["cloud/src", "edge/src"];
+
+/// Source folders that still have cycles. Empty in the end.
+const PENDING_CYCLES: &[&str] = &["cloud/src", "edge/src"];
+
+/// Files and folders whose Markdown is not wrapped yet. Empty in the end.
+const PENDING_WIDTH: &[&str] =
+    &["README.md", "docs", "examples", "hack/devcluster", "hack/eventbus"];
+
+/// The uses that are right, with the reason for each.
+const EXCEPTIONS: &str = "hack/repo-checks/exceptions.txt";
+
+/// With `CHECK=a,b` only these files and folders are checked, pending or not.
+fn is_due(path: &str, pending: &[&str]) -> bool {
+    match env::var("CHECK") {
+        Ok(chosen) => is_within(path, &chosen.split(',').collect::<Vec<_>>()),
+        Err(_) => !is_within(path, pending),
+    }
+}
+
+fn fail_with(found: &[String], advice: &str) {
+    assert!(found.is_empty(), "{} findings; {advice}\n{}", found.len(), found.join("\n"));
+}
+
+fn exceptions() -> Vec<Exception> {
+    let text = fs::read_to_string(root().join(EXCEPTIONS)).unwrap();
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let parse = |line: &str| {
+        Exception::parse(line)
+            .unwrap_or_else(|| panic!("{EXCEPTIONS}: not path | word | text | reason: {line}"))
+    };
+    lines.map(parse).collect()
+}
+
+#[test]
+fn vocabulary_is_the_fields() {
+    let exceptions = exceptions();
+    let files = tracked_files(language::is_checked);
+    let found: Vec<Finding> = files.iter().flat_map(language::findings).collect();
+    let wrong = found.iter().filter(|finding| {
+        is_due(&finding.path, PENDING_LANGUAGE) && !exceptions.iter().any(|e| e.covers(finding))
+    });
+    let wrong: Vec<String> = wrong.map(ToString::to_string).collect();
+    fail_with(
+        &wrong,
+        &format!("use the field's word, or add the line to {EXCEPTIONS} with a reason"),
+    );
+}
+
+#[test]
+fn exceptions_from_the_vocabulary_are_used() {
+    let files = tracked_files(language::is_checked);
+    let found: Vec<Finding> = files.iter().flat_map(language::findings).collect();
+    let unused =
+        exceptions().into_iter().filter(|e| !found.iter().any(|finding| e.covers(finding)));
+    let unused: Vec<String> =
+        unused.map(|e| format!("{} | {} | {}", e.path, e.word, e.text)).collect();
+    fail_with(&unused, &format!("remove the entries from {EXCEPTIONS} that cover nothing"));
+}
+
+#[test]
+fn folders_depend_on_each_other_one_way() {
+    let files = tracked_files(|path| extension(path) == "rs" && is_within(path, CRATES));
+    let due = CRATES.iter().filter(|folder| is_due(folder, PENDING_CYCLES));
+    let found: Vec<String> = due
+        .flat_map(|folder| imports::cycles(folder, &files))
+        .map(|cycle| cycle.to_string())
+        .collect();
+    fail_with(&found, "move what both sides need below both");
+}
+
+#[test]
+fn links_in_markdown_resolve() {
+    let paths = tracked_paths();
+    let exists = |path: &str| {
+        path.is_empty() || root().join(path).exists() && paths.iter().any(|p| is_within(p, &[path]))
+    };
+    let files = tracked_files(|path| extension(path) == "md");
+    let anchors: BTreeMap<&str, _> =
+        files.iter().map(|file| (&*file.path, markdown::anchors(&file.text))).collect();
+    let mut broken = Vec::new();
+    for TextFile { path, text } in files.iter().filter(|file| is_due(&file.path, &[])) {
+        for (line, target) in markdown::links(text) {
+            let Some((to, anchor)) = markdown::resolve(path, &target) else { continue };
+            let is_anchor = anchor
+                .is_none_or(|anchor| anchors.get(&*to).is_none_or(|known| known.contains(&anchor)));
+            if !exists(&to) || !is_anchor {
+                broken.push(format!("{path}:{line}: {target}"));
+            }
+        }
+    }
+    fail_with(&broken, "correct the target or its #anchor");
+}
+
+#[test]
+fn markdown_is_wrapped() {
+    let files = tracked_files(|path| extension(path) == "md" && is_due(path, PENDING_WIDTH));
+    let wide = files.iter().flat_map(|file| {
+        let lines = markdown::wide_lines(&file.text).into_iter();
+        lines.map(|(line, columns)| format!("{}:{line}: {columns} columns", file.path))
+    });
+    fail_with(&wide.collect::<Vec<_>>(), &format!("wrap at {} columns", markdown::MAX_COLUMNS));
+}
