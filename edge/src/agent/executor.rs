@@ -65,12 +65,12 @@ impl Executor {
         // A directory for each object, and in it one for each server or worker.
         let root = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
         let (dir, versions) = (dir.to_owned(), versions.clone());
-        let shown = dir.display().to_string();
+        let display = dir.display().to_string();
         let placing = spawn_blocking(move || place(&root, &dir, &versions));
         let placed = placing.await.expect("linking files does not panic");
         StepOutcome::Placed(placed.map_err(|error| Problem {
             reason: WorkerReason::ModelUnavailable,
-            message: format!("the model's versions cannot be put into {shown}: {error}"),
+            message: format!("the model's versions cannot be put into {display}: {error}"),
         }))
     }
 

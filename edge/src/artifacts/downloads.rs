@@ -60,11 +60,11 @@ impl Downloads {
     /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
         self.entries.retain(|source, entry| {
-            let stays = sources.contains(source);
-            if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
+            let is_wanted = sources.contains(source);
+            if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
             }
-            stays
+            is_wanted
         });
         for source in sources {
             if !self.entries.contains_key(source)
@@ -173,11 +173,11 @@ impl Downloads {
     pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
         let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
         let keep: BTreeSet<Digest> = digests.collect();
-        let here = self.entries.values().filter_map(|entry| match &entry.state {
+        let present = self.entries.values().filter_map(|entry| match &entry.state {
             DownloadEntryState::Present(artifact, _) => Some(artifact.digest),
             DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
         });
-        let used = here.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
+        let used = present.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
         if self.gc_used.as_ref() == Some(&used) {
             return;
         }

@@ -77,11 +77,11 @@ impl Models {
     /// Makes these the models that the node should have.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedModel>) {
         self.entries.retain(|key, entry| {
-            let stays = wanted.get(key) == Some(&entry.wanted);
-            if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
+            let is_wanted = wanted.get(key) == Some(&entry.wanted);
+            if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
             }
-            stays
+            is_wanted
         });
         self.last_used.retain(|key, _| wanted.contains_key(key));
         self.availability.retain(|key, _| wanted.contains_key(key));

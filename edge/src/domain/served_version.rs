@@ -108,8 +108,8 @@ pub mod tests {
 
     #[test]
     fn hold_does_not_change_the_version_id() {
-        let held = ModelServer { hold: true, ..serving("4", "watch") };
-        assert_eq!(id(&held), id(&serving("4", "watch")));
+        let on_hold = ModelServer { hold: true, ..serving("4", "watch") };
+        assert_eq!(id(&on_hold), id(&serving("4", "watch")));
         assert_ne!(id(&serving("3", "watch")), id(&serving("4", "watch")));
     }
 }

@@ -59,14 +59,14 @@ impl Docker {
         identity: ContainerIdentity,
         details: ContainerDetails,
     ) -> Result<ObservedContainer, DockerError> {
-        let shown = details.state;
-        let state = match shown.lifecycle() {
+        let inspected = details.state;
+        let state = match inspected.lifecycle() {
             Lifecycle::Running => ContainerState::Running,
             Lifecycle::Paused => ContainerState::Paused,
             Lifecycle::Removing => ContainerState::Removing,
             Lifecycle::Exited => ContainerState::Exited(ContainerExit {
-                exit_code: shown.exit_code,
-                out_of_memory: shown.oom_killed,
+                exit_code: inspected.exit_code,
+                out_of_memory: inspected.oom_killed,
                 log_tail: self.log_tail(&id).await?,
             }),
             Lifecycle::Unusable => ContainerState::Unusable,
@@ -77,7 +77,7 @@ impl Docker {
             id,
             identity,
             state,
-            started_at: shown.started_at,
+            started_at: inspected.started_at,
             sources,
             version: None,
         })

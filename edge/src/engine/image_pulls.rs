@@ -39,11 +39,11 @@ impl ImagePulls {
     /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
     pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
         self.entries.retain(|image, entry| {
-            let stays = wanted.contains(image);
-            if !stays {
+            let is_wanted = wanted.contains(image);
+            if !is_wanted {
                 entry.task.abort();
             }
-            stays
+            is_wanted
         });
         for image in wanted {
             if !self.entries.contains_key(image) {

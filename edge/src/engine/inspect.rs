@@ -145,8 +145,8 @@ mod tests {
     use super::*;
 
     fn lifecycle(status: &str) -> Lifecycle {
-        let shown = serde_json::json!({"State": {"Status": status, "Running": false}});
-        serde_json::from_value::<ContainerDetails>(shown).unwrap().state.lifecycle()
+        let inspected = serde_json::json!({"State": {"Status": status, "Running": false}});
+        serde_json::from_value::<ContainerDetails>(inspected).unwrap().state.lifecycle()
     }
 
     #[test]

@@ -110,7 +110,7 @@ mod tests {
         model_server::container::server_container,
     };
 
-    fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
+    fn observed(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
             instance: AgentInstance("ours".into()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// What is done, in words.
-    fn done(
+    fn planned(
         containers: &[ObservedContainer],
         attempts: Attempts,
         placed: Option<&PlacedVersions>,
@@ -168,25 +168,26 @@ mod tests {
         };
         let mut made = Plan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
-        let word = |step: &Step| match step {
+        let describe = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
             Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
         };
-        (made.steps.iter().map(word).collect(), made.wake_at)
+        (made.steps.iter().map(describe).collect(), made.wake_at)
     }
 
     fn steps(
         containers: &[ObservedContainer],
         change: impl FnOnce(&mut ServerTarget<'_>),
     ) -> Vec<String> {
-        done(containers, Attempts::default(), None, change).0
+        planned(containers, Attempts::default(), None, change).0
     }
 
     #[test]
     fn old_container_is_removed_only_when_the_new_one_can_start() {
-        let (old, right) = (shown("old", &spec("3"), "uid"), shown("right", &spec("4"), "uid"));
-        let stranger = shown("stranger", &spec("3"), "of an object that is gone");
+        let (old, right) =
+            (observed("old", &spec("3"), "uid"), observed("right", &spec("4"), "uid"));
+        let stranger = observed("stranger", &spec("3"), "of an object that is gone");
         let nothing: [&str; 0] = [];
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
         assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
@@ -224,10 +225,10 @@ mod tests {
         let right = placed("/d/1", &["4"]);
         for other in [None, Some(placed("/d/1", &["3", "4"])), Some(placed("/d/2", &["4"]))] {
             let (steps, _) =
-                done(&[], Attempts::default(), other.as_ref(), |w| w.watched = watched());
+                planned(&[], Attempts::default(), other.as_ref(), |w| w.watched = watched());
             assert_eq!(steps, [r#"place ["4"]"#]);
         }
-        let (steps, _) = done(&[], Attempts::default(), Some(&right), |w| w.watched = watched());
+        let (steps, _) = planned(&[], Attempts::default(), Some(&right), |w| w.watched = watched());
         assert_eq!(steps, ["start, remove []"]);
     }
 
@@ -236,14 +237,14 @@ mod tests {
         let (mut busy, mut unseen) = (Attempts::default(), Attempts::default());
         busy.busy = true;
         unseen.fresh_from = 2;
-        assert_eq!(done(&[], busy, None, |_| ()), (vec![], None));
-        assert_eq!(done(&[], unseen, None, |_| ()), (vec![], None));
+        assert_eq!(planned(&[], busy, None, |_| ()), (vec![], None));
+        assert_eq!(planned(&[], unseen, None, |_| ()), (vec![], None));
         let mut failed = Attempts::default();
         let problem =
             Problem { reason: neptune_wire::WorkerReason::ContainerRefused, message: "no".into() };
         let now = Instant::now();
         failed.done(StepOutcome::Failed(problem), None, 1, now, 0);
-        let (steps, wake_at) = done(&[], failed, None, |_| ());
+        let (steps, wake_at) = planned(&[], failed, None, |_| ());
         assert!(
             steps.is_empty() && wake_at.is_some_and(|at| at > now + Duration::from_millis(500))
         );

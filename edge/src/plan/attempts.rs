@@ -215,11 +215,11 @@ fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
                 137 => " (killed: by somebody, or by the kernel for its memory)",
                 _ => "",
             };
-            let words = match log_tail.as_str() {
+            let tail = match log_tail.as_str() {
                 "" => " and wrote nothing".to_owned(),
-                words => format!(", its last words: {words}"),
+                tail => format!(", its last words: {tail}"),
             };
-            let message = format!("the container ended with exit code {exit_code}{killed}{words}");
+            let message = format!("the container ended with exit code {exit_code}{killed}{tail}");
             (WorkerReason::CrashLoopBackOff, message)
         }
         _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
@@ -240,20 +240,20 @@ mod tests {
 
     #[test]
     fn exit_message_names_the_likely_cause() {
-        let said = |exit_code, out_of_memory, words: &str| {
-            let log_tail = words.to_owned();
+        let described = |exit_code, out_of_memory, tail: &str| {
+            let log_tail = tail.to_owned();
             ending(Some(&ContainerState::Exited(ContainerExit {
                 exit_code,
                 out_of_memory,
                 log_tail,
             })))
         };
-        assert_eq!(said(137, true, "").0, WorkerReason::OutOfMemory);
-        let (reason, message) = said(137, false, "");
+        assert_eq!(described(137, true, "").0, WorkerReason::OutOfMemory);
+        let (reason, message) = described(137, false, "");
         assert_eq!(reason, WorkerReason::CrashLoopBackOff);
         assert!(message.contains("for its memory) and wrote nothing"), "{message}");
         assert_eq!(
-            said(3, false, "no").1,
+            described(3, false, "no").1,
             "the container ended with exit code 3, its last words: no"
         );
     }

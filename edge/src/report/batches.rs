@@ -221,13 +221,13 @@ mod tests {
         mut now: Instant,
         end: u64,
     ) -> Vec<(u64, String)> {
-        let mut heard = Vec::new();
+        let mut sent = Vec::new();
         while now < start + Duration::from_secs(end) {
             let batch = batches.due(now, u64::MAX).expect("it is due when it says so");
-            heard.push((now.duration_since(start).as_secs(), read(&batch).1));
+            sent.push((now.duration_since(start).as_secs(), read(&batch).1));
             now = batches.wake_at().unwrap();
         }
-        heard
+        sent
     }
 
     #[test]
@@ -255,20 +255,20 @@ mod tests {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("a".into(), b"1", true);
         batches.put("sync".into(), b"2", false);
-        let heard = listen(&mut batches, start, start, 1800);
-        assert_eq!(heard[0], (0, "a=1 sync=2".into()));
-        let said = heard.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
-        let said: Vec<_> = said.collect();
-        let pauses: Vec<_> = said.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let sent = listen(&mut batches, start, start, 1800);
+        assert_eq!(sent[0], (0, "a=1 sync=2".into()));
+        let repeats = sent.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
+        let repeats: Vec<_> = repeats.collect();
+        let pauses: Vec<_> = repeats.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let longest = [10, 20, 40, 80, 160, 300, 300, 300].into_iter();
         assert!(pauses.len() >= longest.len(), "{pauses:?}");
         for (pause, longest) in pauses.iter().zip(longest) {
             // Whole seconds are counted.
             assert!((longest / 2..=longest + 1).contains(pause), "{pauses:?}");
         }
-        let silences = heard.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        let silences = sent.windows(2).map(|pair| pair[1].0 - pair[0].0);
         assert_eq!(silences.max(), Some(15));
-        assert!(heard[1..].iter().all(|(_, text)| text == "a=1" || text.is_empty()));
+        assert!(sent[1..].iter().all(|(_, text)| text == "a=1" || text.is_empty()));
     }
 
     #[test]
@@ -278,12 +278,12 @@ mod tests {
         batches.put("a".into(), b"1", true);
         listen(&mut batches, start, start, 1000);
         batches.repeat_all();
-        let asked = listen(&mut batches, start, after(1001), 1012);
-        assert_eq!(asked[0], (1001, "a=1".into()));
-        assert_eq!(asked.iter().filter(|(_, text)| text == "a=1").count(), 2, "{asked:?}");
+        let repeated = listen(&mut batches, start, after(1001), 1012);
+        assert_eq!(repeated[0], (1001, "a=1".into()));
+        assert_eq!(repeated.iter().filter(|(_, text)| text == "a=1").count(), 2, "{repeated:?}");
         batches.put("a".into(), b"", true);
-        let gone = listen(&mut batches, start, after(1100), 3600);
-        assert_eq!(gone.iter().filter(|(_, text)| text == "a=null").count(), 4);
+        let clears = listen(&mut batches, start, after(1100), 3600);
+        assert_eq!(clears.iter().filter(|(_, text)| text == "a=null").count(), 4);
         assert!(batches.queued.is_empty());
     }
 

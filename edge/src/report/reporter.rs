@@ -333,15 +333,15 @@ mod tests {
         let status_of = |state| {
             [ObjectStatus { model: Some(presence(state)), ..status_of(&key, &object, &[], 0) }]
         };
-        let coming = status_of(PresenceState::Downloading);
-        let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
+        let downloading = status_of(PresenceState::Downloading);
+        let due = reporter.due(&downloading, start, Timestamp::UNIX_EPOCH);
         assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
-        let here = status_of(PresenceState::Present);
-        let due = reporter.due(&here, start, Timestamp::UNIX_EPOCH);
+        let present = status_of(PresenceState::Present);
+        let due = reporter.due(&present, start, Timestamp::UNIX_EPOCH);
         let report = &due.reports[0].1;
         assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
-        assert_eq!(report.model.as_deref(), here[0].model.as_ref());
-        assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), DueReports::default());
+        assert_eq!(report.model.as_deref(), present[0].model.as_ref());
+        assert_eq!(reporter.due(&present, start, Timestamp::UNIX_EPOCH), DueReports::default());
         let failed = status_of(PresenceState::Failed);
         let due = reporter.due(&failed, start + MIN_INTERVAL, Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.phase, Phase::Failed);

@@ -72,11 +72,11 @@ pub fn record(known: &mut Vec<ReportedModel>, mut report: ReportedModel, wall: T
 }
 
 /// What to tell of an object whose workers said this: the newest word on each model.
-pub fn newest<'a>(said: impl Iterator<Item = &'a ReportedModel>) -> Vec<ModelOutput> {
+pub fn newest<'a>(reported: impl Iterator<Item = &'a ReportedModel>) -> Vec<ModelOutput> {
     let mut outputs: Vec<ModelOutput> = Vec::new();
-    for ReportedModel { output, .. } in said {
-        match outputs.iter_mut().find(|held| held.model == output.model) {
-            Some(held) if held.time < output.time => held.clone_from(output),
+    for ReportedModel { output, .. } in reported {
+        match outputs.iter_mut().find(|existing| existing.model == output.model) {
+            Some(existing) if existing.time < output.time => existing.clone_from(output),
             Some(_) => {}
             None => outputs.push(output.clone()),
         }
@@ -96,7 +96,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn said(url: &str, accuracy: &str) -> WorkerModel {
+    fn reported(url: &str, accuracy: &str) -> WorkerModel {
         let metrics = vec![Metric { key: "accuracy".into(), value: accuracy.into() }];
         WorkerModel { url: url.into(), metrics, ..WorkerModel::default() }
     }
@@ -105,7 +105,7 @@ mod tests {
         known: &[ReportedModel],
         model_url: &str,
         container: &str,
-        said: WorkerModel,
+        reported: WorkerModel,
     ) -> ReportedModel {
         let name = "small".parse().unwrap();
         let known_model = KnownModel {
@@ -116,7 +116,7 @@ mod tests {
             sha256: Some("ab"),
             path: Some("/models/small/m.pb"),
         };
-        resolve(said, &known_model, container, known)
+        resolve(reported, &known_model, container, known)
     }
 
     #[test]
@@ -124,19 +124,19 @@ mod tests {
         let url =
             |report: &ReportedModel| (report.output.url.clone(), report.output.sha256.clone());
         let present = ("http://h/1".to_owned(), Some("ab".to_owned()));
-        let first = report_of(&[], "http://h/1", "c1", said("/models/small/m.pb", "0.9"));
+        let first = report_of(&[], "http://h/1", "c1", reported("/models/small/m.pb", "0.9"));
         assert_eq!((url(&first), &*first.output.format), (present.clone(), "pb"));
-        assert_eq!(url(&report_of(&[], "http://h/1", "c1", said("", "0.9"))), present);
+        assert_eq!(url(&report_of(&[], "http://h/1", "c1", reported("", "0.9"))), present);
         let known = [first];
-        let old = report_of(&known, "http://h/2", "c1", said("/models/small/m.pb", "0.8"));
+        let old = report_of(&known, "http://h/2", "c1", reported("/models/small/m.pb", "0.8"));
         assert_eq!(url(&old), present, "the Model changed, the container did not yet");
         assert_eq!(
-            url(&report_of(&known, "http://h/2", "", said("/models/small/m.pb", "0.8"))),
+            url(&report_of(&known, "http://h/2", "", reported("/models/small/m.pb", "0.8"))),
             present
         );
-        let new = report_of(&known, "http://h/2", "c2", said("/models/small/m.pb", "0.8"));
+        let new = report_of(&known, "http://h/2", "c2", reported("/models/small/m.pb", "0.8"));
         assert_eq!(url(&new).0, "http://h/2");
-        let other = report_of(&known, "http://h/2", "c2", said("/out/trained.pb", "0.8"));
+        let other = report_of(&known, "http://h/2", "c2", reported("/out/trained.pb", "0.8"));
         assert_eq!(url(&other), ("/out/trained.pb".to_owned(), None));
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn model_report_keeps_its_first_time_and_times_only_grow() {
         let mut known = Vec::new();
         let mut record_at = |accuracy: &str, second| {
-            let report = report_of(&known, "http://h/1", "c1", said("", accuracy));
+            let report = report_of(&known, "http://h/1", "c1", reported("", accuracy));
             record(&mut known, report, at(second));
             known[0].output.time.clone()
         };
@@ -158,7 +158,7 @@ mod tests {
     fn oldest_model_reports_are_dropped_beyond_the_maximum() {
         let mut known = Vec::new();
         for n in 0..12 {
-            let mut report = report_of(&[], "http://h/1", "c1", said("", "0.9"));
+            let mut report = report_of(&[], "http://h/1", "c1", reported("", "0.9"));
             report.output.model = format!("m{n}").parse().unwrap();
             record(&mut known, report, at(n));
         }
@@ -170,7 +170,7 @@ mod tests {
     fn newest_model_report_of_two_workers_is_published() {
         let mut reports = [Vec::new(), Vec::new()];
         for (n, (known, accuracy)) in reports.iter_mut().zip(["0.9", "0.8"]).enumerate() {
-            let report = report_of(&[], "http://h/1", "c1", said("", accuracy));
+            let report = report_of(&[], "http://h/1", "c1", reported("", accuracy));
             record(known, report, at(i64::try_from(n).unwrap()));
         }
         let published = newest(reports.iter().flatten());

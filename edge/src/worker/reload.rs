@@ -73,19 +73,18 @@ pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> R
     let ReloadFacts { wanted, model, context, running, reported, now } = *facts;
     let dir = worker_versions_dir(wanted, context);
     let loaded = running.and_then(|container| loaded(container, reported, &wanted.model.name));
-    let placed_here = state.placed.as_ref().filter(|placed| placed.dir == dir);
+    let current = state.placed.as_ref().filter(|placed| placed.dir == dir);
     let mut versions: BTreeMap<_, _> = [(target.clone(), model.clone())].into();
-    if let (Some(loaded), Some(placed_here)) = (&loaded, placed_here)
+    if let (Some(loaded), Some(current)) = (&loaded, current)
         && *loaded != target
-        && placed_here.names.contains(loaded)
+        && current.names.contains(loaded)
     {
         // It is there already: from where is of no interest.
         versions.insert(loaded.clone(), LocalArtifact { path: dir.join(loaded), file: None });
     }
     let names: BTreeSet<String> = versions.keys().cloned().collect();
-    let place =
-        placed_here.is_none_or(|placed_here| placed_here.names != names).then_some((dir, versions));
-    let is_placed = placed_here.is_some_and(|placed_here| placed_here.names.contains(&target));
+    let place = current.is_none_or(|current| current.names != names).then_some((dir, versions));
+    let is_placed = current.is_some_and(|current| current.names.contains(&target));
     let mut decision =
         ReloadDecision { place, target: target.clone(), ..ReloadDecision::default() };
     let Some(running) = running.filter(|_| is_placed && loaded.as_ref() != Some(&target)) else {

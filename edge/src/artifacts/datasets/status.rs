@@ -84,11 +84,11 @@ mod tests {
         }
         tally.labels.other = 7;
         tally.columns = (0..500).map(|n| n.to_string()).collect();
-        let told = wire_tally(&tally, "then");
-        assert_eq!(told.labels.len(), DatasetCounts::MAX_LABELS);
-        assert!(told.labels.contains_key("099") && !told.labels.contains_key("035"));
-        assert_eq!(told.other_labels, 7 + (0..36).sum::<u64>());
-        assert_eq!(told.columns.len(), DatasetCounts::MAX_COLUMNS);
+        let counts = wire_tally(&tally, "then");
+        assert_eq!(counts.labels.len(), DatasetCounts::MAX_LABELS);
+        assert!(counts.labels.contains_key("099") && !counts.labels.contains_key("035"));
+        assert_eq!(counts.other_labels, 7 + (0..36).sum::<u64>());
+        assert_eq!(counts.columns.len(), DatasetCounts::MAX_COLUMNS);
     }
 
     #[test]

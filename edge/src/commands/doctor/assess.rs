@@ -15,7 +15,7 @@ use crate::commands::doctor::{
 /// Certificates that end sooner are warned of.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A file that was written so far in the future was written by a clock that has gone back since.
-const GONE_BACK: Duration = Duration::from_secs(3600);
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 /// No clock that was ever set is before 2024.
 const NEVER_SET: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
@@ -49,7 +49,7 @@ fn clock(facts: &DoctorFacts) -> Finding {
         state: Ok(DataState::Present { database: Database::Whole { written: Some(at), .. }, .. }),
         ..
     } = &facts.data
-        && *at > after(now, GONE_BACK)
+        && *at > after(now, CLOCK_SKEW)
     {
         return Finding::warning(
             CHECK,
@@ -278,8 +278,8 @@ fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
     }
     let finding = |HostLookup { host, referenced_by, addresses }: &HostLookup| match addresses {
         Ok(addresses) => {
-            let shown = listed(addresses);
-            let seen = if shown == *host { "needs no DNS" } else { &shown };
+            let listed_addresses = listed(addresses);
+            let seen = if listed_addresses == *host { "needs no DNS" } else { &listed_addresses };
             Finding::ok(CHECK, format!("{host} ({referenced_by}): {seen}"))
         }
         Err(why) if !servers.is_empty() => Finding::warning(

@@ -66,7 +66,7 @@ fn wrong_settings(error: Error) -> Finding {
 
 /// All of it at once: what hangs costs the rest nothing.
 async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
-    let pending = Pending::default();
+    let pending = PendingChecks::default();
     let all = async {
         let (data, disk, version, answer, is_synchronized, certificates) = tokio::join!(
             stored(config, resolve, &pending),
@@ -113,7 +113,7 @@ async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
 async fn stored(
     config: &Config,
     resolve: &[String],
-    pending: &Pending,
+    pending: &PendingChecks,
 ) -> (Checked<DataState>, LocalBrokerFacts, Vec<HostLookup>) {
     let path = config.data_dir.clone();
     let found = pending.of("data directory", blocking(move || Ok(inspect::data(&path)))).await;
@@ -130,7 +130,7 @@ async fn stored(
     (state, LocalBrokerFacts { url: config.local_url.to_string(), answer }, names)
 }
 
-async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrokerAnswer {
+async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> LocalBrokerAnswer {
     const NAME: &str = "local broker";
     match config.embedded {
         Some(listen) if !is_in_use => {
@@ -145,12 +145,12 @@ async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrok
     }
 }
 
-async fn disk(config: &Config, pending: &Pending) -> Checked<DiskFacts> {
+async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
     let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.of("disk", blocking(move || inspect::disk(&path, reserve))).await
 }
 
-async fn engine(config: &Config, pending: &Pending) -> Checked<String> {
+async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {
     let docker = Docker::new(&config.docker_socket);
     let version = async { docker.version().await.map_err(|problem| problem.message) };
     pending.of("engine", version).await
@@ -167,7 +167,11 @@ fn certificate_files(config: &Config) -> impl Iterator<Item = (&'static str, Pat
     files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)))
 }
 
-async fn certificates(flag: &'static str, path: PathBuf, pending: &Pending) -> CertificateFile {
+async fn certificates(
+    flag: &'static str,
+    path: PathBuf,
+    pending: &PendingChecks,
+) -> CertificateFile {
     let file = path.clone();
     let certificates = pending.of(flag, blocking(move || inspect::certificates(&file))).await;
     CertificateFile { flag, path, certificates }
@@ -175,21 +179,21 @@ async fn certificates(flag: &'static str, path: PathBuf, pending: &Pending) -> C
 
 /// Off the loop: a disk that hangs does not stop the clock that gives it up.
 async fn blocking<T: Send + 'static>(
-    look: impl FnOnce() -> Checked<T> + Send + 'static,
+    check: impl FnOnce() -> Checked<T> + Send + 'static,
 ) -> Checked<T> {
-    spawn_blocking(look).await.unwrap_or_else(|error| Err(error.to_string()))
+    spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// The hosts that are to be found by name, and who wants them.
 fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<(String, String)> {
-    let asked = resolve.iter().filter(|host| !host.is_empty());
-    let asked = asked.map(|host| (host.clone(), "--resolve".to_owned()));
+    let requested = resolve.iter().filter(|host| !host.is_empty());
+    let requested = requested.map(|host| (host.clone(), "--resolve".to_owned()));
     let objects = replica.into_iter().flat_map(Replica::objects);
     let workers = objects.flat_map(|(key, object)| {
         let urls = object.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
         urls.filter_map(|url| Some((host_of(url)?.to_owned(), key.to_string())))
     });
-    workers.chain(asked).collect()
+    workers.chain(requested).collect()
 }
 
 /// The host of `http://host:port/path`, an IPv6 address without its brackets.
@@ -205,9 +209,9 @@ fn host_of(url: &str) -> Option<&str> {
 
 /// What is being looked at.
 #[derive(Default)]
-struct Pending(Mutex<Vec<&'static str>>);
+struct PendingChecks(Mutex<Vec<&'static str>>);
 
-impl Pending {
+impl PendingChecks {
     fn names(&self) -> MutexGuard<'_, Vec<&'static str>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,10 +220,10 @@ impl Pending {
     async fn of<T>(
         &self,
         name: &'static str,
-        look: impl Future<Output = Checked<T>>,
+        check: impl Future<Output = Checked<T>>,
     ) -> Checked<T> {
         self.names().push(name);
-        let answer = timeout(WITHIN, look).await;
+        let answer = timeout(WITHIN, check).await;
         let mut names = self.names();
         if let Some(at) = names.iter().position(|known| *known == name) {
             names.swap_remove(at);

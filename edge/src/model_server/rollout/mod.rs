@@ -93,7 +93,7 @@ pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision
     if next.may_switch(&target, facts) {
         next.start_trial(facts.target);
     }
-    let restart = next.current == state.current && next.is_stuck(facts, &mut wake_at);
+    let restart = next.current == state.current && next.is_hanging(facts, &mut wake_at);
     let report = status::status(&next, &target, facts);
     RolloutDecision { state: next, report, restart, wake_at }
 }
@@ -235,7 +235,7 @@ impl RolloutState {
     }
 
     /// Whether what has no one to return to, or is the last good one itself, hangs.
-    fn is_stuck(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
+    fn is_hanging(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
         let (Some(current), InstanceState::Up(probes)) = (&self.current, facts.current) else {
             return false;
         };
@@ -255,12 +255,12 @@ impl RolloutState {
         let Some(current) = self.current.as_ref().filter(|current| current.watches()) else {
             return Vec::new();
         };
-        let beside = self.last_good.as_ref().filter(|good| {
+        let last_good = self.last_good.as_ref().filter(|good| {
             good.watches()
                 && good.directory_generation == current.directory_generation
                 && good.id() != current.id()
         });
-        beside.into_iter().chain([current]).collect()
+        last_good.into_iter().chain([current]).collect()
     }
 
     /// Everything whose health is asked for.
