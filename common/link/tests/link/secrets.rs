@@ -39,7 +39,7 @@ async fn only_the_ca_file_makes_a_broker_trusted() {
         reason.contains("certificate") && reason.contains(&wrong.display().to_string()),
         "{reason}"
     );
-    assert!(!untrusting.is_up());
+    assert!(!distrustful.is_up());
 
     let (link, mut events) = Link::start(tls_options(&url, Some(&right))).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
