@@ -53,7 +53,9 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another replica became leader.
-    #[error("lost the leader election Lease to another replica; restart this replica to become a standby")]
+    #[error(
+        "lost the leader election Lease to another replica; restart this replica to become a standby"
+    )]
     LeadershipLost,
     /// The address of `--webhook-listen` cannot be bound.
     #[error("--webhook-listen {address}: {source}")]
