@@ -436,7 +436,7 @@ async fn download_progress_is_written_at_most_once_per_second() {
     let uid = apply(&harness, json!({})).await.uid().unwrap();
     task(&mut agent, "4").await;
     status(&harness, "AwaitingAgent", |s| ready(s) == "Unknown AwaitingAgent").await;
-    let line = "neptune_controller_status_write_total{result=\"Ok\"}";
+    let line = "neptune_controller_status_write_total{result=\"ok\"}";
     let (before, start) = (harness.metric(line).await, std::time::Instant::now());
     for percent in 0..=100 {
         let progress = json!({"receivedBytes": percent, "totalBytes": 100, "bytesPerSecond": 9});
@@ -452,6 +452,6 @@ async fn download_progress_is_written_at_most_once_per_second() {
     assert!(writes <= start.elapsed().as_secs() + 2, "{writes} in {:?}", start.elapsed());
     // A report on an earlier model of that name is dropped.
     agent.report_serving(&key(), "another", &up_to_date("4"));
-    let line = "neptune_controller_upstream_rejected_total{reason=\"UnknownObject\"}";
+    let line = "neptune_controller_upstream_rejected_total{reason=\"unknown_object\"}";
     within("the dropped message", harness.until_metric(line, 1)).await;
 }
