@@ -92,6 +92,7 @@ async fn a_loop_that_hangs_is_not_fed_although_the_process_lives() {
     cloud.node("online", |report| report.online).await;
 
     // Who writes waits for this lock, as for a disk that hangs; in the agent that is the loop.
+    #[expect(clippy::disallowed_methods, reason = "locks the database as another process")]
     let lock = rusqlite::Connection::open(agent.data_dir().join("neptune.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     cloud.insert("default/models/small", &json!({}));

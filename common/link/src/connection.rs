@@ -105,6 +105,7 @@ impl Connection {
             Ok(mqtt) => mqtt,
             Err(reason) => return Lost { reason, was_up: false, was_of_use: false },
         };
+        #[expect(clippy::disallowed_methods, reason = "the one MQTT client")]
         let (client, mut event_loop) = AsyncClient::new(mqtt, CHANNEL);
         // Each packet is flushed by itself, so waiting to fill segments would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);

@@ -44,6 +44,7 @@ impl Dialer {
         // Whoever came first decides for the process.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let extra = ca_file.map(authorities).transpose()?.unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the one HTTP client of the store")]
         let builder = || {
             Client::builder()
                 .user_agent(concat!("neptune-models/", env!("CARGO_PKG_VERSION")))

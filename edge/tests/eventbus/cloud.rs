@@ -193,6 +193,7 @@ async fn say_until_synced(
     router: String,
     mut changed: watch::Receiver<()>,
 ) {
+    #[expect(clippy::disallowed_methods, reason = "posts as the controller does")]
     let http = reqwest::Client::new();
     loop {
         let says = {
