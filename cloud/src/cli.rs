@@ -1,7 +1,11 @@
-//! The command line: every flag, its environment variable and its explanation.
+//! The command line of `neptune-cloud`: flags, environment variables and help texts.
 
-// The comments are the help that is printed.
-#![allow(clippy::doc_markdown)]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -18,47 +22,47 @@ use crate::transport::BaseUrl;
     name = "neptune-cloud",
     version,
     after_help = "\
-Example, from nothing to a running service:
+Example, from an empty cluster to a running service:
   neptune-cloud crds | kubectl apply -f -
   neptune-cloud run --mqtt-url mqtts://broker --mqtt-ca-file ca.crt --kubeconfig ~/.kube/config
   kubectl apply -f examples/digits/ && kubectl get jis -w"
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands of `neptune-cloud`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the controllers until SIGTERM or Ctrl-C.
     ///
-    /// Watches JointInferenceServices, InferenceModels and Datasets, tells the nodes' agents over MQTT what
-    /// to run and to count, makes the Deployments of what runs in the cloud, and writes what the agents report into the
-    /// statuses.
+    /// Watches JointInferenceServices, InferenceModels, Models and Datasets, publishes the desired state of each
+    /// node to its agent, creates Deployments and Services for workers that run in the cluster, and writes
+    /// the agents' reports to the status of each object.
     #[command(after_help = "\
 Examples:
   neptune-cloud run --mqtt-url mqtt://127.0.0.1:1883 --kubeconfig ./kubeconfig
   neptune-cloud run --mqtt-url mqtts://neptune_cloud@broker --mqtt-ca-file ca.crt --mqtt-password-file password")]
     Run(Box<Run>),
-    /// Show one object on one page: workers, where they run, with which models, what was counted, the last
-    /// events, and what to do.
+    /// Show one object on one page: workers, nodes, models, counters, recent events, and the next
+    /// step if something is wrong.
     ///
-    /// As a plugin of kubectl, put a link named kubectl-neptune to this program on the PATH.
+    /// To use it as a kubectl plugin, add a link named kubectl-neptune to this program to your PATH.
     #[command(after_help = "\
 Examples:
   neptune-cloud status digits
   kubectl neptune status digits -n default
   kubectl neptune status im/mnist -o json")]
     Status(Status),
-    /// Print the CustomResourceDefinitions, or write them one a file.
+    /// Print the CustomResourceDefinitions, or write one file per definition.
     #[command(after_help = "\
 Examples:
   neptune-cloud crds | kubectl apply -f -
   neptune-cloud crds --output crds")]
     Crds {
-        /// Write each to <plural>.<group>.yaml in this directory instead of printing all.
+        /// Directory in which to write each definition as <plural>.<group>.yaml instead of printing all of them.
         #[arg(long, value_name = "DIR", env = "NEPTUNE_OUTPUT")]
         output: Option<PathBuf>,
     },
@@ -67,24 +71,24 @@ Examples:
 /// The flags of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Which object: jis/NAME, im/NAME, or NAME for a JointInferenceService.
+    /// Object to show: jis/NAME, im/NAME, or NAME for a JointInferenceService.
     #[arg(value_name = "[KIND/]NAME")]
     pub object: ObjectArgument,
-    /// Its namespace; without it, that of the kubeconfig's context.
+    /// Namespace of the object. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// For people or for programs.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "text")]
     pub output: Output,
-    /// How to reach the API server. Without it: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, if not its current one.
+    /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
     pub context: Option<String>,
 }
 
-/// An object that has a page.
+/// The object that `status` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectArgument {
     /// A JointInferenceService.
@@ -101,72 +105,77 @@ impl FromStr for ObjectArgument {
             "jis" | "jointinferenceservice" | "jointinferenceservices" => Self::Service,
             "im" | "inferencemodel" | "inferencemodels" => Self::InferenceModel,
             _ => {
-                return Err("the kind is jis (JointInferenceService) or im (InferenceModel)".into());
+                return Err(
+                    "unknown kind; use jis (JointInferenceService) or im (InferenceModel)".into()
+                );
             }
         };
         if name.is_empty() || name.contains('/') {
-            return Err("the name is missing, or is none".into());
+            return Err("invalid object name; write NAME, jis/NAME or im/NAME".into());
         }
         Ok(made(name.to_owned()))
     }
 }
 
-/// How a page is written.
+/// Output format of `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// A page for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 /// The flags of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The way to the agents, who need the same.
-    #[arg(long, value_name = "WAY", env = "NEPTUNE_TRANSPORT", default_value = "mqtt")]
+    /// Transport between controller and agents. Must match the agents' transport.
+    #[arg(long, value_name = "TRANSPORT", env = "NEPTUNE_TRANSPORT", default_value = "mqtt")]
     pub transport: Transport,
-    /// Needed with --transport mqtt: the broker that the agents reach too,
-    /// mqtt://[user[:password]@]host[:1883] or mqtts://...[:8883].
+    /// URL of the MQTT broker that the agents connect to: mqtt://[user[:password]@]host[:1883] or
+    /// mqtts://...[:8883]. Required with --transport mqtt.
     #[arg(long, value_name = "URL", env = "NEPTUNE_MQTT_URL", hide_env_values = true)]
     pub mqtt_url: Option<BrokerUrl>,
-    /// PEM file of the authorities that may sign the broker's certificate; needed for mqtts.
+    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate. Required for
+    /// mqtts.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_CA_FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
-    /// PEM file of the certificate by which the broker knows this controller. Like the other files of the broker it is
-    /// read anew for each connection, so that a renewed one needs no restart.
+    /// PEM file with the client certificate for the broker. All broker files are read again for each
+    /// connection, so a renewed certificate needs no restart.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_CERT_FILE", requires = "mqtt_key_file")]
     pub mqtt_cert_file: Option<PathBuf>,
-    /// PEM file of that certificate's private key.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_KEY_FILE", requires = "mqtt_cert_file")]
     pub mqtt_key_file: Option<PathBuf>,
-    /// File with the password of the user in --mqtt-url, in place of one in the URL.
+    /// File with the password of the user in --mqtt-url. Replaces a password in the URL.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_PASSWORD_FILE")]
     pub mqtt_password_file: Option<PathBuf>,
-    /// Take a broker elsewhere that has neither TLS nor a user. Anybody who reaches it can tell every node what to run.
+    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that broker can start
+    /// containers on every node.
     #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
     pub insecure_broker: bool,
-    /// How to reach the API server. Without it: $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// What stands before every topic. The agents need the same.
+    /// Topic prefix. Must match the agents' prefix.
     #[arg(long, value_name = "LEVELS", env = "NEPTUNE_TOPIC_PREFIX", default_value = "neptune")]
     pub topic_prefix: TopicPrefix,
-    /// Where /livez, /readyz and /metrics are answered.
+    /// Address on which to serve /livez, /readyz and /metrics.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// The namespace of the ConfigMap neptune-frameworks.
+    /// Namespace of the ConfigMap neptune-frameworks and of the leader election Lease.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_NAMESPACE", default_value = "neptune-system")]
     pub namespace: String,
-    /// Look only at objects of this namespace. Its nodes must be nobody else's: a controller tells each
-    /// node all that it should have, so two of them on one broker and topic prefix undo each other.
+    /// Namespace to watch. Default: all namespaces. Each node must be used from one such namespace only: a controller
+    /// publishes the complete desired state of a node, so two controllers with the same broker and topic
+    /// prefix overwrite each other.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_WATCH_NAMESPACE")]
     pub watch_namespace: Option<String>,
-    /// Act only while holding the Lease neptune-cloud in --namespace, so that several replicas can run: one acts, the
-    /// others are ready to take over within 15 seconds.
+    /// Reconcile only while this replica holds the Lease neptune-cloud in --namespace. One of several replicas is
+    /// active; another takes over within 15 seconds.
     #[arg(long, env = "NEPTUNE_LEADER_ELECT")]
     pub leader_elect: bool,
-    /// The image with neptune-edge that downloads and checks models for cloud workers and model servers in Pods.
+    /// Image with neptune-edge, used by the init container that downloads and verifies models for Pods.
     #[arg(
         long,
         value_name = "IMAGE",
@@ -174,11 +183,11 @@ pub struct Run {
         default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
     )]
     pub fetch_image: String,
-    /// Where the admission webhook answers over HTTPS, such as 0.0.0.0:9443. Without it there is none, and
-    /// only conditions tell what is wrong with an object.
+    /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default: no webhook;
+    /// mistakes are then reported in status conditions only.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
-    /// The ValidatingWebhookConfiguration that is told which certificate to trust.
+    /// Name of the ValidatingWebhookConfiguration whose caBundle the controller maintains.
     #[arg(
         long,
         value_name = "NAME",
@@ -186,9 +195,8 @@ pub struct Run {
         default_value = "neptune"
     )]
     pub webhook_configuration: String,
-    /// For a controller outside of the cluster: the address at which the API server reaches
-    /// --webhook-listen, such as https://10.0.0.7:9443/validate. The ValidatingWebhookConfiguration is made
-    /// with it.
+    /// URL at which the API server reaches --webhook-listen, such as https://10.0.0.7:9443/validate, for a
+    /// controller outside the cluster. The controller creates the ValidatingWebhookConfiguration with this URL.
     #[arg(
         long,
         value_name = "URL",
@@ -197,11 +205,11 @@ pub struct Run {
         conflicts_with = "webhook_cert_dir"
     )]
     pub webhook_url: Option<String>,
-    /// A directory with tls.crt and tls.key for the webhook, as cert-manager makes them. They are read again
-    /// when they change. Without it the controller makes its own certificate and renews it.
+    /// Directory with tls.crt and tls.key for the webhook, as cert-manager writes them. The files are read again when
+    /// they change. Default: the controller creates and renews its own certificate.
     #[arg(long, value_name = "DIR", env = "NEPTUNE_WEBHOOK_CERT_DIR", requires = "webhook_listen")]
     pub webhook_cert_dir: Option<PathBuf>,
-    /// How long a certificate of our own is valid; the next one is made after two thirds of it.
+    /// Validity of a certificate that the controller creates. It is renewed after two thirds of this time.
     #[arg(
         long,
         value_name = "DURATION",
@@ -210,32 +218,32 @@ pub struct Run {
         hide = true
     )]
     pub webhook_certificate_lifetime: SignedDuration,
-    /// What the webhook does with an object that names a model or a node that is not there.
+    /// Action of the webhook for an object that references a Model or Node that does not exist.
     #[arg(long, value_name = "ACTION", env = "NEPTUNE_MISSING_REFERENCES", default_value = "warn")]
     pub missing_references: MissingReferences,
-    /// How logs are written. What is logged is in RUST_LOG, such as neptune_cloud=debug.
+    /// Format of log lines. Set the level with RUST_LOG, for example neptune_cloud=debug.
     #[arg(long, value_name = "FORMAT", env = "NEPTUNE_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// What is for one transport only.
+    /// Options of the eventbus transport.
     #[command(flatten)]
     pub event_bus: EventBus,
 }
 
-/// The way to the agents.
+/// Transport between controller and agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// An MQTT broker that both sides reach.
+    /// An MQTT broker that the controller and the agents connect to.
     Mqtt,
-    /// KubeEdge's router and EventBus; no broker but the nodes' own.
+    /// KubeEdge's router and EventBus. No broker besides the one on each node.
     #[value(name = "eventbus")]
     EventBus,
 }
 
 /// The flags of `--transport eventbus`.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options of --transport eventbus, not used with mqtt")]
+#[command(next_help_heading = "Options of --transport eventbus")]
 pub struct EventBus {
-    /// KubeEdge's router. It has neither TLS nor authentication: keep it inside the cluster.
+    /// URL of KubeEdge's router. The router has neither TLS nor authentication: do not expose it outside the cluster.
     #[arg(
         long,
         value_name = "URL",
@@ -243,7 +251,7 @@ pub struct EventBus {
         default_value = "http://cloudcore.kubeedge:9443"
     )]
     pub router_url: BaseUrl,
-    /// The namespace of the Rules and RuleEndpoints. The agents need the same.
+    /// Namespace of the Rules and RuleEndpoints. Must match the agents' namespace.
     #[arg(
         long,
         value_name = "NAME",
@@ -251,7 +259,7 @@ pub struct EventBus {
         default_value = "neptune-system"
     )]
     pub rule_namespace: Namespace,
-    /// Where cloudcore reaches the address of --upstream-listen: the Rules say so.
+    /// URL at which cloudcore reaches --upstream-listen. It is written into the RuleEndpoint.
     #[arg(
         long,
         value_name = "URL",
@@ -259,7 +267,7 @@ pub struct EventBus {
         default_value = "http://neptune-cloud.neptune-system:8081"
     )]
     pub upstream_url: BaseUrl,
-    /// Where POST /upstream/<node> is answered.
+    /// Address on which to serve POST /upstream/<node>.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -267,27 +275,27 @@ pub struct EventBus {
         default_value = "0.0.0.0:8081"
     )]
     pub upstream_listen: SocketAddr,
-    /// File with a token of 16 to 256 letters, digits, '-' and '_' that has to follow the node in the path. It is
-    /// read again every 10 seconds; the one before is taken for 10 minutes more.
+    /// File with the token that the upstream path must contain after the node: 16 to 256 letters, digits, '-' and '_'.
+    /// The file is read again every 10 seconds. The previous token stays valid for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_UPSTREAM_TOKEN_FILE")]
     pub upstream_token_file: Option<PathBuf>,
 }
 
-/// What the webhook does about references to what is not there.
+/// Action of the webhook for references to objects that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MissingReferences {
-    /// Let it pass with a warning: the object heals when they appear.
+    /// Allow the request with a warning. The object becomes ready when the referenced objects appear.
     Warn,
-    /// Deny it, unless the object had them before.
+    /// Deny the request, unless the stored object has the same references.
     Deny,
 }
 
-/// How logs are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -299,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_is_an_environment_variable_and_is_explained() {
+    fn every_flag_has_an_environment_variable_and_help() {
         let command = Cli::command();
         command.clone().debug_assert();
         for subcommand in command.get_subcommands() {
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_named_as_kubectl_names_it() {
+    fn object_argument_accepts_kubectl_notation() {
         let service = |name: &str| Ok(ObjectArgument::Service(name.to_owned()));
         for text in ["a", "jis/a", "jointinferenceservices.neptune.io/a"] {
             assert_eq!(text.parse(), service("a"), "{text}");
@@ -326,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_by_the_flag_that_has_them() {
+    fn invalid_values_name_their_flag() {
         for (flag, value) in [
             ("--mqtt-url", "http://broker"),
             ("--topic-prefix", "a/+"),

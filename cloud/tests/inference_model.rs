@@ -16,7 +16,7 @@ use neptune_api::{InferenceModel, InferenceModelStatus, TransitionStatus};
 use neptune_wire::{ModelServer, ObjectKey};
 use serde_json::{Value, json};
 
-const SAMPLE: &str = include_str!("../../common/api/tests/samples/000_inferencemodel.yaml");
+const SAMPLE: &str = include_str!("../../common/api/tests/samples/inferencemodel.yaml");
 const NAME: &str = "facialexpression";
 /// The node of the sample.
 const NODE: &str = "precision-5820";

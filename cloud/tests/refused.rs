@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 /// The sample of each kind.
 const SAMPLES: [(&str, &str); 4] = [
-    ("dataset", include_str!("../../common/api/tests/samples/003_dataset.yaml")),
-    ("model", include_str!("../../common/api/tests/samples/003_model.yaml")),
-    ("serving", include_str!("../../common/api/tests/samples/000_inferencemodel.yaml")),
-    ("service", include_str!("../../common/api/tests/samples/004_jointinferenceservice.yaml")),
+    ("dataset", include_str!("../../common/api/tests/samples/dataset.yaml")),
+    ("model", include_str!("../../common/api/tests/samples/model.yaml")),
+    ("serving", include_str!("../../common/api/tests/samples/inferencemodel.yaml")),
+    ("service", include_str!("../../common/api/tests/samples/jointinferenceservice.yaml")),
 ];
 
 /// A cluster of its own in this process, with the CRDs.
@@ -150,7 +150,7 @@ async fn an_update_is_held_to_the_rules_as_well() {
     let patch = Patch::Merge(json!({"spec": {"targetVersion": "9"}}));
     let refused = api.patch(&name, &PatchParams::default(), &patch).await.unwrap_err();
     assert!(
-        refused.to_string().contains("spec.targetVersion: Invalid value: \"9\" is no version"),
+        refused.to_string().contains("spec.targetVersion: Invalid value: version \"9\" is not in"),
         "{refused}"
     );
     let status = Patch::Merge(json!({"status": {"servingVersion": "3"}}));
@@ -223,8 +223,8 @@ async fn kubectl_shows_a_refusal_with_every_finding() {
     assert_eq!(
         told,
         "The InferenceModel \"facialexpression\" is invalid: \n\
-         * spec.manifest: Invalid value: a version stands there twice; remove one of the two\n\
-         * spec.manifest: Invalid value: every sha256sum must be 64 hex digits, as sha256sum prints them, or left out\n\
-         * spec.targetVersion: Invalid value: \"5\" is no version of spec.manifest; correct it or add the version\n"
+         * spec.manifest: Invalid value: duplicate version; remove one of the entries\n\
+         * spec.manifest: Invalid value: every sha256sum must be 64 hex digits, as printed by sha256sum, or not set\n\
+         * spec.targetVersion: Invalid value: version \"5\" is not in spec.manifest; correct it or add the version\n"
     );
 }

@@ -33,7 +33,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-const SAMPLE: &str = include_str!("../../common/api/tests/samples/004_jointinferenceservice.yaml");
+const SAMPLE: &str = include_str!("../../common/api/tests/samples/jointinferenceservice.yaml");
 
 const DENIED: &str = "admission webhook \"validate.neptune.io\" denied the request: ";
 

@@ -1,4 +1,5 @@
-//! Decides how long to wait before the next try. The clock and the dice are the caller's.
+//! How long to wait before the next attempt, for everything that the agent retries. Pure: the clock and
+//! the random number come from the caller.
 
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duratio
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between syncs while something is missing.
 pub const RESYNC: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+/// Between checks for what somebody must put on the node: a script, an image, a file.
+pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,11 @@
-//! The command line as users write it. What it means is checked in config.rs.
+//! The command line of `neptune-edge`. `config.rs` validates it.
 
-#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,48 +14,48 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// The agent of a Neptune node: runs its workers, counts what they infer, and tells the cloud.
+/// The node agent of Neptune: runs the node's workers and model servers, counts inferences, and reports to the cloud.
 #[derive(Debug, Parser)]
 #[command(name = "neptune-edge", version, after_help = EXAMPLE)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "NEPTUNE_LOG_FORMAT")]
     pub log_format: LogFormat,
-    /// What is logged, as in `RUST_LOG` (which is read when this is not given): `debug`, or `info,neptune_edge=debug`.
+    /// Log filter: `debug`, or `info,neptune_edge=debug`. Default: RUST_LOG.
     #[arg(long, global = true, env = "NEPTUNE_LOG_FILTER", value_name = "FILTER")]
     pub log_filter: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The way to the cloud.
+/// Transport between agent and controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// A broker that the cloud and this node both reach.
+    /// An MQTT broker that the controller and this node connect to.
     Mqtt,
-    /// KubeEdge's EventBus, on the node's own broker.
+    /// KubeEdge's EventBus on the node's own broker.
     #[value(name = "eventbus")]
     EventBus,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the agent until SIGTERM or SIGINT. The workers go on without it.
+    /// Run the agent until SIGTERM or SIGINT. Workers keep running without it.
     #[command(after_help = RUN_HELP)]
     Run(Box<RunArgs>),
-    /// Look at everything that the agent needs and tell what is wrong: engine, brokers, disk, clock,
-    /// names, certificates. Takes what `run` takes; an agent may run meanwhile.
+    /// Check everything that the agent needs and report problems: container engine, brokers, disk, clock, name
+    /// resolution, certificates. Accepts the options of `run`. The agent may run at the same time.
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Box<DoctorArgs>),
-    /// Fetch one model, check and unpack it, and put it in its place only when it is whole and right.
+    /// Download one model, verify and unpack it, and move it to its output path when it is complete.
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
 }
@@ -60,50 +65,50 @@ Example:
   neptune-edge run --node-name edge0 --mqtt-url mqtts://broker.example.org --mqtt-ca-file ca.crt";
 
 const RUN_HELP: &str = "\
-Exit status: 0 after a signal, 1 for what may pass (start it again), 2 for a configuration that
-cannot work (starting it again does not help).
+Exit status: 0 after a signal, 1 for a temporary error (restart the agent), 2 for an invalid
+configuration (a restart does not help).
 
 Example:
   neptune-edge run --node-name edge0 --mqtt-url mqtt://broker.example.org:1883
 
-Example, with the broker that is on the node already:
+Example with an existing broker on the node:
   neptune-edge run --node-name edge0 --mqtt-url mqtt://127.0.0.1:1883 --local-broker mqtt://127.0.0.1:1883
 
-Example, on a KubeEdge node without a broker in the cloud:
+Example on a KubeEdge node without a broker in the cloud:
   neptune-edge run --node-name edge0 --transport eventbus --local-broker mqtt://127.0.0.1:1883";
 
 const DOCTOR_HELP: &str = "\
-Exit status: 0 when all is well or only worth a look, 1 when something is wrong, 2 for arguments that
-cannot be read. A broker that takes the user name for the client id (build/acl) lets go of an agent
-that runs when the doctor connects; the agent is back within seconds.
+Exit status: 0 without problems or with warnings only, 1 with problems, 2 for invalid arguments. A broker
+that uses the user name as client ID (build/acl) disconnects a running agent while doctor is connected;
+the agent reconnects within seconds.
 
-Example, as the agent's user and with its settings:
+Example with the user and the settings of the agent:
   systemd-run --pipe --wait -p User=neptune -p EnvironmentFile=/etc/neptune/edge.env neptune-edge doctor
 
 Example:
   neptune-edge doctor --node-name edge0 --mqtt-url mqtt://broker.example.org:1883 --json";
 
 const FETCH_HELP: &str = "\
-Tries again while the server may come back. Exit status: 0 when the file is there, 1 when it cannot be had,
-2 for arguments that cannot work. System authorities are trusted; SSL_CERT_FILE names others.
+Retries temporary errors. Exit status: 0 when the output is complete, 1 when the download failed, 2 for
+invalid arguments. Trusts the system's certificate authorities, or those in SSL_CERT_FILE.
 
 Example:
   neptune-edge fetch --url https://models.example.org/big.bin --sha256 9f86d0818...0f00a08 --output /models/big.bin";
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The name of this node in the cluster.
+    /// Name of this node in the cluster.
     #[arg(long, env = "NEPTUNE_NODE_NAME", value_name = "NAME")]
     pub node_name: String,
-    /// How this node and the cloud reach each other. The controller needs the same.
+    /// Transport between agent and controller. Must match the controller's transport.
     #[arg(long, env = "NEPTUNE_TRANSPORT", value_enum, default_value_t = Transport::Mqtt)]
     pub transport: Transport,
-    /// With the transport mqtt: the broker that the cloud and this node both reach,
-    /// mqtts://[user[:password]@]host[:8883] with --mqtt-ca-file, or mqtt://... Prefer --mqtt-password-file to a
-    /// password in it.
+    /// URL of the MQTT broker that the controller connects to: mqtts://[user[:password]@]host[:8883] with
+    /// --mqtt-ca-file, or mqtt://... Required with --transport mqtt. Prefer --mqtt-password-file to a password in
+    /// the URL.
     #[arg(long, env = "NEPTUNE_MQTT_URL", value_name = "URL", hide_env_values = true)]
     pub mqtt_url: Option<String>,
-    /// With the transport eventbus: the namespace of the controller's Rules.
+    /// Namespace of the controller's Rules. Used with --transport eventbus.
     #[arg(
         long,
         env = "NEPTUNE_RULE_NAMESPACE",
@@ -111,16 +116,16 @@ pub struct RunArgs {
         default_value = "neptune-system"
     )]
     pub rule_namespace: String,
-    /// Seconds after which a node that has nothing to say tells that it is there: 30 unless given, 15 with
-    /// the transport eventbus. The controller takes it for offline after three of them.
+    /// Interval between heartbeats in seconds. Default: 30, or 15 with --transport eventbus. The controller marks the
+    /// node offline after three missed heartbeats.
     #[arg(long, env = "NEPTUNE_HEARTBEAT", value_name = "SECONDS")]
     pub heartbeat: Option<u32>,
-    /// Where desired state, counters and models are kept. One agent a directory.
+    /// Directory for desired state, counters and models. Each agent needs its own directory.
     #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
     pub data_dir: PathBuf,
-    /// The broker for this node's workers: `embedded`, or the URL of one that containers on the host's
-    /// network reach. May be the same as --mqtt-url. With the transport eventbus: the one at which KubeEdge's
-    /// EventBus is. Workers get the URL as it is written here.
+    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on the host
+    /// network can reach. May equal --mqtt-url. With --transport eventbus: the broker that KubeEdge's EventBus uses.
+    /// Workers receive the URL unchanged.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_BROKER",
@@ -129,8 +134,8 @@ pub struct RunArgs {
         hide_env_values = true
     )]
     pub local_broker: String,
-    /// Where the embedded broker listens. Not 1883 unless asked for, so that a broker may be there
-    /// already. Anybody who reaches this address can speak for a worker: keep it on the loopback.
+    /// Address on which the embedded broker listens. The default port leaves 1883 free for another broker.
+    /// Anybody who can connect to this address can publish as any worker: use a loopback address.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_LISTEN",
@@ -138,7 +143,7 @@ pub struct RunArgs {
         default_value = "127.0.0.1:1884"
     )]
     pub local_listen: SocketAddr,
-    /// The Docker engine's socket.
+    /// Socket of the Docker engine.
     #[arg(
         long,
         env = "NEPTUNE_DOCKER_HOST",
@@ -146,37 +151,38 @@ pub struct RunArgs {
         default_value = "unix:///var/run/docker.sock"
     )]
     pub docker_host: String,
-    /// What stands before every topic. The controller needs the same.
+    /// Topic prefix. Must match the controller's prefix.
     #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
     pub topic_prefix: String,
-    /// The address at which the cloud's side reaches workers on this node. Unless given: the local
-    /// address of the route to the broker.
+    /// Address at which other nodes reach workers on this node. Default: the local address of the route to the
+    /// broker.
     #[arg(long, env = "NEPTUNE_ADVERTISE_ADDRESS", value_name = "ADDRESS")]
     pub advertise_address: Option<String>,
-    /// PEM file of the authorities that may sign the broker's certificate. Needed for mqtts://.
+    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate. Required for
+    /// mqtts://.
     #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
-    /// PEM file of the certificate by which the broker of --mqtt-url knows this node; with the transport eventbus
-    /// that of --local-broker. Like the other files of the broker it is read anew for each connection, so that a
-    /// renewed one needs no restart.
+    /// PEM file with the client certificate for the broker of --mqtt-url, or of --local-broker with
+    /// --transport eventbus. All broker files are read again for each connection, so a renewed certificate
+    /// needs no restart.
     #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
     pub mqtt_cert_file: Option<PathBuf>,
-    /// PEM file of that certificate's private key.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, env = "NEPTUNE_MQTT_KEY_FILE", value_name = "FILE", requires = "mqtt_cert_file")]
     pub mqtt_key_file: Option<PathBuf>,
-    /// File with the password of the user in that URL, in place of one in it.
+    /// File with the password of the user in the broker URL. Replaces a password in the URL.
     #[arg(long, env = "NEPTUNE_MQTT_PASSWORD_FILE", value_name = "FILE")]
     pub mqtt_password_file: Option<PathBuf>,
-    /// Take a broker elsewhere that has neither TLS nor a user. Anybody who reaches it can run what they like on this
-    /// node.
+    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that broker can start
+    /// containers on this node.
     #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
     pub insecure_broker: bool,
-    /// A name server for containers in place of the node's, such as EdgeMesh's 169.254.96.16. May be given
-    /// up to three times; the variable is a list with commas.
+    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16. May be repeated up to three
+    /// times; the variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_DNS", value_name = "IP", value_delimiter = ',')]
     pub dns: Vec<IpAddr>,
-    /// A directory of the node in which Datasets may be: there they are counted, and mounted into workers that
-    /// name them. May be given several times; the variable is a list with commas.
+    /// Directory of the node that Datasets may use. Its files can be counted, and mounted into workers that reference
+    /// the Dataset. May be repeated; the variable is a comma-separated list.
     #[arg(
         long,
         env = "NEPTUNE_ALLOW_DATA_DIR",
@@ -185,28 +191,27 @@ pub struct RunArgs {
         default_value = "/code/data"
     )]
     pub allow_data_dir: Vec<PathBuf>,
-    /// Downloads that nothing on the node uses any more and that are kept, the newest ones, so that going back to
-    /// one needs no link. What runs, and what it went back to, is always kept.
+    /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and last good versions
+    /// are always kept.
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
     pub keep_unused: usize,
     #[command(flatten)]
     pub models: ModelArgs,
 }
 
-/// What models may be fetched, and from where. Credentials and endpoint of s3:// are read from the
-/// variables that AWS programs read, such as `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the
-/// file that `AWS_SHARED_CREDENTIALS_FILE` names.
+/// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS variables, such as
+/// `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the file in `AWS_SHARED_CREDENTIALS_FILE`.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A network, address or host from which models are fetched although it is loopback, link-local or a
-    /// metadata service. May be given several times; the variable is a list with commas.
+    /// Network, address or host from which downloads are allowed although it is loopback, link-local or a cloud
+    /// metadata service. May be repeated; the variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_ALLOW_ADDRESS", value_name = "CIDR|HOST", value_delimiter = ',')]
     pub allow_address: Vec<String>,
-    /// A directory of the node in which file:// URLs of served models may name files. May be given
-    /// several times; the variable is a list with commas.
+    /// Directory of the node that file:// URLs of served models may use. May be repeated; the variable is a
+    /// comma-separated list.
     #[arg(long, env = "NEPTUNE_ALLOW_MODEL_DIR", value_name = "DIR", value_delimiter = ',')]
     pub allow_model_dir: Vec<PathBuf>,
-    /// Bytes of the disk that downloads leave free.
+    /// Disk space in bytes that downloads leave free.
     #[arg(
         long,
         env = "NEPTUNE_MODEL_RESERVE_BYTES",
@@ -218,22 +223,22 @@ pub struct ModelArgs {
 
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// What to fetch: http://, https://, `s3://bucket/key`, or file:// below an --allow-model-dir. What
-    /// ends in .tar, .tar.gz, .tgz, .tar.zst or .zip is unpacked. Prefer the variable if it holds a password.
+    /// URL of the model: http://, https://, `s3://bucket/key`, or file:// below an --allow-model-dir. Files that
+    /// end in .tar, .tar.gz, .tgz, .tar.zst or .zip are unpacked. Prefer the variable for a URL with a password.
     #[arg(long, env = "NEPTUNE_URL", hide_env_values = true)]
     pub url: String,
-    /// The digest that it must have, 64 hex digits.
+    /// Expected SHA-256 digest, 64 hex digits.
     #[arg(long, env = "NEPTUNE_SHA256", value_name = "HEX")]
     pub sha256: Option<String>,
-    /// Where to put it: the file, or the directory of what was unpacked, which takes the place of one
-    /// that is there. Directories above it are made.
+    /// Path of the output file, or of the directory for an unpacked archive. An existing output is replaced.
+    /// Missing parent directories are created.
     #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "PATH")]
     pub output: PathBuf,
-    /// End with an error when nothing came for so many seconds, so that somebody sees why; what came is kept
-    /// for the next fetch of the same output. Unless given, it is tried for ever.
+    /// Exit with an error after this many seconds without data. The partial file is kept for the next
+    /// download to the same output. Default: retry indefinitely.
     #[arg(long, env = "NEPTUNE_GIVE_UP_AFTER", value_name = "SECONDS")]
     pub give_up_after: Option<u64>,
-    /// A file to write the error to, beside standard error: /dev/termination-log in a Pod.
+    /// File to which errors are also written, such as /dev/termination-log in a Pod.
     #[arg(long, env = "NEPTUNE_ERROR_FILE", value_name = "FILE")]
     pub error_file: Option<PathBuf>,
     #[command(flatten)]
@@ -244,11 +249,11 @@ pub struct FetchArgs {
 pub struct DoctorArgs {
     #[command(flatten)]
     pub run: RunArgs,
-    /// Tell it as JSON.
+    /// Print the result as JSON.
     #[arg(long, env = "NEPTUNE_JSON")]
     pub json: bool,
-    /// A host to look up beside those of the cloud workers that are stored. May be given several times;
-    /// the variable is a list with commas.
+    /// Host name to resolve in addition to those of the stored cloud workers. May be repeated; the variable
+    /// is a comma-separated list.
     #[arg(long, env = "NEPTUNE_RESOLVE", value_name = "HOST", value_delimiter = ',')]
     pub resolve: Vec<String>,
 }
@@ -260,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_its_variable() {
+    fn every_flag_has_an_environment_variable() {
         let mut command = Cli::command();
         command.build();
         for command in command.get_subcommands().filter(|command| command.get_name() != "help") {

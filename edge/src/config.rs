@@ -1,13 +1,14 @@
 //! Decides whether the command line can work, and what it means.
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use neptune_link::BrokerUrl;
-use neptune_models::{Allowed, Policy};
+use neptune_models::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Resolvers ask no more.
-const NAME_SERVERS: usize = 3;
+const MAX_NAME_SERVERS: usize = 3;
 
 /// What the agent is told at its start.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ pub struct Config {
     /// The containers' name servers; none leaves them the node's.
     pub dns: Vec<IpAddr>,
     /// What models may be fetched, from where.
-    pub policy: Policy,
+    pub policy: StorePolicy,
     /// Downloads that nobody uses and that are kept.
     pub keep_unused: usize,
     /// The directories of the node in which datasets may be.
@@ -66,85 +67,24 @@ pub struct Login {
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
 pub fn config(args: RunArgs) -> Result<Config, Error> {
-    let node: NodeName = args.node_name.parse().map_err(|error| {
-        refused(
-            "--node-name",
-            error,
-            "give the node's name in the cluster, as `kubectl get nodes` prints it",
-        )
-    })?;
+    let node = node_name(&args.node_name)?;
     let prefix = args.topic_prefix.parse().map_err(|error| {
         refused("--topic-prefix", error, "give the prefix that the controller has")
     })?;
-    let (embedded, worker_mqtt_url) = if args.local_broker == "embedded" {
-        if args.local_listen.port() == 0 {
-            return Err(refused(
-                "--local-listen",
-                "port 0 is none",
-                "give the port on which workers find the broker",
-            ));
-        }
-        (Some(args.local_listen), format!("mqtt://{}", reachable(args.local_listen)))
-    } else {
-        (None, args.local_broker)
-    };
+    let (embedded, worker_mqtt_url) = local_broker(args.local_broker, args.local_listen)?;
     let local_url = broker("--local-broker", &worker_mqtt_url)?;
-    let (mqtt_url, event_bus) = way(
+    let (mqtt_url, event_bus) = transport(
         args.transport,
         args.mqtt_url,
         &args.rule_namespace,
         embedded.is_none().then_some(&local_url),
     )?;
-    let heartbeat = args.heartbeat.unwrap_or(if event_bus.is_some() { 15 } else { 30 });
-    if !(1..=3600).contains(&heartbeat) {
-        return Err(refused("--heartbeat", heartbeat, "give 1 to 3600 seconds"));
-    }
-    if args.dns.len() > NAME_SERVERS || args.dns.iter().any(IpAddr::is_unspecified) {
-        let remedy = "give up to three addresses of name servers";
-        return Err(refused("--dns", format!("{:?}", args.dns), remedy));
-    }
-    if (mqtt_url.is_tls() || local_url.is_tls()) != args.mqtt_ca_file.is_some() {
-        let problem = if args.mqtt_ca_file.is_some() {
-            "given, and no URL is mqtts://"
-        } else {
-            "missing, and mqtts:// needs it"
-        };
-        let remedy = "give it together with mqtts://: the broker's own CA, or /etc/ssl/certs/ca-certificates.crt";
-        return Err(refused("--mqtt-ca-file", problem, remedy));
-    }
-    let socket = args.docker_host.strip_prefix("unix://").filter(|path| path.starts_with('/'));
-    let docker_socket = socket.ok_or_else(|| {
-        refused(
-            "--docker-host",
-            format!("{:?} is no Unix socket", args.docker_host),
-            "write unix:///var/run/docker.sock",
-        )
-    })?;
-    if args
-        .advertise_address
-        .as_ref()
-        .is_some_and(|address| address.is_empty() || address.contains(['/', ' ']))
-    {
-        return Err(refused(
-            "--advertise-address",
-            "not an address",
-            "give an IP address or a host name, without a port",
-        ));
-    }
-    let data_dir = std::path::absolute(&args.data_dir)
-        .map_err(|source| Error::DataDir { path: args.data_dir, source })?;
-    if data_dir == Path::new("/") {
-        return Err(refused(
-            "--data-dir",
-            "the root of the file system",
-            "give a directory of its own",
-        ));
-    }
+    check_ca_file(&mqtt_url, &local_url, args.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
+        heartbeat: heartbeat(args.heartbeat, event_bus.is_some())?,
         mqtt_url,
         event_bus,
-        heartbeat: Duration::from_secs(heartbeat.into()),
         ca_file: args.mqtt_ca_file,
         login: Login {
             certificate_file: args.mqtt_cert_file,
@@ -152,23 +92,94 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
             password_file: args.mqtt_password_file,
             allow_insecure: args.insecure_broker,
         },
-        data_dir,
+        data_dir: data_dir(args.data_dir)?,
         local_url,
         embedded,
         worker_mqtt_url,
-        docker_socket: docker_socket.into(),
+        docker_socket: docker_socket(&args.docker_host)?,
         prefix,
-        advertise: args.advertise_address,
-        dns: args.dns,
+        advertise: advertised_address(args.advertise_address)?,
+        dns: name_servers(args.dns)?,
         policy: policy(args.models)?,
         keep_unused: args.keep_unused,
         data_dirs: data_dirs(args.allow_data_dir)?,
     })
 }
 
+fn node_name(text: &str) -> Result<NodeName, Error> {
+    let remedy = "give the node's name in the cluster, as `kubectl get nodes` prints it";
+    text.parse().map_err(|error| refused("--node-name", error, remedy))
+}
+
+/// Where the workers' broker listens if it is embedded, and the URL by which workers reach it.
+fn local_broker(text: String, listen: SocketAddr) -> Result<(Option<SocketAddr>, String), Error> {
+    if text != "embedded" {
+        return Ok((None, text));
+    }
+    if listen.port() == 0 {
+        let remedy = "give the port on which workers find the broker";
+        return Err(refused("--local-listen", "port 0 is none", remedy));
+    }
+    Ok((Some(listen), format!("mqtt://{}", reachable(listen))))
+}
+
+fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
+    let seconds = seconds.unwrap_or(if is_event_bus { 15 } else { 30 });
+    if !(1..=3600).contains(&seconds) {
+        return Err(refused("--heartbeat", seconds, "give 1 to 3600 seconds"));
+    }
+    Ok(Duration::from_secs(seconds.into()))
+}
+
+fn name_servers(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
+    if addresses.len() > MAX_NAME_SERVERS || addresses.iter().any(IpAddr::is_unspecified) {
+        let remedy = "give up to three addresses of name servers";
+        return Err(refused("--dns", format!("{addresses:?}"), remedy));
+    }
+    Ok(addresses)
+}
+
+fn check_ca_file(mqtt_url: &BrokerUrl, local_url: &BrokerUrl, is_given: bool) -> Result<(), Error> {
+    if (mqtt_url.is_tls() || local_url.is_tls()) == is_given {
+        return Ok(());
+    }
+    let problem =
+        if is_given { "given, and no URL is mqtts://" } else { "missing, and mqtts:// needs it" };
+    let remedy = "give it together with mqtts://: the broker's own CA, or /etc/ssl/certs/ca-certificates.crt";
+    Err(refused("--mqtt-ca-file", problem, remedy))
+}
+
+fn docker_socket(host: &str) -> Result<PathBuf, Error> {
+    let path = host.strip_prefix("unix://").filter(|path| path.starts_with('/'));
+    path.map(PathBuf::from).ok_or_else(|| {
+        let problem = format!("{host:?} is no Unix socket");
+        refused("--docker-host", problem, "write unix:///var/run/docker.sock")
+    })
+}
+
+fn advertised_address(address: Option<String>) -> Result<Option<String>, Error> {
+    match address {
+        Some(text) if text.is_empty() || text.contains(['/', ' ']) => {
+            let remedy = "give an IP address or a host name, without a port";
+            Err(refused("--advertise-address", "not an address", remedy))
+        }
+        address => Ok(address),
+    }
+}
+
+fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
+    let absolute =
+        std::path::absolute(&dir).map_err(|source| Error::DataDir { path: dir, source })?;
+    if absolute == Path::new("/") {
+        let remedy = "give a directory of its own";
+        return Err(refused("--data-dir", "the root of the file system", remedy));
+    }
+    Ok(absolute)
+}
+
 /// The broker by which the cloud is reached, and the namespace of the Rules if that is by `EventBus` at
 /// the node's own broker.
-fn way(
+fn transport(
     transport: Transport,
     mqtt_url: Option<String>,
     rules: &str,
@@ -223,10 +234,10 @@ fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
 ///
 /// # Errors
 /// [`Error::Config`], naming the flag and what helps.
-pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
+pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
     // A variable that is set and empty names none.
     let texts = args.allow_address.iter().filter(|text| !text.is_empty());
-    let allowed = texts.map(|text| text.parse::<Allowed>());
+    let allowed = texts.map(|text| text.parse::<AllowedAddress>());
     let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
         flag: "--allow-address",
         problem: error.to_string(),
@@ -239,12 +250,25 @@ pub fn policy(args: ModelArgs) -> Result<Policy, Error> {
             remedy: "write /like/this",
         });
     }
-    Ok(Policy {
-        allowed,
-        reserve: args.model_reserve_bytes,
+    Ok(StorePolicy {
+        allowed_addresses: allowed,
+        reserve_bytes: args.model_reserve_bytes,
         file_roots: args.allow_model_dir,
-        ..Policy::default()
+        ..StorePolicy::default()
     })
+}
+
+/// The settings for s3:// from the environment, and from the file that it names.
+///
+/// # Errors
+/// [`Error::File`] when the file cannot be read, [`Error::Model`] when a setting is invalid.
+pub fn s3_from_environment() -> Result<S3Config, Error> {
+    let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
+    let file = file.map(|path| {
+        fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
+    });
+    let file = file.transpose()?;
+    Ok(S3Config::from_env(|name| std::env::var(name).ok(), file.as_deref())?)
 }
 
 #[cfg(test)]

@@ -21,29 +21,29 @@ pub enum AgentEvent {
     /// On the link to the cloud.
     Cloud(LinkEvent),
     /// On the link to the local broker.
-    Local(LinkEvent),
+    WorkerBroker(LinkEvent),
     /// The engine answers, with this version; or it does not.
-    Docker(Result<String, Problem>),
+    EngineStatus(Result<String, Problem>),
     /// One of this node's containers changed.
     ContainersChanged,
     /// What the look of this number at the containers showed.
-    Observed { seq: u64, result: Result<Vec<ObservedContainer>, Problem> },
+    ContainersObserved { seq: u64, result: Result<Vec<ObservedContainer>, Problem> },
     /// An operation ended. `spec`: what was started, and how often before.
-    Done { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
+    StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
     /// A model's task found something.
-    Model { key: ObjectKey, content_key: String, found: LocalModelEvent },
+    LocalModel { key: ObjectKey, content_key: String, found: LocalModelEvent },
     /// There is news of a dataset.
-    Dataset,
+    DatasetChanged,
     /// A task of the depot found something.
-    Supply { source: ArtifactSource, found: DownloadEvent },
+    Download { source: ArtifactSource, found: DownloadEvent },
     /// An image's task found something.
-    Image { image: String, found: ImageEvent },
+    ImagePull { image: String, found: ImageEvent },
     /// A model server was asked for its health: which edition in which run.
-    Checked { key: ObjectKey, edition: String, run: String, answer: Result<(), String> },
+    ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), String> },
     /// The address at which this node can be reached.
-    Address(Option<String>),
+    OwnAddress(Option<String>),
     /// The broker took these back.
-    FarewellsSaid(BTreeSet<ObjectKey>),
+    ClearsPublished(BTreeSet<ObjectKey>),
     /// The embedded broker ended.
     BrokerFailed(Error),
 }

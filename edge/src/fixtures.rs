@@ -10,7 +10,7 @@ use crate::{
     desired::WantedWorker,
     domain::{
         artifact::LocalArtifact,
-        container::NodeContext,
+        node_context::NodeContext,
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
         served_version::ServedVersion,
     },

@@ -1,24 +1,39 @@
 //! The agent of a node: runs the workers and model servers that the cloud wants, and reports them.
+//!
+//! The folders depend on each other in one direction:
+//!
+//! | folder | uses |
+//! |---|---|
+//! | `domain` | nothing |
+//! | `storage`, `engine`, `report` | `domain` |
+//! | `desired` | `domain`, `storage` |
+//! | `plan` | `domain`, `desired` |
+//! | `worker` | `domain`, `desired`, `plan` |
+//! | `artifacts` | `domain`, `desired`, `storage` |
+//! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
+//! | `agent` | all of these |
+//! | `broker` | `config` |
+//! | `commands` | `startup`, which puts the agent together |
 
 pub mod cli;
+pub mod commands;
 pub mod config;
+pub mod desired;
+pub mod domain;
 pub mod error;
+pub mod model_server;
+pub mod storage;
 
 mod agent;
 mod artifacts;
 mod backoff;
 mod broker;
-mod commands;
-mod desired;
-mod domain;
 mod engine;
 mod event;
-mod model_server;
 mod plan;
 mod random;
 mod report;
 mod startup;
-mod storage;
 mod worker;
 
 #[cfg(test)]

@@ -1,30 +1,32 @@
-//! Puts the agent together: locks the data directory, opens what is stored, starts the broker, the
-//! links and the watchers.
+//! Puts the agent together: locks the data directory, opens the database, starts the broker, the links
+//! and the watchers.
 
 use std::{
     fs::{self, File, TryLockError},
     path::Path,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use neptune_models::{Policy, S3};
 use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::{
     Error,
-    agent::{Agent, executor::Executor, state::AgentState},
+    agent::{
+        Agent, CloudSession, Containers, DesiredState, DroppedMessages, ModelServers,
+        NodeArtifacts, Schedule, ServiceNotifier, WorkerPool, executor::Executor,
+    },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{embedded, links::start_links},
     config::Config,
-    domain::container::NodeContext,
+    domain::{identity::AgentIdentity, node_context::NodeContext},
     engine::{docker::Docker, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     random::unique_id,
     report::{
         batches::Batches,
-        publisher::{EventBusChannel, Publisher, PublisherIdentity},
+        publisher::{EventBusChannel, Publisher, PublishingNode},
         reporter::Reporter,
     },
     storage::Store,
@@ -32,86 +34,112 @@ use crate::{
 };
 
 /// Below the data directory.
-const MODELS: &str = "models";
-/// Events that may wait for the loop. The links stop reading when it is full.
-const WAITING_EVENTS: usize = 256;
+const DOWNLOADS_DIR: &str = "models";
+/// Events that may wait for the loop. The links stop reading when the queue is full.
+const MAX_WAITING_EVENTS: usize = 256;
 
 /// Runs the agent until `stop` resolves.
+///
+/// # Errors
+/// What keeps the agent from starting, or the embedded broker ended.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let _lock = lock(&config.data_dir)?;
-    // Models are mounted by their path, and a worker's paths are compared with it.
+    // Models are mounted by their path, and workers' paths are compared with it.
     let data_dir = fs::canonicalize(&config.data_dir);
     let data_dir =
         data_dir.map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
     let config = Config { data_dir, ..config };
     let mut store = Store::open(&config.data_dir)?;
     let data_dir = |source| Error::DataDir { path: config.data_dir.clone(), source };
-    let identity = store.begin(&unique_id().map_err(data_dir)?)?;
-    let (sender, events) = mpsc::channel(WAITING_EVENTS);
+    let identity = store.start_epoch(&unique_id().map_err(data_dir)?)?;
+    let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
     info!(
         node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,
         over_event_bus = config.event_bus.is_some(),
         local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
         "neptune-edge starts"
     );
-    let speaker = PublisherIdentity {
-        node: config.node.clone(),
-        prefix: config.prefix.clone(),
-        identity: identity.clone(),
-        heartbeat: config.heartbeat,
-    };
     if let Some(listen) = config.embedded {
         let sender = sender.clone();
         embedded::start(listen, move |error| {
             drop(sender.blocking_send(AgentEvent::BrokerFailed(error)));
         })?;
     }
-    let (link, local) = start_links(&config, &speaker, &sender)?;
+    let node = publishing_node(&config, &identity);
+    let (link, local) = start_links(&config, node.offline(), &sender)?;
+    let batches = Batches::new(identity.clone(), config.heartbeat);
+    let event_bus = config.event_bus.as_ref().map(|rules| EventBusChannel::new(rules, batches));
+    let publisher = Publisher { link, node, event_bus };
+    let docker = Arc::new(Docker::new(&config.docker_socket));
+    tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
+    let data_policy = neptune_datasets::PathPolicy { allowed_roots: config.data_dirs.clone() };
+    let reporter = Reporter::new(identity);
+    let agent = Agent {
+        desired: DesiredState::new(store.replica()?),
+        cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, &config),
+        workers: WorkerPool::new(
+            Counts::restore(store.counts()?),
+            local.clone(),
+            config.prefix.clone(),
+        ),
+        servers: ModelServers::default(),
+        artifacts: artifacts(&config, &store, &docker, &data_policy, &sender)?,
+        containers: Containers::new(
+            Executor {
+                docker,
+                context: Arc::new(node_context(&config)),
+                data_policy,
+                events: sender,
+            },
+            Instant::now(),
+        ),
+        dropped: DroppedMessages::default(),
+        schedule: Schedule::default(),
+        store,
+        config,
+    };
+    let result = agent.run(events, ServiceNotifier::from_environment(), stop).await;
+    local.close(Duration::ZERO).await;
+    result
+}
 
-    let policy = Policy { s3: s3()?, ..config.policy.clone() };
-    let models = neptune_models::Store::open(&config.data_dir.join(MODELS), policy)?;
-    let site = NodeContext {
+fn publishing_node(config: &Config, identity: &AgentIdentity) -> PublishingNode {
+    PublishingNode {
+        node: config.node.clone(),
+        prefix: config.prefix.clone(),
+        agent: identity.clone(),
+        heartbeat: config.heartbeat,
+    }
+}
+
+fn node_context(config: &Config) -> NodeContext {
+    NodeContext {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
         mqtt_url: config.worker_mqtt_url.clone(),
         data_dir: config.data_dir.clone(),
         docker_socket: config.docker_socket.clone(),
         dns: config.dns.clone(),
-    };
-    let batches = Batches::new(identity.clone(), config.heartbeat);
-    let bus = config.event_bus.as_ref().map(|rules| EventBusChannel::new(rules, batches));
-    let data_policy = neptune_datasets::Policy { allowed_roots: config.data_dirs.clone() };
-    let docker = Arc::new(Docker::new(&config.docker_socket));
-    tokio::spawn(watch::docker(Arc::clone(&docker), config.node.clone(), sender.clone()));
-    let agent = Agent {
-        replica: store.replica()?,
-        counts: Counts::restore(store.counts()?),
-        farewells: store.farewells()?,
-        models: Models::new(&store, sender.clone())?,
-        depot: Downloads::new(models, sender.clone(), config.keep_unused),
-        images: ImagePulls::new(Arc::clone(&docker), sender.clone()),
-        datasets: Datasets::new(data_policy.clone(), sender.clone()),
-        executor: Executor { docker, site: Arc::new(site), data_policy, events: sender },
-        reporter: Reporter::new(identity),
-        upstream: Publisher { link, speaker, bus },
-        local: local.clone(),
-        state: AgentState::new(Instant::now()),
-        store,
-        config,
-    };
-    let result = agent.run(events, stop).await;
-    local.close(std::time::Duration::ZERO).await;
-    result
+    }
 }
 
-/// The environment's settings for s3://, and the file's that it names.
-pub fn s3() -> Result<S3, Error> {
-    let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty());
-    let file = file.map(|path| {
-        fs::read_to_string(&path).map_err(|source| Error::File { path: path.into(), source })
-    });
-    let file = file.transpose()?;
-    Ok(S3::read(|name| std::env::var(name).ok(), file.as_deref())?)
+fn artifacts(
+    config: &Config,
+    store: &Store,
+    docker: &Arc<Docker>,
+    data_policy: &neptune_datasets::PathPolicy,
+    events: &mpsc::Sender<AgentEvent>,
+) -> Result<NodeArtifacts, Error> {
+    let downloads = neptune_models::ModelStore::open(
+        &config.data_dir.join(DOWNLOADS_DIR),
+        config.policy.clone(),
+    )?;
+    Ok(NodeArtifacts {
+        models: Models::new(store, events.clone())?,
+        datasets: Datasets::new(data_policy.clone(), events.clone()),
+        downloads: Downloads::new(downloads, events.clone(), config.keep_unused),
+        images: ImagePulls::new(Arc::clone(docker), events.clone()),
+    })
 }
 
 /// Makes the data directory this process's own, for as long as the file is open.

@@ -548,7 +548,7 @@ async fn a_disk_without_room_says_how_much_is_missing() {
     let full = |report: &StatusReport| serving(report).trouble == Some(WorkerReason::DiskFull);
     let report = cloud.status(OBJECT, "no room", full).await;
     let message = serving(&report).message;
-    assert!(message.contains("bytes of disk space are missing"), "{message}");
+    assert!(message.contains("not enough disk space"), "{message}");
     assert_eq!(serving(&report).transition, Transition::InProgress);
     assert!(agent.containers().is_empty());
 }

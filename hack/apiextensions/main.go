@@ -1,6 +1,6 @@
-// The CRD API server of Kubernetes as a program by itself, for hack/test-apiextensions.sh. It differs from that library's own
-// main.go in two things: it lists its groups at /apis and describes them at /openapi/v2, which kube-aggregator does in a cluster and
-// kubectl asks for; and it asks no other API server who may do what: whoever reaches the address is its administrator.
+// The CRD API server of Kubernetes as a separate program, for hack/test-apiextensions.sh. It differs from the main.go of the
+// library in two points. It serves the list of groups at /apis and their description at /openapi/v2, which kubectl needs and
+// kube-aggregator serves in a cluster. It does not authenticate or authorize: every client is its administrator.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 func main() {
 	listen := flag.Int("port", 0, "port on loopback")
 	etcd := flag.String("etcd", "", "address of etcd")
-	directory := flag.String("cert-dir", "", "where the certificate goes that it makes")
+	directory := flag.String("cert-dir", "", "directory for the generated certificate")
 	flag.Parse()
 
 	o := options.NewCustomResourceDefinitionsServerOptions(os.Stdout, os.Stderr)

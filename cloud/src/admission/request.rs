@@ -79,8 +79,7 @@ mod tests {
     use super::*;
 
     fn service() -> Value {
-        let sample =
-            include_str!("../../../common/api/tests/samples/004_jointinferenceservice.yaml");
+        let sample = include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
         serde_saphyr::from_str(sample).unwrap()
     }
 

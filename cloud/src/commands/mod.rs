@@ -1,4 +1,4 @@
-//! The commands that end by themselves.
+//! The one-shot subcommands.
 
 mod crds;
 mod status;

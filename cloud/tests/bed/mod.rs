@@ -36,8 +36,7 @@ pub use trouble::Trouble;
 /// Longer than any wait that ends well.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-const SAMPLE: &str =
-    include_str!("../../../common/api/tests/samples/004_jointinferenceservice.yaml");
+const SAMPLE: &str = include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
 
 /// The name of the sample.
 pub const SERVICE: &str = "helmet-detection-demo";

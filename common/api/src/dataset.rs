@@ -1,4 +1,4 @@
-//! `Dataset` of `edgeai.io/v1alpha1`: data that lies on a node.
+//! `Dataset` of `edgeai.io/v1alpha1`: data on a node.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{form, rules};
+use crate::{rules, schema};
 
-/// Which data lies where.
+/// DatasetSpec describes data on a node, its location and its format.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -21,108 +21,112 @@ use crate::{form, rules};
     namespaced,
     status = "DatasetStatus",
     derive = "PartialEq",
-    doc = "Data on a node: the node's agent counts its samples, and the data never leaves the node.",
+    doc = "Dataset is data on a node. The agent of the node counts its samples; the data does not leave the node.",
     printcolumn(
         name = "NumberOfSamples",
         type_ = "integer",
-        description = "The number of samples in the dataset",
+        description = "Number of samples in the dataset",
         json_path = ".status.numberOfSamples"
     ),
     printcolumn(
         name = "Node",
         type_ = "string",
-        description = "The node name of the dataset",
+        description = "Name of the node that has the dataset",
         json_path = ".spec.nodeName"
     ),
     printcolumn(
         name = "spec",
         type_ = "string",
-        description = "The spec of the dataset",
+        description = "Spec of the dataset",
         json_path = ".spec"
     ),
     printcolumn(
         name = "Status",
         type_ = "string",
-        description = "Counted, or why it is not",
+        description = "Reason of the Ready condition: Counted, or why the data is not counted",
         json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = form::never_null)]
+#[schemars(transform = schema::never_null)]
 pub struct DatasetSpec {
-    /// Where the data is: an absolute path on the node ("/code/data" or "file:///code/data") in one of
-    /// the directories that the node's agent allows (--allow-data-dir), which is counted where it is and
-    /// whenever it changes; or an http(s) or s3 address, which is downloaded to the node once. An archive
-    /// (.tar, .tar.gz, .tgz, .tar.zst, .zip) is unpacked.
+    /// dataUrl is the location of the data. Either an absolute path on the node ("/code/data" or
+    /// "file:///code/data") in one of the directories that the node's agent allows
+    /// (--allow-data-dir); the data is counted in place, and again when it changes. Or an http(s)
+    /// or s3 URL, which is downloaded to the node once. Archives (.tar, .tar.gz, .tgz, .tar.zst,
+    /// .zip) are extracted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     #[x_kube(validation = rules::data_address())]
     pub data_url: String,
-    /// How the samples are written: csv (one a record, by RFC 4180), txt (one a line), json (one an element
-    /// of an array), jsonl (one a line), tfrecord (one a record), xml (a directory of Pascal VOC annotations,
-    /// one a file), images (a directory, one a file).
+    /// format is the format of the samples: csv (one per record, RFC 4180), txt (one per line),
+    /// json (one per element of an array), jsonl (one per line), tfrecord (one per record), xml (a
+    /// directory of Pascal VOC annotations, one per file), images (a directory, one per file).
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = form::WORD))]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub format: String,
-    /// The node that owns the data.
+    /// nodeName is the name of the node that has the data.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN_OR_EMPTY))]
-    #[x_kube(validation = rules::no_workers_branch())]
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN_OR_EMPTY))]
+    #[x_kube(validation = rules::node_name_not_reserved())]
     pub node_name: String,
-    /// csv: whether the first record names the columns and is no sample. True unless set.
+    /// header is whether the first record of a csv contains the column names and is not a sample.
+    /// Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// csv: the character between fields. "," unless set.
+    /// delimiter is the character that separates the fields of a csv. Defaults to ",".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1))]
     pub delimiter: Option<String>,
-    /// csv: the column whose values are the samples' labels, counted in status.labels: its name in the
-    /// header, or, without a header, its number from 0. Counting is slower with it.
+    /// labelColumn is the column of a csv that contains the labels of the samples: its name in the
+    /// header, or its zero-based index if there is no header. The labels are counted in
+    /// status.labels, which makes counting slower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub label_column: Option<String>,
-    /// json: the member of the object at the top whose array holds the samples. Without it the top has to
-    /// be an array.
+    /// member is the name of the member of the top-level JSON object whose array contains the
+    /// samples. If it is not set, the top-level value must be an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub member: Option<String>,
 }
 
-/// What the node found.
+/// DatasetStatus is the result of the last count on the node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetStatus {
-    /// When the data was last seen to have changed.
+    /// updateTime is when the last change of the data was detected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_time: Option<Time>,
-    /// How many samples it has, by the last count.
+    /// numberOfSamples is the number of samples at the last count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_of_samples: Option<i64>,
-    /// The bytes of its files.
+    /// bytes is the total size of the files, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
-    /// The columns of a csv with a header, the first 128.
+    /// columns are the names of the first 128 columns of a csv with a header.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
-    /// How many samples have each label (csv with labelColumn), or how many objects are of each class (xml):
-    /// the 64 most frequent.
+    /// labels is the number of samples per label (csv with labelColumn), or of objects per class
+    /// (xml), for the 64 most frequent labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, i64>,
-    /// How many have a label that is not listed.
+    /// otherLabels is the number of samples or objects whose label is not listed in labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_labels: Option<i64>,
-    /// Files of the directory that could not be counted.
+    /// skippedFiles is the number of files in the directory that could not be counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped_files: Option<i64>,
-    /// Bytes that the node's agent has read to count this dataset, over all its starts: data that grows is
-    /// not read again.
+    /// bytesRead is the number of bytes that the agent of the node has read to count this dataset,
+    /// over all agent starts. Unchanged parts of growing data are not read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_read: Option<i64>,
-    /// Ready: True while the numbers are those of the data as it is, Unknown while the node is away.
+    /// conditions of the dataset. Ready is True while the counts match the current data, and
+    /// Unknown while the node is not connected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The metadata.generation that this status speaks of.
+    /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

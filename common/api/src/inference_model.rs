@@ -7,13 +7,13 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{form, rules};
+use crate::{rules, schema};
 
-/// Which model is served where, and by what.
+/// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
-/// There are two ways to deploy: a container image that has the model in it, or a manifest of model
-/// files of which targetVersion is served by the framework's server. With an image, manifest and
-/// targetVersion are ignored.
+/// A model is deployed either as a container image that contains server and model, or as a manifest
+/// of model files of which the server of the framework serves targetVersion. If image is set,
+/// manifest and targetVersion are ignored.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -27,61 +27,61 @@ use crate::{form, rules};
     namespaced,
     status = "InferenceModelStatus",
     derive = "PartialEq",
-    doc = "One serving endpoint for one model, in the cloud (replicas behind a Service) or on an edge node.",
+    doc = "InferenceModel is a serving endpoint for one model, in the cloud (replicas behind a Service) or on an edge node.",
     printcolumn(
         name = "Layer",
         type_ = "string",
-        description = "Where the model is served",
+        description = "Layer that serves the model: cloud or edge",
         json_path = ".spec.deployToLayer"
     ),
     printcolumn(
         name = "Node",
         type_ = "string",
-        description = "The node that serves it",
+        description = "Node that serves the model",
         json_path = ".status.node"
     ),
     printcolumn(
         name = "Target",
         type_ = "string",
-        description = "The version that is to be served",
+        description = "Desired version",
         json_path = ".status.targetVersion"
     ),
     printcolumn(
         name = "Serving",
         type_ = "string",
-        description = "The version that answers requests",
+        description = "Version that serves requests",
         json_path = ".status.servingVersion"
     ),
     printcolumn(
         name = "Status",
         type_ = "string",
-        description = "Whether the two agree, and if not, why",
+        description = "State of the update from the serving to the target version",
         json_path = ".status.transitionStatus"
     ),
     printcolumn(
         name = "Progress",
         type_ = "string",
-        description = "How much of the target version has been downloaded, and how fast",
+        description = "Progress and rate of the download of the target version",
         json_path = ".status.progress.summary"
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether requests are answered",
+        description = "Whether requests are served",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
         priority = 1
     ),
     printcolumn(
         name = "URL",
         type_ = "string",
-        description = "Where requests go",
+        description = "URL of the endpoint",
         json_path = ".status.url",
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = form::never_null)]
+#[schemars(transform = schema::never_null)]
 #[x_kube(
     validation = rules::manifest_given(),
     validation = rules::versions_named(),
@@ -94,160 +94,166 @@ use crate::{form, rules};
     validation = rules::image_has_no_version()
 )]
 pub struct InferenceModelSpec {
-    /// The name under which the model is served.
-    #[schemars(length(max = 63), regex(pattern = form::PLAIN))]
+    /// modelName is the name under which the model is served.
+    #[schemars(length(max = 63), regex(pattern = schema::FILE_NAME))]
     pub model_name: String,
-    /// Where it is served: cloud or edge.
+    /// deployToLayer is where the model is served: cloud or edge.
     #[schemars(extend("enum" = ["cloud", "edge"]))]
     pub deploy_to_layer: String,
-    /// The framework whose server serves it, such as tensorflow.
-    #[schemars(length(max = form::WORD))]
+    /// frameworkType is the framework whose server serves the model, such as tensorflow.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_type: String,
-    /// Labels of the node that serves it. At the edge they have to pick one edge node. Not looked at
-    /// when nodeName is given.
+    /// nodeSelector selects the node that serves the model by its labels. At the edge it must
+    /// select exactly one edge node. Ignored if nodeName is set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// The node that serves it.
+    /// nodeName is the name of the node that serves the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN_OR_EMPTY))]
-    #[x_kube(validation = rules::no_workers_branch())]
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN_OR_EMPTY))]
+    #[x_kube(validation = rules::node_name_not_reserved())]
     pub node_name: Option<String>,
-    /// An image with server and model; empty to serve from the manifest.
+    /// image is a container image that contains server and model. Leave it empty to serve the
+    /// manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub image: Option<String>,
-    /// The versions that can be served.
+    /// manifest lists the versions that can be served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub manifest: Vec<InferenceModelFile>,
-    /// The version of the manifest that is to be served.
+    /// targetVersion is the version in manifest to serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub target_version: Option<String>,
-    /// The port of the endpoint, 1 to 65535; without it nothing is served. At the edge it is a port of
-    /// the node.
+    /// servingPort is the port of the endpoint, 1 to 65535. If it is not set, the model is not
+    /// served. At the edge it is a port of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub serving_port: Option<i32>,
-    /// How many servers share the load, in the cloud.
+    /// replicas is the number of server Pods in the cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
-    /// How to tell that a server serves, and for how long a new version is on probation. Without it
-    /// the framework's own check is made, or a TCP connection to servingPort.
+    /// health is the health check of the server, and the probation of a new version. Defaults to
+    /// the check of the framework, or to a TCP connection to servingPort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<ServingHealth>,
-    /// The type of the Service in the cloud: NodePort, ClusterIP or LoadBalancer. Without it, NodePort.
+    /// serviceType is the type of the Service in the cloud: NodePort, ClusterIP or LoadBalancer.
+    /// Defaults to NodePort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["", "NodePort", "ClusterIP", "LoadBalancer"]))]
     pub service_type: Option<String>,
 }
 
-/// How to tell that a server serves.
+/// ServingHealth is the health check of a model server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::one_check())]
+#[x_kube(validation = rules::one_health_check())]
 pub struct ServingHealth {
-    /// A path of which GET answers 200 to 399 when the model is served; {version} in it stands for
-    /// the version, {modelName} for modelName.
+    /// httpPath is the path of an HTTP check: GET returns 200 to 399 when the model is served.
+    /// {version} is replaced by the version, {modelName} by modelName.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE), regex(pattern = r"^(/\S*)?$"))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH), regex(pattern = r"^(/\S*)?$"))]
     pub http_path: Option<String>,
-    /// True: a TCP connection to servingPort is enough, whatever the framework offers.
+    /// tcp is whether to check only that servingPort accepts TCP connections, instead of the check
+    /// of the framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<bool>,
-    /// The time between two checks, in seconds. Without it, 1.
+    /// periodSeconds is the time between two checks in seconds. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub period_seconds: Option<i32>,
-    /// The time for one check, in seconds. Without it, 2.
+    /// timeoutSeconds is the timeout of one check in seconds. Defaults to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i32>,
-    /// The time from the start of a version to its first good check, in seconds: a version that needs
-    /// longer is a failed one. Without it, 120.
+    /// startWithinSeconds is the maximum time from the start of a version to its first successful
+    /// check, in seconds. A version that takes longer has failed. Defaults to 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_within_seconds: Option<i32>,
-    /// How long a new version has to be well before it becomes the one that is returned to when
-    /// another fails, in seconds. Without it, 30.
+    /// probationSeconds is how long a new version must be healthy before it becomes the version to
+    /// which a failed update is rolled back, in seconds. Defaults to 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86_400))]
     pub probation_seconds: Option<i32>,
 }
 
-/// The file or archive of one version of a model.
+/// InferenceModelFile is the file or archive of one version of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceModelFile {
-    /// The version, as targetVersion names it: letters, digits, '.', '-' and '_'. It becomes the name of
-    /// a directory; most servers want a number.
+    /// version is the name of the version for targetVersion: letters, digits, '.', '-' and '_'. It
+    /// is used as the name of a directory; most servers require a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub version: Option<String>,
-    /// Where it is: http(s)://, s3://bucket/key, or file:// on an edge node. What ends in .tar, .tar.gz,
-    /// .tgz, .tar.zst or .zip is unpacked.
+    /// downloadURL is the location of the file or archive: http(s)://, s3://bucket/key, or file://
+    /// on an edge node. Archives (.tar, .tar.gz, .tgz, .tar.zst, .zip) are extracted.
     #[serde(default, rename = "downloadURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub download_url: Option<String>,
-    /// The SHA-256 of the archive, 64 hex digits; an archive that differs is never served.
+    /// sha256sum is the SHA-256 of the file or archive, 64 hex digits. A file with another digest
+    /// is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub sha256sum: Option<String>,
 }
 
-/// What is being served.
+/// InferenceModelStatus is the observed state of an InferenceModel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceModelStatus {
-    /// Where requests go.
+    /// url is the URL of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The version that answers them; where an image brings its model, the image.
+    /// servingVersion is the version that serves requests. For an image that contains the model,
+    /// the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,
-    /// The version, or the image, that is to answer them.
+    /// targetVersion is the desired version or image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// UpToDate: what is wanted is served. Pending: nothing was begun, since something that it needs is
-    /// awaited. InProgress: it is on its way. BlockedByFailedLoad: it failed, and what was served before
-    /// still is. InvalidSpec: the spec has to be changed first.
+    /// transitionStatus is the state of the update to the target version. UpToDate: the target
+    /// version is served. Pending: the update has not started, because something that it needs is
+    /// missing. InProgress: the update is in progress. BlockedByFailedLoad: the target version
+    /// failed, and the previous version is still served. InvalidSpec: the spec must be corrected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition_status: Option<TransitionStatus>,
-    /// The node that serves the model, where an agent runs the server.
+    /// node is the name of the node that serves the model, if an agent runs the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How many servers answer.
+    /// readyReplicas is the number of servers that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// The download under way.
+    /// progress is the progress of the current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ServingProgress>,
-    /// The last version that could not be served.
+    /// lastFailure is the last version that failed to load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<ServingFailure>,
-    /// Ready: requests are answered. Progressing: a version is on its way. Degraded: something is
-    /// wrong, with the reason and what helps.
+    /// conditions of the model. Ready: requests are served. Progressing: an update is in progress.
+    /// Degraded: something is wrong; reason and message explain it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The metadata.generation that this status speaks of.
+    /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Where a switch of versions is.
+/// TransitionStatus is the state of an update to another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionStatus {
-    /// What is wanted is served.
+    /// The target version is served.
     UpToDate,
-    /// Nothing was begun: something that it needs is awaited, such as its node or that node's agent.
+    /// The update has not started: it waits, for example for its node or for the agent of the node.
     Pending,
-    /// It is being fetched, started or tried.
+    /// The target version is being downloaded, started or checked.
     InProgress,
-    /// It failed; what was served before still is, if there was anything.
+    /// The target version failed. The previous version, if any, is still served.
     BlockedByFailedLoad,
-    /// It cannot be before the spec is changed.
+    /// The spec is invalid and must be corrected.
     InvalidSpec,
 }
 
@@ -263,35 +269,35 @@ impl fmt::Display for TransitionStatus {
     }
 }
 
-/// A download under way.
+/// ServingProgress is the progress of a download.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingProgress {
-    /// Bytes that have arrived.
+    /// receivedBytes is the number of bytes received.
     pub received_bytes: i64,
-    /// Bytes that will, if the server says so.
+    /// totalBytes is the size of the download in bytes, if the server sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<i64>,
-    /// The present rate.
+    /// bytesPerSecond is the current rate in bytes per second.
     pub bytes_per_second: i64,
-    /// The first by the second, 0 to 100.
+    /// percent is the received share of totalBytes, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<i32>,
-    /// All of it in a line.
+    /// summary is the progress in one line.
     pub summary: String,
 }
 
-/// A version that could not be served.
+/// ServingFailure is a version that failed to load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingFailure {
-    /// The version, or the image.
+    /// version is the version or image that failed.
     pub version: String,
-    /// Why, as one word for programs.
+    /// reason is a machine-readable CamelCase reason of the failure.
     pub reason: String,
-    /// Why, and what helps, for people.
+    /// message is a human-readable explanation of the failure and its remedy.
     pub message: String,
-    /// When it was seen.
+    /// time is when the failure was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }

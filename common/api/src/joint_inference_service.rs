@@ -1,5 +1,5 @@
-//! `JointInferenceService` of `neptune.io/v1alpha1`: a small model at the edge that asks a big one in
-//! the cloud when a sample is hard.
+//! `JointInferenceService` of `neptune.io/v1alpha1`: a small model at the edge that sends hard
+//! samples to a big model in the cloud.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, form, rules};
+use crate::{KeyValue, rules, schema};
 
-/// The two workers of a joint inference.
+/// JointInferenceServiceSpec describes the two workers of a joint inference.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -24,324 +24,335 @@ use crate::{KeyValue, form, rules};
     namespaced,
     status = "JointInferenceServiceStatus",
     derive = "PartialEq",
-    doc = "Joint inference of edge and cloud: the edge worker infers with a small model and sends what its hard-example algorithm finds hard to the cloud worker's big model.",
+    doc = "JointInferenceService is a joint inference of edge and cloud: the edge worker infers with a small model and sends samples that its hard example algorithm classifies as hard to the big model of the cloud worker.",
     printcolumn(
         name = "status",
         type_ = "string",
-        description = "The status of the jointinference service",
+        description = "Status of the service",
         json_path = ".status.conditions[-1].type"
     ),
     printcolumn(
         name = "active",
         type_ = "integer",
-        description = "The number of active worker",
+        description = "Number of running workers",
         json_path = ".status.active"
     ),
     printcolumn(
         name = "failed",
         type_ = "integer",
-        description = "The number of failed worker",
+        description = "Number of failed workers",
         json_path = ".status.failed"
     ),
     printcolumn(
         name = "Inference",
         type_ = "string",
-        description = "Samples inferred",
+        description = "Number of samples inferred",
         json_path = r#".status.metrics[?(@.key=="inferenceNumber")].value"#
     ),
     printcolumn(
         name = "HardExamples",
         type_ = "string",
-        description = "Samples of these that the cloud answered",
+        description = "Number of those samples that the cloud worker answered",
         json_path = r#".status.metrics[?(@.key=="hardExampleNumber")].value"#
     ),
     printcolumn(
         name = "UploadRatio",
         type_ = "string",
-        description = "The share of samples that went to the cloud, 0 to 1",
+        description = "Share of samples that the cloud worker answered, 0 to 1",
         json_path = r#".status.metrics[?(@.key=="uploadCloudRatio")].value"#
     ),
     printcolumn(
         name = "Reason",
         type_ = "string",
-        description = "Why the service has the status that it has",
+        description = "Reason of the status",
         json_path = ".status.conditions[-1].reason",
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = form::never_null)]
+#[schemars(transform = schema::never_null)]
 pub struct JointInferenceServiceSpec {
-    /// The half that sees every sample.
+    /// edgeWorker is the worker that receives every sample.
     pub edge_worker: EdgeWorker,
-    /// The half that answers the hard ones.
+    /// cloudWorker is the worker that answers hard samples.
     pub cloud_worker: CloudWorker,
 }
 
-/// The worker on the edge node: it infers with the small model and decides what is hard.
+/// EdgeWorker is the worker on the edge node. It infers with the small model and decides which
+/// samples are hard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EdgeWorker {
-    /// A name for the worker: letters, digits, '-' and '.'. Containers are named after it.
-    #[schemars(length(max = form::NAME), regex(pattern = "^[A-Za-z0-9.-]+$"))]
+    /// name is the name of the worker: letters, digits, '-' and '.'. It is part of the name of the
+    /// container.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = "^[A-Za-z0-9.-]+$"))]
     pub name: String,
-    /// The small model.
+    /// model refers to the small model.
     pub model: ModelReference,
-    /// The edge node that runs the worker: a Node with the label node-role.kubernetes.io/edge or
-    /// neptune.io/runtime=agent, on which neptune-edge runs under this name.
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
-    #[x_kube(validation = rules::no_workers_branch())]
+    /// nodeName is the name of the edge node that runs the worker: a Node with the label
+    /// node-role.kubernetes.io/edge or neptune.io/runtime=agent, on which neptune-edge runs with
+    /// this node name.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
+    #[x_kube(validation = rules::node_name_not_reserved())]
     pub node_name: String,
-    /// How the worker tells a hard sample from an easy one.
+    /// hardExampleAlgorithm is the algorithm by which the worker detects hard samples.
     pub hard_example_algorithm: HardExampleAlgorithm,
-    /// The data that the worker infers on, if it is a Dataset on the worker's node. It is mounted read-only,
-    /// and the worker gets its path as DATASET_URL and its format as DATASET_FORMAT.
+    /// dataset refers to a Dataset on the node of the worker, as input of the inference. It is
+    /// mounted read-only, with its path in DATASET_URL and its format in DATASET_FORMAT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<DatasetReference>,
-    /// What the worker runs.
+    /// workerSpec describes the program that the worker runs.
     pub worker_spec: WorkerSpec,
 }
 
-/// The worker that holds the big model. It runs as a Deployment behind a Service, or, on a node
-/// labelled neptune.io/runtime=agent, as a container of that node's neptune-edge.
+/// CloudWorker is the worker with the big model. It runs as a Deployment behind a Service, or, on a
+/// node with the label neptune.io/runtime=agent, as a container of the neptune-edge of that node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudWorker {
-    /// A name for the worker: letters, digits, '-' and '.'. The Deployment is named after it.
-    #[schemars(length(max = form::NAME), regex(pattern = "^[A-Za-z0-9.-]+$"))]
+    /// name is the name of the worker: letters, digits, '-' and '.'. It is part of the name of the
+    /// Deployment.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = "^[A-Za-z0-9.-]+$"))]
     pub name: String,
-    /// The big model.
+    /// model refers to the big model.
     pub model: ModelReference,
-    /// The node that runs the worker.
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
-    #[x_kube(validation = rules::no_workers_branch())]
+    /// nodeName is the name of the node that runs the worker.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
+    #[x_kube(validation = rules::node_name_not_reserved())]
     pub node_name: String,
-    /// What the worker runs.
+    /// workerSpec describes the program that the worker runs.
     pub worker_spec: WorkerSpec,
 }
 
-/// Names a Model.
+/// ModelReference refers to a Model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelReference {
-    /// The name of a Model (edgeai.io) in the namespace of the service. It may be made later.
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
+    /// name is the name of a Model (edgeai.io) in the namespace of the service. It may be created
+    /// later.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     pub name: String,
 }
 
-/// Names a Dataset.
+/// DatasetReference refers to a Dataset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DatasetReference {
-    /// The name of a Dataset (edgeai.io) in the namespace of the service. It may be made later.
-    #[schemars(length(max = form::NAME), regex(pattern = form::SUBDOMAIN))]
+    /// name is the name of a Dataset (edgeai.io) in the namespace of the service. It may be created
+    /// later.
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     pub name: String,
 }
 
-/// How a hard sample is found.
+/// HardExampleAlgorithm is the algorithm that detects hard samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HardExampleAlgorithm {
-    /// IBT, Threshold, CrossEntropy, Random, CloudOnly, EdgeOnly, or a name that the worker's own
-    /// program knows. The worker gets it as HEM_NAME.
-    #[schemars(length(min = 1, max = form::WORD))]
+    /// name is the name of the algorithm: IBT, Threshold, CrossEntropy, Random, CloudOnly,
+    /// EdgeOnly, or one that the program of the worker implements. The worker receives it in
+    /// HEM_NAME.
+    #[schemars(length(min = 1, max = schema::MAX_TOKEN_LENGTH))]
     pub name: String,
-    /// The algorithm's parameters, such as threshold_img for IBT. The worker gets them as
-    /// HEM_PARAMETERS, a JSON list of key and value.
+    /// parameters are the parameters of the algorithm, such as threshold_img for IBT. The worker
+    /// receives them in HEM_PARAMETERS, a JSON list of keys and values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = form::unique_keys)]
+    #[schemars(transform = schema::unique_keys)]
     pub parameters: Vec<KeyValue>,
 }
 
-/// What a worker runs: a script by a framework, or a program in an image of its own.
+/// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
+/// its own image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerSpec {
-    /// The directory with the scripts on the worker's node: an absolute path, mounted read-only at
-    /// the same path. Not used with frameworkType container.
-    #[schemars(length(max = form::PLACE))]
+    /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
+    /// mounted read-only at the same path. Not used with frameworkType container.
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub script_dir: String,
-    /// The script that is started, relative to scriptDir. With frameworkType container it is the
-    /// first argument of the image's program instead.
-    #[schemars(length(max = form::PLACE))]
+    /// scriptBootFile is the script to start, relative to scriptDir. With frameworkType container
+    /// it is the first argument of the entry point of the image instead.
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub script_boot_file: String,
-    /// The framework, as the ConfigMap neptune-frameworks lists them; built in are tensorflow,
-    /// pytorch, python, and container for a program that is in workerSpec.image.
-    #[schemars(length(max = form::WORD))]
+    /// frameworkType is the name of a framework in the ConfigMap neptune-frameworks. Built in are
+    /// tensorflow, pytorch, python, and container for a program in workerSpec.image.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_type: String,
-    /// The framework's version, as in the tag of its image.
-    #[schemars(length(max = form::WORD))]
+    /// frameworkVersion is the version of the framework, as in the tag of its image.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_version: String,
-    /// Parameters of the worker. It gets each as an environment variable (the key in upper case,
-    /// other characters than letters and digits as '_') and all as PARAMETERS, a JSON list.
+    /// parameters are the parameters of the worker. The worker receives each one in an environment
+    /// variable (the key in upper case, with '_' in place of characters other than letters and
+    /// digits), and all of them in PARAMETERS, a JSON list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = form::unique_keys)]
+    #[schemars(transform = schema::unique_keys)]
     pub parameters: Vec<KeyValue>,
-    /// The container image, in place of the framework's.
+    /// image is the container image, instead of that of the framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub image: Option<String>,
-    /// How much of its node the worker may use.
+    /// resources are the resource limits of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// More environment variables. They win over parameters; the names that Neptune sets itself
-    /// (SERVICE_NAME, MODEL_URL and so on) cannot be set here.
+    /// env are additional environment variables. They take precedence over parameters. The
+    /// variables that Neptune sets (such as SERVICE_NAME and MODEL_URL) cannot be set here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = form::unique_names)]
+    #[schemars(transform = schema::unique_names)]
     pub env: Vec<EnvironmentVariable>,
-    /// How the worker takes another version of its model. Restart: its container is replaced.
-    /// Reload: it keeps running, and is told on WORKER_RELOAD_TOPIC where the version is; one that
-    /// has not loaded it within a minute is restarted. In a Pod, and with a model that is a path of the node, it is
-    /// always Restart.
+    /// modelUpdate is how the worker is updated when its model changes. Restart: the container is
+    /// replaced. Reload: the worker keeps running and receives the path of the new version on
+    /// WORKER_RELOAD_TOPIC; it is restarted if it has not loaded that version within a minute.
+    /// Workers in Pods, and workers whose model is a path on the node, are always restarted.
+    /// Defaults to Restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_update: Option<ModelUpdate>,
 }
 
-/// How a worker takes another version of its model.
+/// ModelUpdate is how a worker is updated when its model changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ModelUpdate {
-    /// Its container is replaced.
+    /// The container is replaced.
     #[default]
     Restart,
-    /// It loads it while it runs.
+    /// The worker loads the model while it runs.
     Reload,
 }
 
-/// A container's environment variable.
+/// EnvironmentVariable is an environment variable of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EnvironmentVariable {
-    /// Letters, digits and '_', not beginning with a digit.
-    #[schemars(length(max = form::WORD), regex(pattern = "^[A-Za-z_][A-Za-z0-9_]*$"))]
+    /// name is the name of the variable: letters, digits and '_', not starting with a digit.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH), regex(pattern = "^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
-    /// The value as text.
+    /// value is the value of the variable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
 }
 
-/// The resources of a container, written as in a Pod.
+/// ResourceRequirements are the resource limits of a container, as in a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceRequirements {
-    /// What it may use at most.
+    /// limits are the resource limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// The most that a container may use.
+/// Limits are the resource limits of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct Limits {
-    /// Processors as a Kubernetes quantity in quotes, such as "1" or "500m".
+    /// cpu is the CPU limit: a Kubernetes quantity in quotes, such as "1" or "500m".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rules::above_zero())]
     pub cpu: Option<String>,
-    /// Memory as a Kubernetes quantity in quotes, such as "256Mi".
+    /// memory is the memory limit: a Kubernetes quantity in quotes, such as "256Mi".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rules::above_zero())]
     pub memory: Option<String>,
 }
 
-/// How a service fares.
+/// JointInferenceServiceStatus is the observed state of a JointInferenceService.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JointInferenceServiceStatus {
-    /// One condition a type; the last one is the one that holds.
+    /// conditions are the states of the service, one per type. The last one is the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<JisCondition>,
-    /// When the controller first saw the service.
+    /// startTime is when the controller first reconciled the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// How many of the two workers are known to run.
+    /// active is the number of workers that are known to run, 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
-    /// How many of the two workers are in state Failed.
+    /// failed is the number of workers in state Failed, 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<i32>,
-    /// The totals over the whole life of the service: inferenceNumber, hardExampleNumber and
-    /// uploadCloudRatio.
+    /// metrics are the totals over the lifetime of the service: inferenceNumber, hardExampleNumber
+    /// and uploadCloudRatio.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
-    /// The metadata.generation that this status speaks of.
+    /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What each edge agent has counted so far; the metrics are the sum of these and of folded.
+    /// reports are the counters of each edge agent. metrics is the sum of these and of folded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<AgentCounters>,
-    /// The sum of what agents had counted that are no longer listed in reports.
+    /// folded is the sum of the counters of agents that are no longer listed in reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folded: Option<CounterTotals>,
 }
 
-/// What one agent's data directory counted for a service.
+/// AgentCounters are the counters of a service for one data directory of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCounters {
-    /// The node.
+    /// node is the name of the node.
     pub node: String,
-    /// The agent's data directory: a wiped or replaced node counts anew under another one.
+    /// instance identifies the data directory of the agent. A wiped or replaced node has another
+    /// one, whose counters start at zero.
     pub instance: String,
-    /// How often the agent had started on it when it said this.
+    /// epoch is the number of agent starts on the data directory at the time of the report.
     #[schemars(schema_with = "total")]
     pub epoch: u64,
-    /// The message's number within the epoch.
+    /// seq is the sequence number of the report within the epoch.
     #[schemars(schema_with = "total")]
     pub seq: u64,
-    /// Samples inferred.
+    /// inferenceNumber is the number of samples inferred.
     #[schemars(schema_with = "total")]
     pub inference_number: u64,
-    /// Samples of these that the cloud answered.
+    /// hardExampleNumber is the number of those samples that the cloud worker answered.
     #[schemars(schema_with = "total")]
     pub hard_example_number: u64,
 }
 
-/// Two totals.
+/// CounterTotals are the totals of several agents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CounterTotals {
-    /// Samples inferred.
+    /// inferenceNumber is the number of samples inferred.
     #[schemars(schema_with = "total")]
     pub inference_number: u64,
-    /// Samples of these that the cloud answered.
+    /// hardExampleNumber is the number of those samples that the cloud worker answered.
     #[schemars(schema_with = "total")]
     pub hard_example_number: u64,
 }
 
-// schemars' own format for u64 is one that an API server warns of.
+// API servers warn about the format that schemars uses for u64.
 fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 
-/// One state that a service is in or was in.
+/// JisCondition is a current or previous state of a JointInferenceService.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JisCondition {
-    /// The state.
+    /// type is the state.
     #[serde(rename = "type")]
     pub type_: JisConditionType,
-    /// True while the service is in this state, False afterwards.
+    /// status is True while the service is in this state, and False afterwards.
     pub status: String,
-    /// When the condition was last written.
+    /// lastHeartbeatTime is when the condition was last updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
-    /// When status last changed.
+    /// lastTransitionTime is when status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// Why, as one word for programs.
+    /// reason is a machine-readable CamelCase reason of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why, and what helps, for people.
+    /// message is a human-readable explanation of the state and, if something is wrong, the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The states of a service. None is final: each goes over into another when what it waits for comes.
+/// JisConditionType is a state of a JointInferenceService. No state is final.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum JisConditionType {
-    /// Accepted, and something is awaited: a model, a node, a worker's start.
+    /// The service waits, for example for a model, a node or the start of a worker.
     Pending,
     /// Both workers run.
     Running,
-    /// Something has to be changed, or a worker keeps ending.
+    /// The spec must be corrected, or a worker exits repeatedly.
     Failed,
 }
 

@@ -1,22 +1,23 @@
-//! The resources that a user of Neptune writes, as types, and the CRDs made of them.
+//! The custom resources of Neptune as types, and the CRDs generated from them.
 //!
-//! Shapes and their explanations live here (`kubectl explain` prints the doc comments), and what a spec
-//! cannot be in any cluster: `form` and `rules`, which an API server holds against it. What a spec means
-//! and whether it can work is decided in `neptune-cloud`.
+//! The doc comments are the field descriptions that `kubectl explain` prints. `schema` and `rules`
+//! are the constraints that hold in any cluster; API servers enforce them. `neptune-cloud`
+//! validates what depends on the cluster.
 #![deny(missing_docs)]
-// The doc comments are the plain text that `kubectl explain` prints.
+// `kubectl explain` prints the doc comments as plain text.
 #![allow(clippy::doc_markdown)]
-// Each printcolumn has a type of its own.
+// Each printcolumn has its own `type_`.
 #![allow(clippy::duplicated_attributes)]
 
 pub mod crdgen;
 pub mod dataset;
-mod form;
+
 pub mod inference_model;
 pub mod joint_inference_service;
 mod key_value;
 pub mod model;
 mod rules;
+mod schema;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{

@@ -5,9 +5,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, form, rules};
+use crate::{KeyValue, rules, schema};
 
-/// Where a model is and what it is.
+/// ModelSpec describes the location and format of a model.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -19,159 +19,160 @@ use crate::{KeyValue, form, rules};
     namespaced,
     status = "ModelStatus",
     derive = "PartialEq",
-    doc = "A machine learning model, named by the workers of a JointInferenceService. A change of it reaches every node that uses it.",
+    doc = "Model is a machine learning model that workers of a JointInferenceService use. A change is delivered to every node that uses the model.",
     printcolumn(
         name = "updateAGE",
         type_ = "date",
-        description = "The update age",
+        description = "Time since the last update of the metrics",
         json_path = ".status.updateTime"
     ),
     printcolumn(
         name = "metrics",
         type_ = "string",
-        description = "The metrics",
+        description = "Quality metrics of the model",
         json_path = ".status.metrics"
     ),
     printcolumn(
         name = "Nodes",
         type_ = "string",
-        description = "How many of the nodes that use it have it",
+        description = "Number of nodes that have the model, of those that use it",
         json_path = ".status.presentOn"
     ),
     printcolumn(
         name = "UsedBy",
         type_ = "string",
-        description = "Who uses it",
+        description = "Objects that use the model",
         json_path = ".status.usedBy"
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether every node that uses it has it",
+        description = "Whether every node that uses the model has it",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
         priority = 1
     ),
     printcolumn(
         name = "Reason",
         type_ = "string",
-        description = "Why it is ready or not",
+        description = "Reason of the Ready condition",
         json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
         priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = form::never_null)]
+#[schemars(transform = schema::never_null)]
 pub struct ModelSpec {
-    /// Where the model is: an absolute path on the node that runs the worker ("/model/frozen.pb" or
-    /// "file:///model/frozen.pb"), which is mounted from where it is, or an http(s) address, which
-    /// is downloaded to the node before the worker starts. Without it no worker can use the model.
+    /// modelUrl is the location of the model. Either an absolute path on the node of the worker
+    /// ("/model/frozen.pb" or "file:///model/frozen.pb"), which is mounted in place. Or an http(s)
+    /// or s3 URL (s3://bucket/key), which is downloaded to the node before the worker starts.
+    /// Workers cannot use a model without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = form::PLACE))]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     #[x_kube(validation = rules::model_address())]
     pub model_url: String,
-    /// The model's format in a word that its users understand, such as pb, onnx or json.
+    /// format is the format of the model, such as pb, onnx or json.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = form::WORD))]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub format: String,
-    /// The SHA-256 of the file as 64 hex digits, as sha256sum prints it. When given, a file that
-    /// differs is never used, and the worker does not start. (A Pod mounts a path of its node
-    /// unchecked; agents check paths too.)
+    /// sha256sum is the SHA-256 of the file as 64 hex digits, as printed by sha256sum. If it is
+    /// set, the worker does not start with a file that has another digest. Agents also check paths
+    /// on the node; Pods mount them unchecked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = form::SHA256))]
+    #[schemars(regex(pattern = schema::SHA256))]
     pub sha256sum: Option<String>,
 }
 
-/// What is known of a model.
+/// ModelStatus is the observed state of a Model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelStatus {
-    /// When the metrics were made.
+    /// updateTime is when the metrics were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_time: Option<Time>,
-    /// How good it is, as the worker that evaluated it last says.
+    /// metrics are the quality metrics, as reported by the last worker that evaluated the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
-    /// Who said the metrics, and of what.
+    /// reportedBy is the source of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_by: Option<MetricsSource>,
-    /// Who uses it, in its namespace, as resource/name; 32 at most.
+    /// usedBy lists the objects in the namespace that use the model, as resource/name; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used_by: Vec<String>,
-    /// How many use it.
+    /// users is the number of objects that use the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<i32>,
-    /// The nodes whose agents need it, those that have it not first; 32 at most.
+    /// nodes lists the nodes whose agents use the model, those without it first; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<ModelNode>,
-    /// How many nodes' agents need it.
+    /// wantedOn is the number of nodes whose agents use the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_on: Option<i32>,
-    /// How many of these have it, such as 2/3.
+    /// presentOn is the number of those nodes that have the model, such as 2/3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present_on: Option<String>,
-    /// Ready: every node that uses the model has it. Evaluated: the metrics are those of the file that
-    /// the spec names.
+    /// conditions of the model. Ready: every node that uses the model has it. Evaluated: the
+    /// metrics were measured with the file in the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The metadata.generation that this status speaks of.
+    /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Who said a model's metrics.
+/// MetricsSource is the source of the metrics of a Model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsSource {
-    /// The node.
+    /// node is the name of the node on which the model was evaluated.
     pub node: String,
-    /// Whose worker it was, as resource/name.
+    /// object is the owner of the worker that evaluated the model, as resource/name.
     pub object: String,
-    /// The file that was evaluated.
+    /// modelUrl is the location of the evaluated file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model_url: String,
-    /// The sha256sum that the Model had at the time.
+    /// sha256sum is the sha256sum of the Model at the time of the evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
-    /// When, by the node's clock.
+    /// time is when the metrics were reported, by the clock of the node.
     pub time: String,
 }
 
-/// How a node fares with a model.
+/// ModelNode is the state of a Model on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelNode {
-    /// The node.
+    /// node is the name of the node.
     pub node: String,
-    /// In one word.
+    /// state is the state of the model on the node.
     pub state: ModelNodeState,
-    /// The SHA-256 of what is there, if it is known.
+    /// sha256sum is the SHA-256 of the file on the node, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
-    /// The size of what is there.
+    /// bytes is the size of the model on the node, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
-    /// Why it is not there, as one word for programs.
+    /// reason is a machine-readable CamelCase reason why the model is not present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it is not there, and what helps, for people.
+    /// message is a human-readable explanation why the model is not present, and the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Whether a node has a model.
+/// ModelNodeState is the state of a Model on a node.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum ModelNodeState {
-    /// It is there, and is what the spec says.
+    /// The model is present and matches the spec.
     Present,
-    /// It is on its way.
+    /// The model is being downloaded.
     Downloading,
-    /// It cannot be had before something changes.
+    /// The model is not available; reason and message explain it.
     Failed,
-    /// What is there is an earlier version.
+    /// An earlier version is present.
     Outdated,
-    /// The node has not said yet.
+    /// The node has not reported a state yet.
     Unknown,
 }

@@ -1,23 +1,24 @@
-//! The rules in CEL that the schemas carry, each with what a user reads when it is broken. An API server
-//! of 1.25 or later evaluates them; `neptune-cloud` finds the same by itself and is the one that decides.
+//! The CEL validation rules of the schemas, with their messages. API servers of Kubernetes 1.25 or
+//! later evaluate them. `neptune-cloud` validates the same and is authoritative.
 //!
-//! A rule may read only what the schema bounds, and a message only fields that it reaches by name from
-//! `self`: an API server gives up on the price of anything else (see docs/adr/0013).
+//! A rule may only read fields of bounded size, and a message only fields that it reaches by name
+//! from `self`: an API server refuses anything else as too expensive (ADR 13 in
+//! `docs/adr`).
 
 use kube::core::{Message, Reason, Rule};
 
-/// An image wins, and an empty one is none: then the manifest is not looked at.
+/// Whether `image` is set and not empty: then the manifest is ignored.
 const BY_IMAGE: &str = "(has(self.image) && self.image != '')";
 
-/// What can be fetched: see `neptune-cloud`'s `ModelSource`.
+/// Pattern of the address of a model: an http(s) or s3 URL, a file URL or an absolute path.
 const ADDRESS: &str = "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://)?/+[^/])";
 
 fn unless_by_image(rest: &str, field: &str, message: impl Into<Message>) -> Rule {
     Rule::new(format!("{BY_IMAGE} || {rest}")).field_path(field).message(message)
 }
 
-/// `rest` of every file of the manifest, which may be missing.
-fn of_every_file(rest: &str, message: &str) -> Rule {
+/// Requires `rest` for every file `f` of the manifest, which may be missing.
+fn every_file(rest: &str, message: &str) -> Rule {
     let rule = format!("!has(self.manifest) || self.manifest.all(f, {rest})");
     unless_by_image(&rule, ".manifest", message)
 }
@@ -26,36 +27,36 @@ pub(crate) fn manifest_given() -> Rule {
     unless_by_image(
         "(has(self.manifest) && size(self.manifest) > 0)",
         ".manifest",
-        "list the versions of the model, or give an image that has the model in it in spec.image",
+        "must list the versions of the model, or set spec.image to an image that contains the model",
     )
     .reason(Reason::FieldValueRequired)
 }
 
 pub(crate) fn versions_named() -> Rule {
-    of_every_file(
+    every_file(
         "has(f.version) && f.version.matches('^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')",
-        "every version must be 1 to 63 letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
+        "every version must be 1 to 63 letters, digits, '.', '-' and '_', starting and ending with a letter or digit",
     )
 }
 
 pub(crate) fn versions_unique() -> Rule {
-    of_every_file(
+    every_file(
         "!has(f.version) || self.manifest.exists_one(g, has(g.version) && g.version == f.version)",
-        "a version stands there twice; remove one of the two",
+        "duplicate version; remove one of the entries",
     )
 }
 
 pub(crate) fn files_addressed() -> Rule {
-    of_every_file(
+    every_file(
         &format!("has(f.downloadURL) && f.downloadURL.matches('{ADDRESS}')"),
-        "every downloadURL must be http://..., https://..., s3://bucket/key or, on a node with an agent, file:///...",
+        "every downloadURL must be http://..., https://..., s3://bucket/key, or file:///... on a node with an agent",
     )
 }
 
 pub(crate) fn digests_formed() -> Rule {
-    of_every_file(
+    every_file(
         "!has(f.sha256sum) || f.sha256sum.matches('^([0-9a-fA-F]{64})?$')",
-        "every sha256sum must be 64 hex digits, as sha256sum prints them, or left out",
+        "every sha256sum must be 64 hex digits, as printed by sha256sum, or not set",
     )
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn target_given() -> Rule {
     unless_by_image(
         "(has(self.targetVersion) && self.targetVersion != '')",
         ".targetVersion",
-        "name the version of spec.manifest that is to be served",
+        "must be the version in spec.manifest to serve",
     )
     .reason(Reason::FieldValueRequired)
 }
@@ -75,7 +76,7 @@ pub(crate) fn target_listed() -> Rule {
          self.manifest.exists(f, has(f.version) && f.version == self.targetVersion)",
         ".targetVersion",
         Message::Expression(
-            "'\"' + self.targetVersion + '\" is no version of spec.manifest; correct it or add the version'"
+            "'version \"' + self.targetVersion + '\" is not in spec.manifest; correct it or add the version'"
                 .to_owned(),
         ),
     )
@@ -87,7 +88,7 @@ pub(crate) fn edge_placed() -> Rule {
          (has(self.nodeSelector) && size(self.nodeSelector) > 0)",
     )
     .field_path(".nodeName")
-    .message("name an edge node, or give labels that one has in spec.nodeSelector")
+    .message("must be the name of an edge node, or set spec.nodeSelector to the labels of one")
     .reason(Reason::FieldValueRequired)
 }
 
@@ -97,27 +98,26 @@ pub(crate) fn image_has_no_version() -> Rule {
          !self.health.httpPath.contains('{{version}}')"
     ))
     .field_path(".health.httpPath")
-    .message("an image that brings its model has no {version}; leave it out of the path")
+    .message("must not contain {version}: an image that contains its model has no version")
 }
 
-pub(crate) fn one_check() -> Rule {
+pub(crate) fn one_health_check() -> Rule {
     Rule::new("!(has(self.tcp) && self.tcp && has(self.httpPath) && self.httpPath != '')")
-        .message("httpPath and tcp are two ways of one check; give one")
+        .message("httpPath and tcp are mutually exclusive; remove one")
 }
 
-/// Of a node's name: the topics of workers begin with this word.
-pub(crate) fn no_workers_branch() -> Rule {
-    Rule::new("self != 'workers'").message(
-        "a node of this name cannot be reached: workers is a word of the topics; rename the node",
-    )
+/// Refuses the node name `workers`, which is the topic level of the workers.
+pub(crate) fn node_name_not_reserved() -> Rule {
+    Rule::new("self != 'workers'")
+        .message("the node name \"workers\" is reserved for MQTT topics; rename the node")
 }
 
-/// Of a Model's address, or nothing.
+/// Requires the address of a Model or an empty string.
 pub(crate) fn model_address() -> Rule {
     address_or_empty(ADDRESS)
 }
 
-/// Of a Dataset's address, or nothing. The node's agent looks closer than this.
+/// Requires the address of a Dataset or an empty string. The agent of the node checks it further.
 pub(crate) fn data_address() -> Rule {
     address_or_empty("^((https?|s3)://.|(file://)?/)")
 }
@@ -128,7 +128,7 @@ fn address_or_empty(pattern: &str) -> Rule {
     )
 }
 
-/// Of a quantity that limits something.
+/// Requires a Kubernetes quantity above zero.
 pub(crate) fn above_zero() -> Rule {
     Rule::new(
         "self.matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$') && \

@@ -1,4 +1,4 @@
-//! The committed CRDs are the generated ones, and an API server would take them as they are.
+//! The committed CRDs are equal to the generated ones, and API servers accept them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, path::Path};
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use neptune_api::crdgen;
 use serde_json::{Value, json};
 
-const REPAIR: &str = "run: cargo run -p neptune-cloud -- crds --output crds";
+const REMEDY: &str = "run: cargo run -p neptune-cloud -- crds --output crds";
 
 fn crds() -> Vec<Value> {
     crdgen::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect()
@@ -17,7 +17,7 @@ fn crd(plural: &str) -> Value {
 }
 
 #[test]
-fn the_committed_files_are_the_generated_ones() {
+fn committed_crds_equal_the_generated_ones() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds");
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.unwrap();
@@ -27,16 +27,16 @@ fn the_committed_files_are_the_generated_ones() {
     let committed: BTreeMap<_, _> = std::fs::read_dir(directory).unwrap().map(read).collect();
     let generated: BTreeMap<_, _> = crdgen::files().into_iter().collect();
     for (name, text) in &generated {
-        let old = committed.get(name).unwrap_or_else(|| panic!("crds/{name} is missing; {REPAIR}"));
-        assert!(old == text, "crds/{name} differs from the types; {REPAIR}");
+        let old = committed.get(name).unwrap_or_else(|| panic!("crds/{name} is missing; {REMEDY}"));
+        assert!(old == text, "crds/{name} differs from the types; {REMEDY}");
     }
     for name in committed.keys() {
-        assert!(generated.contains_key(name), "crds/{name} belongs to no type; delete it");
+        assert!(generated.contains_key(name), "crds/{name} does not belong to a type; delete it");
     }
 }
 
 #[test]
-fn the_names_are_those_of_the_documents() {
+fn names_are_as_documented() {
     let names: Vec<_> = crds()
         .iter()
         .map(|crd| {
@@ -71,7 +71,7 @@ fn the_names_are_those_of_the_documents() {
 }
 
 #[test]
-fn the_printer_columns_of_the_documents_stand_in_their_order() {
+fn printer_columns_are_as_documented() {
     let columns = |plural: &str| -> Vec<Value> {
         let crd = crd(plural);
         let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap();
@@ -137,7 +137,7 @@ fn the_printer_columns_of_the_documents_stand_in_their_order() {
 }
 
 #[test]
-fn the_required_fields_are_those_of_the_document() {
+fn required_fields_are_as_documented() {
     let crd = crd("jointinferenceservices");
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let required = |pointer: &str| {
@@ -160,15 +160,15 @@ fn the_required_fields_are_those_of_the_document() {
         "hardExampleAlgorithm model name nodeName workerSpec"
     );
     assert_eq!(required(&format!("{cloud}/required")), "model name nodeName workerSpec");
-    for half in [edge, cloud] {
-        assert_eq!(required(&format!("{half}/properties/model/required")), "name");
-        assert_eq!(required(&format!("{half}/properties/workerSpec/required")), worker_spec);
+    for worker in [edge, cloud] {
+        assert_eq!(required(&format!("{worker}/properties/model/required")), "name");
+        assert_eq!(required(&format!("{worker}/properties/workerSpec/required")), worker_spec);
     }
 }
 
-/// What an API server refuses in a structural schema, or warns of.
+/// API servers refuse schemas that are not structural, and warn about unknown formats.
 #[test]
-fn the_schemas_are_structural_and_explain_every_field() {
+fn schemas_are_structural_and_describe_every_field() {
     fn walk(path: &str, schema: &Value) {
         let type_ = schema["type"].as_str().unwrap_or_else(|| panic!("{path} has no type"));
         for keyword in ["anyOf", "oneOf", "allOf", "$ref", "const", "default"] {
@@ -183,7 +183,7 @@ fn the_schemas_are_structural_and_explain_every_field() {
             "object" => {
                 for (name, property) in schema["properties"].as_object().into_iter().flatten() {
                     let described = property["description"].as_str().is_some_and(|d| !d.is_empty());
-                    assert!(described, "{path}.{name} is not explained");
+                    assert!(described, "{path}.{name} has no description");
                     walk(&format!("{path}.{name}"), property);
                 }
             }

@@ -1,4 +1,5 @@
-//! Every sample of the documents fits the types and the generated schemas, with no field left over.
+//! Every documented sample is valid for the types and the generated schemas, without unknown
+//! fields.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use kube::{CustomResourceExt, Resource};
@@ -6,7 +7,7 @@ use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Strict field validation of an API server, for the keywords that the schemas use.
+/// Strict field validation, as in an API server, for the keywords that the schemas use.
 fn check(path: &str, schema: &Value, value: &Value, findings: &mut Vec<String>) {
     let fits = match schema["type"].as_str().unwrap() {
         "object" => value.is_object(),
@@ -14,10 +15,10 @@ fn check(path: &str, schema: &Value, value: &Value, findings: &mut Vec<String>) 
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
         "boolean" => value.is_boolean(),
-        other => panic!("{path}: the schemas use type {other}, teach it to this check"),
+        other => panic!("{path}: this check does not support type {other}"),
     };
     if !fits {
-        findings.push(format!("{path}: {value} is no {}", schema["type"]));
+        findings.push(format!("{path}: {value} is not of type {}", schema["type"]));
         return;
     }
     if let (Some(minimum), Some(number)) = (schema["minimum"].as_f64(), value.as_f64())
@@ -62,7 +63,7 @@ fn findings<K: CustomResourceExt>(object: &Value) -> Vec<String> {
     findings
 }
 
-fn fits<K>(yaml: &str)
+fn assert_valid<K>(yaml: &str)
 where
     K: CustomResourceExt + Resource<DynamicType = ()> + Serialize + DeserializeOwned,
 {
@@ -72,34 +73,34 @@ where
     assert_eq!(findings::<K>(&object), Vec::<String>::new());
     let typed: K = serde_json::from_value(object.clone()).unwrap();
     let mut back = serde_json::to_value(typed).unwrap();
-    // An absent status is written as null, which is the same to an API server.
+    // A missing status is serialized as null, which API servers treat as missing.
     back.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-    assert_eq!(back, object, "a field was lost on the way through the type");
+    assert_eq!(back, object, "the type dropped a field");
 }
 
 #[test]
-fn the_joint_inference_service_of_004_fits() {
-    fits::<JointInferenceService>(include_str!("samples/004_jointinferenceservice.yaml"));
+fn joint_inference_service_sample_is_valid() {
+    assert_valid::<JointInferenceService>(include_str!("samples/jointinferenceservice.yaml"));
 }
 
 #[test]
-fn the_dataset_of_003_fits() {
-    fits::<Dataset>(include_str!("samples/003_dataset.yaml"));
+fn dataset_sample_is_valid() {
+    assert_valid::<Dataset>(include_str!("samples/dataset.yaml"));
 }
 
 #[test]
-fn the_model_of_003_fits_with_its_format() {
-    fits::<Model>(include_str!("samples/003_model.yaml"));
+fn model_sample_is_valid() {
+    assert_valid::<Model>(include_str!("samples/model.yaml"));
 }
 
 #[test]
-fn the_inference_model_of_000_fits() {
-    fits::<InferenceModel>(include_str!("samples/000_inferencemodel.yaml"));
+fn inference_model_sample_is_valid() {
+    assert_valid::<InferenceModel>(include_str!("samples/inferencemodel.yaml"));
 }
 
 #[test]
-fn the_additions_fit() {
-    let sample = include_str!("samples/004_jointinferenceservice.yaml");
+fn optional_fields_of_a_service_are_valid() {
+    let sample = include_str!("samples/jointinferenceservice.yaml");
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();
     let edge = &mut object["spec"]["edgeWorker"];
     edge["hardExampleAlgorithm"]["parameters"] =
@@ -109,22 +110,21 @@ fn the_additions_fit() {
     edge["workerSpec"]["env"] = serde_json::json!([{"name": "LOG", "value": "debug"}]);
     edge["workerSpec"]["resources"] =
         serde_json::json!({"limits": {"cpu": "500m", "memory": "256Mi"}});
-    fits::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
+    assert_valid::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
 }
 
 #[test]
-fn the_additions_to_a_dataset_fit() {
-    let mut object: Value =
-        serde_saphyr::from_str(include_str!("samples/003_dataset.yaml")).unwrap();
+fn optional_fields_of_a_dataset_are_valid() {
+    let mut object: Value = serde_saphyr::from_str(include_str!("samples/dataset.yaml")).unwrap();
     let spec = &mut object["spec"];
     (spec["header"], spec["delimiter"]) = (false.into(), ";".into());
     (spec["labelColumn"], spec["member"]) = ("3".into(), "images".into());
-    fits::<Dataset>(&serde_saphyr::to_string(&object).unwrap());
+    assert_valid::<Dataset>(&serde_saphyr::to_string(&object).unwrap());
 }
 
 #[test]
-fn a_typing_error_is_found_by_the_schema() {
-    let sample = include_str!("samples/004_jointinferenceservice.yaml");
+fn misspelled_and_missing_fields_are_detected() {
+    let sample = include_str!("samples/jointinferenceservice.yaml");
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();
     object["spec"]["edgeWorker"]["nodename"] = "edge0".into();
     object["spec"]["cloudWorker"].as_object_mut().unwrap().remove("model");

@@ -1,4 +1,4 @@
-//! The address of a broker as users write it. Parsing and printing only; names are resolved by the connection.
+//! Parses and prints the address of a broker. The connection resolves the host name.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,8 +8,8 @@ use crate::LinkError;
 
 /// `mqtt://[user[:password]@]host[:1883]`, or `mqtts://...[:8883]` for TLS.
 ///
-/// Characters of the user and the password may be percent-encoded (`%40` for `@`). An IPv6 address stands in brackets.
-/// Printing never shows the password.
+/// Characters of the user and the password may be percent-encoded (`%40` for `@`). An IPv6 address
+/// is written in brackets. `Display` and `Debug` never show the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BrokerUrl {
     tls: bool,
@@ -25,23 +25,24 @@ struct Login {
 }
 
 impl BrokerUrl {
-    /// The name or address, an IPv6 address without its brackets.
+    /// Returns the host name or address, an IPv6 address without its brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The TCP port.
+    /// Returns the TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether the scheme is `mqtts`.
+    /// Returns whether the scheme is `mqtts`.
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 
-    /// Whether anybody on the way, or anybody at all, may read and write at this broker: neither TLS nor a
-    /// user, and not on this machine's loopback. A name other than `localhost` counts as elsewhere.
+    /// Returns whether this is a non-loopback broker without TLS and without authentication:
+    /// anybody who reaches it can read and publish messages. A host name other than `localhost`
+    /// counts as non-loopback.
     pub fn is_insecure(&self) -> bool {
         let is_loopback = match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
@@ -50,8 +51,7 @@ impl BrokerUrl {
         !self.tls && self.login.is_none() && !is_loopback
     }
 
-    /// User and password as the broker gets them. A missing password is an empty one here, and is
-    /// not sent.
+    /// Returns user and password, decoded. A missing password is an empty one and is not sent.
     pub(crate) fn credentials(&self) -> Option<(&str, &str)> {
         let login = self.login.as_ref()?;
         Some((&login.user, login.password.as_deref().unwrap_or_default()))
@@ -69,19 +69,17 @@ impl FromStr for BrokerUrl {
             "mqtt" => false,
             "mqtts" => true,
             _ => {
-                return Err(LinkError::Url(format!(
-                    "the scheme {scheme:?} is neither mqtt nor mqtts"
-                )));
+                return Err(LinkError::Url(format!("the scheme {scheme:?} is not mqtt or mqtts")));
             }
         };
-        // The last @ ends the login, so that a password with a plain @ or / in it works too.
+        // The last @ terminates the login, so that a password may contain a plain @ or /.
         let (login, address) = match rest.rsplit_once('@') {
             Some((login, address)) => (Some(login.parse()?), address),
             None => (None, rest),
         };
         let address = address.strip_suffix('/').unwrap_or(address);
         if address.contains(['/', '?', '#']) {
-            return Err(error("nothing may follow the port"));
+            return Err(error("unexpected text after the port"));
         }
         let (host, port) = split_port(address)?;
         if host.is_empty() {
@@ -89,7 +87,7 @@ impl FromStr for BrokerUrl {
         }
         let port = match port {
             Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
-                LinkError::Url(format!("the port {port:?} is no number from 1 to 65535"))
+                LinkError::Url(format!("the port {port:?} is not a number from 1 to 65535"))
             })?,
             None if tls => 8883,
             None => 1883,
@@ -104,12 +102,14 @@ fn split_port(address: &str) -> Result<(&str, Option<&str>), LinkError> {
             .split_once(']')
             .ok_or_else(|| LinkError::Url("the bracket [ is not closed".into()))?;
         if host.parse::<Ipv6Addr>().is_err() {
-            return Err(LinkError::Url(format!("{host:?} in brackets is no IPv6 address")));
+            return Err(LinkError::Url(format!("{host:?} in brackets is not an IPv6 address")));
         }
         return match rest.strip_prefix(':') {
             Some(port) => Ok((host, Some(port))),
             None if rest.is_empty() => Ok((host, None)),
-            None => Err(LinkError::Url(format!("{rest:?} stands between the host and the port"))),
+            None => {
+                Err(LinkError::Url(format!("unexpected {rest:?} between the host and the port")))
+            }
         };
     }
     let (host, port) = match address.split_once(':') {
@@ -118,12 +118,12 @@ fn split_port(address: &str) -> Result<(&str, Option<&str>), LinkError> {
     };
     if port.is_some_and(|port| port.contains(':')) {
         return Err(LinkError::Url(
-            "more than one colon in the host; write an IPv6 address in brackets".into(),
+            "more than one colon in the host; write IPv6 addresses in brackets".into(),
         ));
     }
-    let in_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if let Some(bad) = host.chars().find(|c| !in_a_name(*c)) {
-        return Err(LinkError::Url(format!("the host has the character {bad:?}")));
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if let Some(bad) = host.chars().find(|c| !valid(*c)) {
+        return Err(LinkError::Url(format!("the host contains the invalid character {bad:?}")));
     }
     Ok((host, port))
 }
@@ -140,7 +140,7 @@ impl FromStr for Login {
             return Err(LinkError::Url("the user before @ is missing".into()));
         }
         let user = percent_decode(user)?;
-        // Both travel behind a length of two bytes.
+        // MQTT encodes the length of both in two bytes.
         if [Some(&user), password.as_ref()]
             .into_iter()
             .flatten()
@@ -157,7 +157,7 @@ impl FromStr for Login {
 fn percent_decode(text: &str) -> Result<String, LinkError> {
     let error = || {
         LinkError::Url(
-            "a % in the user or the password begins no character; write a plain % as %25".into(),
+            "invalid percent-encoding in the user or the password; write a plain % as %25".into(),
         )
     };
     let mut pieces = text.split('%');
@@ -171,10 +171,10 @@ fn percent_decode(text: &str) -> Result<String, LinkError> {
         bytes.extend_from_slice(rest.as_bytes());
     }
     String::from_utf8(bytes)
-        .map_err(|_| LinkError::Url("the user or the password is no UTF-8".into()))
+        .map_err(|_| LinkError::Url("the user or the password is not UTF-8".into()))
 }
 
-/// Shows `***` in the place of a password.
+/// Shows `***` instead of a password.
 impl fmt::Display for BrokerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls { "mqtts://" } else { "mqtt://" })?;
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_and_printed_without_its_password() {
+    fn broker_url_is_printed_without_password() {
         let table = [
             ("mqtt://broker", "mqtt://broker:1883", None),
             ("mqtts://broker.example.org/", "mqtts://broker.example.org:8883", None),
@@ -232,12 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn an_anonymous_unencrypted_broker_elsewhere_is_open() {
-        for open in ["mqtt://broker", "mqtt://192.0.2.1", "mqtt://[2001:db8::1]", "mqtt://0.0.0.0"]
+    fn anonymous_unencrypted_remote_broker_is_insecure() {
+        for insecure in
+            ["mqtt://broker", "mqtt://192.0.2.1", "mqtt://[2001:db8::1]", "mqtt://0.0.0.0"]
         {
-            assert!(open.parse::<BrokerUrl>().unwrap().is_insecure(), "{open}");
+            assert!(insecure.parse::<BrokerUrl>().unwrap().is_insecure(), "{insecure}");
         }
-        for closed in [
+        for secure in [
             "mqtts://broker",
             "mqtt://u:p@broker",
             "mqtt://localhost",
@@ -245,33 +246,33 @@ mod tests {
             "mqtt://[::1]",
             "mqtt://[::ffff:127.0.0.1]",
         ] {
-            assert!(!closed.parse::<BrokerUrl>().unwrap().is_insecure(), "{closed}");
+            assert!(!secure.parse::<BrokerUrl>().unwrap().is_insecure(), "{secure}");
         }
     }
 
     #[test]
-    fn an_error_names_what_is_wrong_and_how_to_write_it() {
+    fn invalid_url_is_refused_with_the_reason_and_without_the_password() {
         let table = [
             ("", "scheme is missing"),
             ("broker:1883", "scheme is missing"),
-            ("tcp://broker", "\"tcp\" is neither"),
+            ("tcp://broker", "\"tcp\" is not"),
             ("mqtt://", "host is missing"),
             ("mqtt://:1883", "host is missing"),
             ("mqtt://broker:0", "port \"0\""),
             ("mqtt://broker:65536", "port \"65536\""),
             ("mqtt://broker:", "port \"\""),
-            ("mqtt://broker:1883/topic", "nothing may follow"),
-            ("mqtt://broker?x", "nothing may follow"),
-            ("mqtt://bro ker", "character ' '"),
+            ("mqtt://broker:1883/topic", "text after the port"),
+            ("mqtt://broker?x", "text after the port"),
+            ("mqtt://bro ker", "invalid character ' '"),
             ("mqtt://::1", "in brackets"),
             ("mqtt://[::1", "not closed"),
-            ("mqtt://[broker]", "no IPv6"),
+            ("mqtt://[broker]", "not an IPv6"),
             ("mqtt://[::1]1883", "between the host and the port"),
             ("mqtt://@broker", "user before @"),
             ("mqtt://:secret@broker", "user before @"),
             ("mqtt://ann:secret%@broker", "%25"),
             ("mqtt://ann:secret%+1@broker", "%25"),
-            ("mqtt://ann:secret%ff@broker", "no UTF-8"),
+            ("mqtt://ann:secret%ff@broker", "not UTF-8"),
             ("mqtt://ann:secret@broker:x", "port \"x\""),
         ];
         for (text, why) in table {

@@ -1,10 +1,11 @@
-//! The connection task: connects, polls the client library's event loop, and connects again. The only place that
-//! polls, and nothing else is awaited around a poll: a cancelled poll loses packets.
+//! The connection task: connects, polls the event loop of the client library, and reconnects. Only
+//! this file polls, and nothing else is awaited around a poll: a cancelled poll loses packets.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use neptune_backoff::{Backoff, Retries};
 use rumqttc::{
     AsyncClient, ConnectReturnCode, ConnectionError, EventLoop, LastWill, MqttOptions, Outgoing,
     Packet, QoS, SubAck, SubscribeFilter, SubscribeReasonCode,
@@ -13,16 +14,20 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
 
-use crate::backoff::Backoff;
 use crate::outbox::WINDOW;
-use crate::shared::{CHANNEL, Phase, Shared};
+use crate::shared::{CHANNEL, LinkPhase, Shared};
 use crate::{LinkEvent, LinkOptions, Message, secrets};
 
-/// A connection that was up for so long was of use, even if it acknowledged nothing.
-const LIVED: Duration = Duration::from_secs(5);
+/// The delay before a reconnect.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
-/// Packet ids go round through so many. Twice the window, so that with the subscription's id too an id is never given
-/// out while it is in flight: the client library handles that badly. Of subscriptions there are two at most.
+/// A connection that was up for this time resets the backoff, even if the broker acknowledged
+/// nothing.
+const STABLE_AFTER: Duration = Duration::from_secs(5);
+
+/// Packet identifiers wrap around after this number. It is twice the window, so that an identifier
+/// is never assigned while it is in flight, which the client library does not handle. At most two
+/// subscriptions are in flight.
 const PACKET_IDS: u16 = 200;
 const _: () = assert!(PACKET_IDS as usize > WINDOW + 2);
 
@@ -33,14 +38,14 @@ pub struct Connection {
     events: mpsc::Sender<LinkEvent>,
 }
 
-/// What became of one connection.
+/// The result of one connection.
 struct Lost {
     reason: String,
     was_up: bool,
-    was_of_use: bool,
+    was_stable: bool,
 }
 
-/// One connection, from the attempt to the loss.
+/// One connection, from the connection attempt to its loss.
 struct Attempt {
     client: AsyncClient,
     up_since: Option<Instant>,
@@ -49,8 +54,8 @@ struct Attempt {
 
 impl Connection {
     pub fn new(options: LinkOptions, shared: Arc<Shared>, events: mpsc::Sender<LinkEvent>) -> Self {
-        // Outgoing packets have no second limit: `publish` has refused what is too large, and here it would cost the
-        // connection each time.
+        // The client library does not limit outgoing packets: `publish` has refused messages that
+        // are too large, and here a limit would close the connection each time.
         let mut mqtt = MqttOptions::new(&options.client_id, options.url.host(), options.url.port());
         mqtt.set_keep_alive(Duration::from_secs(options.keep_alive.as_secs()))
             .set_clean_session(true)
@@ -67,47 +72,47 @@ impl Connection {
         Self { mqtt, options, shared, events }
     }
 
-    /// Ends when the link is closing and the connection over.
+    /// Returns when the link is closing and the connection is closed.
     pub async fn run(self) {
-        let mut backoff = Backoff::default();
-        let mut said: Option<String> = None;
+        let mut retries = Retries::new(RECONNECT);
+        let mut last_reason: Option<String> = None;
         loop {
             let lost = self.attempt().await;
             self.shared.connection_lost();
-            if self.shared.phase() != Phase::Running {
-                self.shared.enter(Phase::Closed);
+            if self.shared.phase() != LinkPhase::Running {
+                self.shared.enter(LinkPhase::Closed);
                 return;
             }
             let reason = format!("{}: {}", self.options.url, lost.reason);
-            if lost.was_up || said.as_ref() != Some(&reason) {
+            if lost.was_up || last_reason.as_ref() != Some(&reason) {
                 warn!(client = self.options.client_id, reason, "link down");
                 self.deliver(LinkEvent::Down { reason: reason.clone() }).await;
-                said = Some(reason);
+                last_reason = Some(reason);
             } else {
                 debug!(client = self.options.client_id, reason, "link still down");
             }
-            if lost.was_of_use {
-                backoff.reset();
+            if lost.was_stable {
+                retries.reset();
             }
             // The standard library's only source of randomness.
             let random = RandomState::new().build_hasher().finish();
             tokio::select! {
-                () = tokio::time::sleep(backoff.next(random)) => {}
-                () = self.shared.reached(Phase::Closing) => {}
+                () = tokio::time::sleep(retries.failed(random)) => {}
+                () = self.shared.reached(LinkPhase::Closing) => {}
             }
         }
     }
 
-    /// A client and an event loop of its own for each connection: the library drops what it holds when it connects
-    /// again by itself, and the outbox knows better what is owed.
+    /// Uses a new client and event loop for each connection: the library drops unsent messages when
+    /// it reconnects by itself, and the outbox has the unacknowledged messages.
     async fn attempt(&self) -> Lost {
         let mqtt = match self.prepare().await {
             Ok(mqtt) => mqtt,
-            Err(reason) => return Lost { reason, was_up: false, was_of_use: false },
+            Err(reason) => return Lost { reason, was_up: false, was_stable: false },
         };
         #[expect(clippy::disallowed_methods, reason = "the one MQTT client")]
         let (client, mut event_loop) = AsyncClient::new(mqtt, CHANNEL);
-        // Each packet is flushed by itself, so waiting to fill segments would only add delay.
+        // Each packet is flushed separately, so Nagle's algorithm would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);
         let mut attempt = Attempt { client, up_since: None, has_acknowledged: false };
         let mut result = Ok(());
@@ -121,12 +126,12 @@ impl Connection {
         Lost {
             reason: result.err().unwrap_or_default(),
             was_up: attempt.up_since.is_some(),
-            was_of_use: attempt.has_acknowledged
-                || attempt.up_since.is_some_and(|since| since.elapsed() >= LIVED),
+            was_stable: attempt.has_acknowledged
+                || attempt.up_since.is_some_and(|since| since.elapsed() >= STABLE_AFTER),
         }
     }
 
-    /// With what the files say now.
+    /// Returns the options with the current content of the secret files.
     async fn prepare(&self) -> Result<MqttOptions, String> {
         let options = self.options.clone();
         let secrets = tokio::task::spawn_blocking(move || secrets::read(&options));
@@ -140,7 +145,7 @@ impl Connection {
         Ok(mqtt)
     }
 
-    /// Packets that were read together with the end of the connection are still buffered.
+    /// Handles packets that were read together with the end of the connection.
     async fn drain(&self, attempt: &mut Attempt, event_loop: &mut EventLoop) {
         for event in std::mem::take(&mut event_loop.state.events) {
             if let rumqttc::Event::Incoming(Packet::Publish(_) | Packet::PubAck(_)) = &event {
@@ -150,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// An error ends the connection.
+    /// Handles one event of the client library. An error closes the connection.
     async fn handle(&self, attempt: &mut Attempt, event: rumqttc::Event) -> Result<(), String> {
         match event {
             rumqttc::Event::Incoming(Packet::ConnAck(_)) => return self.accepted(attempt).await,
@@ -176,14 +181,15 @@ impl Connection {
             rumqttc::Event::Outgoing(Outgoing::Publish(packet_id)) => {
                 self.shared.numbered(packet_id);
             }
-            // After the goodbye the broker hangs up; polling goes on until then, because closing with unread bytes
-            // resets the connection, and the broker may take that for a death.
+            // After DISCONNECT the broker closes the connection. Polling continues until then:
+            // closing a socket with unread bytes resets the connection, and the broker may publish
+            // the last will.
             _ => {}
         }
         Ok(())
     }
 
-    /// The subscriptions go first, so that an answer to a replayed message finds somebody listening.
+    /// Subscribes before it publishes, so that responses to replayed messages are received.
     async fn accepted(&self, attempt: &mut Attempt) -> Result<(), String> {
         let filters = self.options.subscriptions.iter();
         if self.options.subscriptions.is_empty() {
@@ -200,7 +206,7 @@ impl Connection {
     fn check_subscribed(&self, answer: &SubAck) -> Result<(), String> {
         let refused = self.options.subscriptions.iter().zip(&answer.return_codes);
         match refused.into_iter().find(|(_, code)| **code == SubscribeReasonCode::Failure) {
-            Some((filter, _)) => Err(format!("the broker refuses the subscription to {filter}")),
+            Some((filter, _)) => Err(format!("the broker refused the subscription to {filter}")),
             None => Ok(()),
         }
     }
@@ -212,13 +218,14 @@ impl Connection {
         self.deliver(LinkEvent::Up).await;
     }
 
-    /// Waits for room, and with it the reading of the socket. A closing link waits for nobody.
+    /// Waits for room in the channel; reading from the socket pauses meanwhile. A closing link does
+    /// not wait.
     async fn deliver(&self, event: LinkEvent) {
-        // A reader that is gone is no error: the link goes on without it.
+        // A dropped receiver is not an error: the link continues without it.
         if let Err(TrySendError::Full(event)) = self.events.try_send(event) {
             tokio::select! {
                 _ = self.events.send(event) => {}
-                () = self.shared.reached(Phase::Closing) => {}
+                () = self.shared.reached(LinkPhase::Closing) => {}
             }
         }
     }
@@ -227,11 +234,11 @@ impl Connection {
         match error {
             ConnectionError::ConnectionRefused(
                 ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized,
-            ) => "the broker refuses the user or the password".to_owned(),
+            ) => "the broker refused the user or the password".to_owned(),
             ConnectionError::ConnectionRefused(ConnectReturnCode::BadClientId) => {
-                format!("the broker refuses the client id {:?}", self.options.client_id)
+                format!("the broker refused the client ID {:?}", self.options.client_id)
             }
-            ConnectionError::NetworkTimeout => "no answer from the broker within 5 s".to_owned(),
+            ConnectionError::NetworkTimeout => "no response from the broker within 5 s".to_owned(),
             ConnectionError::Tls(error) => {
                 let ca_file = self.options.ca_file.as_deref().unwrap_or_else(|| "none".as_ref());
                 format!("TLS: {error} (CA file {})", ca_file.display())
@@ -240,13 +247,13 @@ impl Connection {
         }
     }
 
-    /// In TLS 1.3 a broker refuses a client's certificate, or the lack of one, after the handshake.
+    /// In TLS 1.3 a broker refuses a missing or invalid client certificate after the handshake.
     fn with_certificate(&self, error: String) -> String {
         match error.split_once("received fatal alert") {
             Some((_, alert)) => {
                 let file =
                     self.options.certificate_file.as_deref().unwrap_or_else(|| "none".as_ref());
-                format!("TLS: the broker says{alert} (certificate file {})", file.display())
+                format!("TLS: alert from the broker{alert} (certificate file {})", file.display())
             }
             None => error,
         }

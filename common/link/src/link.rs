@@ -1,4 +1,5 @@
-//! The handles of a link: publishing, events, closing. The connection itself runs in a task of its own.
+//! The handles of a link: publishing, events, closing. The connection runs in its own task
+//! (`connection.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +10,50 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::connection::Connection;
-use crate::shared::{Phase, Shared};
+use crate::shared::{LinkPhase, Shared};
 use crate::{LinkError, LinkOptions, Message};
 
-/// Events that may wait to be read, beside what the socket's buffers hold.
-const WAITING_EVENTS: usize = 64;
+/// Capacity of the event channel.
+const EVENT_CAPACITY: usize = 64;
 
-/// How long [`Link::close`] waits for the broker to hang up after the goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long [`Link::close`] waits for the broker to close the connection after DISCONNECT.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What happens on a link.
+/// An event of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// Connected, and the broker acknowledged the subscriptions. Messages that the broker retains may come before it.
+    /// The link is connected and the broker acknowledged the subscriptions. Retained messages may
+    /// arrive earlier.
     Up,
-    /// Arrived on a subscribed topic.
+    /// A message arrived on a subscribed topic.
     Message(Message),
-    /// The connection is lost, or the first attempt failed. Said once a loss and again when the
-    /// reason changes; the link goes on trying by itself.
+    /// The connection is lost, or the first connection attempt failed. Sent once per loss, and
+    /// again when the reason changes. The link reconnects by itself.
     Down {
-        /// For people: the broker's address and what failed. Never holds the password.
+        /// Human-readable: the address of the broker and what failed. Never contains the password.
         reason: String,
     },
 }
 
-/// A connection to a broker that comes back by itself. Cheap to clone; all clones are the same link.
+/// A connection to a broker that reconnects by itself. Cheap to clone; all clones are the same
+/// link.
 ///
-/// When the last `Link` and the [`LinkEvents`] are dropped without [`Link::close`], the connection is cut, and the broker
-/// publishes the will.
+/// When the last `Link` and the [`LinkEvents`] are dropped without [`Link::close`], the connection
+/// is closed without DISCONNECT, and the broker publishes the last will.
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Task>);
 
 /// The events of a link, in order.
 ///
-/// Read it or drop it: at most 64 events wait, then the link stops reading from the socket, sending and connecting
-/// until there is room again. So never wait for [`Link::flushed`] in the task that should read the events. A pause
-/// longer than `keep_alive` can cost the connection, and what the broker still held for it. After a drop, what
-/// arrives is discarded and the link goes on.
+/// Receive the events or drop the receiver: the channel has room for 64 events. When it is full,
+/// the link stops reading from the socket, sending and connecting until there is room. Therefore,
+/// never wait for [`Link::flushed`] in the task that receives the events. A pause longer than
+/// `keep_alive` can close the connection and lose messages that the broker has queued. After a
+/// drop, received messages are discarded and the link continues.
 #[derive(Debug)]
 pub struct LinkEvents {
     events: mpsc::Receiver<LinkEvent>,
-    /// A program that only listens may drop its `Link`.
+    /// Keeps the connection task running when a program that only receives drops its `Link`.
     _task: Arc<Task>,
 }
 
@@ -66,71 +70,73 @@ impl Drop for Task {
 }
 
 impl Link {
-    /// Starts connecting in the background. Never fails for network reasons: those are [`LinkEvent::Down`].
+    /// Starts connecting in the background. Network errors are reported as [`LinkEvent::Down`].
     ///
     /// # Errors
-    /// Options that cannot work (client id, keep alive, topics, files that do not fit each other), or no tokio
-    /// runtime. What is wrong with a file's content is an [`LinkEvent::Down`] too: it may be renewed at any time.
+    /// [`LinkError`] for invalid options (client ID, keep alive, topics, inconsistent files), or
+    /// without a tokio runtime. An invalid content of a file is a [`LinkEvent::Down`]: the file may
+    /// be renewed at any time.
     pub fn start(options: LinkOptions) -> Result<(Self, LinkEvents), LinkError> {
         options.check()?;
         let runtime = Handle::try_current().map_err(|_| LinkError::NoRuntime)?;
         let shared = Arc::new(Shared::new(&options));
-        let (sender, events) = mpsc::channel(WAITING_EVENTS);
+        let (sender, events) = mpsc::channel(EVENT_CAPACITY);
         let connection = Connection::new(options, Arc::clone(&shared), sender);
         let abort = runtime.spawn(connection.run()).abort_handle();
         let task = Arc::new(Task { shared, abort });
         Ok((Self(Arc::clone(&task)), LinkEvents { events, _task: task }))
     }
 
-    /// Queues a message; never blocks. A message on the same topic that was not yet handed to the broker is replaced:
-    /// the latest wins.
+    /// Queues a message; never blocks. It replaces a queued message on the same topic that was not
+    /// sent yet.
     ///
     /// # Errors
-    /// [`LinkError::TooLarge`], [`LinkError::Topic`] or [`LinkError::Closed`]; nothing is queued then.
+    /// [`LinkError::TooLarge`], [`LinkError::Topic`] or [`LinkError::Closed`]; nothing is queued.
     pub fn publish(&self, message: Message) -> Result<(), LinkError> {
         self.0.shared.publish(message)
     }
 
-    /// Resolves when everything queued before the call is acknowledged by the broker (a replaced message: when its
-    /// replacement is), or when the link is closed.
+    /// Resolves when the broker has acknowledged all messages that were queued before the call (for
+    /// a replaced message: its replacement), or when the link is closed.
     pub async fn flushed(&self) {
-        self.0.shared.settled(|shared| shared.phase() == Phase::Closed).await;
+        self.0.shared.settled(|shared| shared.phase() == LinkPhase::Closed).await;
     }
 
-    /// Whether the last of [`LinkEvent::Up`] and [`LinkEvent::Down`] was `Up`.
+    /// Returns whether the last of [`LinkEvent::Up`] and [`LinkEvent::Down`] was `Up`.
     pub fn is_up(&self) -> bool {
         self.0.shared.is_up()
     }
 
-    /// Subscribes once more to all that is subscribed to, without a pause in what arrives: the broker sends again what
-    /// it retains there (MQTT 3.1.1, section 3.8.4; rumqttd does not). Without a connection there is nothing to do: the
-    /// next one does the same. [`LinkEvent::Up`] is not said again.
+    /// Repeats all subscriptions without interrupting them: the broker sends its retained messages
+    /// again (MQTT 3.1.1, section 3.8.4; rumqttd does not). Without a connection it does nothing,
+    /// because the next connection subscribes anyway. No further [`LinkEvent::Up`] is sent.
     pub fn resubscribe(&self) {
         self.0.shared.resubscribe();
     }
 
-    /// Sends what is queued if it is connected, for at most `within`, then disconnects cleanly: the broker does not
-    /// publish the will. Takes at most a second longer than `within`, for the goodbye.
+    /// If connected, sends the queued messages for at most `within`, then disconnects cleanly: the
+    /// broker does not publish the last will. Takes at most one second longer than `within`, for
+    /// DISCONNECT.
     ///
-    /// All clones are closed: they publish nothing more, and [`LinkEvents`] ends. Messages that arrive meanwhile are
-    /// discarded when nobody has room for them. What could not be sent is lost.
+    /// All clones are closed: they accept no messages, and [`LinkEvents`] returns `None`. Messages
+    /// that arrive meanwhile are discarded when the channel is full. Unsent messages are lost.
     pub async fn close(self, within: Duration) {
         let shared = &self.0.shared;
-        shared.enter(Phase::Closing);
+        shared.enter(LinkPhase::Closing);
         if shared.is_connected() {
-            // Out of time is fine: the rest is lost, as documented.
+            // A timeout is not an error: the rest is lost, as documented.
             let _ = timeout(within, shared.settled(|shared| !shared.is_connected())).await;
             if shared.disconnect() {
-                let _ = timeout(GOODBYE, shared.reached(Phase::Closed)).await;
+                let _ = timeout(DISCONNECT_TIMEOUT, shared.reached(LinkPhase::Closed)).await;
             }
         }
         self.0.abort.abort();
-        shared.enter(Phase::Closed);
+        shared.enter(LinkPhase::Closed);
     }
 }
 
 impl LinkEvents {
-    /// The next event; `None` after [`Link::close`].
+    /// Returns the next event; `None` after [`Link::close`].
     pub async fn next(&mut self) -> Option<LinkEvent> {
         self.events.recv().await
     }

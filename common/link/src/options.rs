@@ -1,4 +1,4 @@
-//! What a link is told at its start, the message, and the checks of both. Nothing here touches files or the network.
+//! The options of a link, the message, and their validation. Does not access files or the network.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,39 +7,46 @@ use bytes::Bytes;
 
 use crate::{BrokerUrl, LinkError};
 
-/// How to reach the broker, as whom, and what to listen to.
+/// The options of a link: broker, identity, last will and subscriptions.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
-    /// The broker.
+    /// Address of the broker.
     pub url: BrokerUrl,
-    /// The name of this client: 1 to 65,535 bytes. Two clients with the same id throw each other off the broker.
+    /// Client ID, 1 to 65,535 bytes. The broker disconnects a client when another one connects with
+    /// the same client ID.
     pub client_id: String,
-    /// What the broker publishes (`QoS` 1) when this client vanishes without [`Link::close`](crate::Link::close). At most 65,535 bytes of payload.
+    /// Last will: the broker publishes it with `QoS` 1 when the connection is lost without
+    /// [`Link::close`](crate::Link::close). At most 65,535 bytes of payload.
     pub will: Option<Message>,
-    /// PEM file of the authorities that may sign the broker's certificate; needed for `mqtts`, refused for `mqtt`.
-    /// This and the other files are read anew for each connection: a renewed one is used from the next on, and a
-    /// broken one stops the connection only until it is right.
+    /// PEM file with the CA certificates that may sign the certificate of the broker. Required for
+    /// `mqtts`, refused for `mqtt`. This and the other files are read again for each connection: a
+    /// renewed file is used from the next connection on, and an invalid one prevents connections
+    /// until it is corrected.
     pub ca_file: Option<PathBuf>,
-    /// PEM file of the certificate, with those between it and the authority, by which the broker knows this client.
+    /// PEM file with the client certificate and its intermediate certificates.
     pub certificate_file: Option<PathBuf>,
-    /// PEM file of that certificate's private key.
+    /// PEM file with the private key of the client certificate.
     pub key_file: Option<PathBuf>,
-    /// File with the password of the URL's user, in place of one in the URL. A line feed at its end is not part of it.
+    /// File with the password of the user in the URL, instead of a password in the URL. A trailing
+    /// newline is ignored.
     pub password_file: Option<PathBuf>,
-    /// Whether a broker that is open to anybody ([`BrokerUrl::is_insecure`]) is taken.
+    /// Whether to allow a non-loopback broker without TLS and authentication
+    /// ([`BrokerUrl::is_insecure`]).
     pub allow_insecure: bool,
-    /// After this time a ping, and after a second without an answer the connection counts as lost. Whole seconds, 1 s
-    /// to 65,535 s; 15 s unless set.
+    /// Interval of pings. The connection is lost when a ping is not answered. Whole seconds, 1 s to
+    /// 65,535 s; default 15 s.
     pub keep_alive: Duration,
-    /// Bytes of the largest packet, in both directions; 1 MiB unless set. A larger message is refused by
-    /// [`Link::publish`](crate::Link::publish); a larger one from the broker costs the connection. Not above the broker's own limit.
+    /// Maximum packet size in bytes, in both directions; default 1 MiB.
+    /// [`Link::publish`](crate::Link::publish) refuses a larger message; a larger one from the
+    /// broker closes the connection. Must not be above the limit of the broker.
     pub max_packet_size: usize,
-    /// Topic filters, each subscribed with `QoS` 1 on each new connection.
+    /// Topic filters. The link subscribes to them with `QoS` 1 on each new connection.
     pub subscriptions: Vec<String>,
 }
 
 impl LinkOptions {
-    /// No will, no files, no subscriptions, no open broker, and the defaults named at the fields.
+    /// Returns options without will, files and subscriptions, with the documented defaults, that do
+    /// not allow insecure brokers.
     pub fn new(url: BrokerUrl, client_id: impl Into<String>) -> Self {
         Self {
             url,
@@ -56,7 +63,8 @@ impl LinkOptions {
         }
     }
 
-    /// Whether the files fit the address and each other. What is in them is read later.
+    /// Checks that the files are consistent with the address and each other. Their content is read
+    /// later.
     fn check_files(&self) -> Result<(), LinkError> {
         match (&self.ca_file, self.url.is_tls()) {
             (None, true) => return Err(LinkError::CaFileMissing),
@@ -65,23 +73,24 @@ impl LinkOptions {
         }
         let login = self.url.credentials();
         let why = match (&self.certificate_file, &self.key_file, &self.password_file) {
-            (Some(_), None, _) => "a certificate file without its key file",
-            (None, Some(_), _) => "a key file without its certificate file",
+            (Some(_), None, _) => "a certificate file is given without its key file",
+            (None, Some(_), _) => "a key file is given without its certificate file",
             (Some(_), Some(_), _) if !self.url.is_tls() => {
-                "a certificate file, and the broker address is mqtt://; write mqtts:// for TLS"
+                "a certificate file is given, but the broker address is mqtt://; use mqtts:// for TLS"
             }
             (_, _, Some(_)) if login.is_none() => {
-                "a password file, and no user in the broker address; write mqtts://user@host"
+                "a password file is given, but no user in the broker address; use mqtts://user@host"
             }
             (_, _, Some(_)) if login.is_some_and(|(_, password)| !password.is_empty()) => {
-                "a password file, and a password in the broker address; leave one out"
+                "a password file and a password in the broker address are given; remove one"
             }
             _ => return Ok(()),
         };
         Err(LinkError::Files(why))
     }
 
-    /// Refuses what the client library would panic on, cut off, or send to a broker that then hangs up.
+    /// Refuses options on which the client library would panic, that it would truncate, or for
+    /// which the broker would close the connection.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
         let bad_id = |why| LinkError::ClientId { client_id: self.client_id.clone(), why };
         if self.client_id.is_empty() {
@@ -91,7 +100,7 @@ impl LinkOptions {
             return Err(bad_id("it is longer than 65,535 bytes"));
         }
         if self.client_id.chars().any(char::is_control) {
-            return Err(bad_id("it has a control character"));
+            return Err(bad_id("it contains a control character"));
         }
         if !(1..=u64::from(u16::MAX)).contains(&self.keep_alive.as_secs()) {
             return Err(LinkError::KeepAlive(self.keep_alive));
@@ -120,27 +129,28 @@ impl LinkOptions {
     }
 }
 
-/// What is published and what arrives. Always sent with `QoS` 1.
+/// A message, published or received. Always published with `QoS` 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Without wildcards, 1 to 65,535 bytes.
+    /// Topic without wildcards, 1 to 65,535 bytes.
     pub topic: String,
-    /// Any bytes. Empty together with `retain` clears what the broker retained.
+    /// Payload. An empty payload with `retain` clears the retained message.
     pub payload: Bytes,
-    /// To the broker: keep it for later subscribers. From the broker: it was kept, and is not news.
+    /// Published: the broker retains the message for later subscribers. Received: it is a retained
+    /// message, published before the subscription.
     pub retain: bool,
 }
 
 impl Message {
-    /// Bytes of its PUBLISH packet, or what is wrong with its topic.
+    /// Returns the size of its PUBLISH packet in bytes, or an error for an invalid topic.
     pub(crate) fn check(&self) -> Result<usize, LinkError> {
         check_text(&self.topic)?;
         if self.topic.contains(['+', '#']) {
-            return Err(bad_topic(&self.topic, "it has a wildcard"));
+            return Err(bad_topic(&self.topic, "it contains a wildcard"));
         }
-        // Two bytes of the topic's length and two of the packet id.
+        // Two bytes for the length of the topic and two for the packet identifier.
         let rest = 2 + self.topic.len() + 2 + self.payload.len();
-        // The length is written in groups of seven bits.
+        // The remaining length is encoded in groups of seven bits.
         let length_bytes = match rest {
             0..=0x7f => 1,
             0x80..=0x3fff => 2,
@@ -159,7 +169,7 @@ fn check_text(topic: &str) -> Result<(), LinkError> {
         return Err(bad_topic(topic, "it is longer than 65,535 bytes"));
     }
     if topic.chars().any(char::is_control) {
-        return Err(bad_topic(topic, "it has a control character"));
+        return Err(bad_topic(topic, "it contains a control character"));
     }
     Ok(())
 }
@@ -180,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packet_size_is_the_client_librarys() {
+    fn packet_size_equals_that_of_the_client_library() {
         for payload in [0, 119, 120, 121, 16_375, 16_376, 16_377, 2_097_143, 2_097_144, 2_097_145] {
             let mut publish =
                 rumqttc::Publish::new("topic", rumqttc::QoS::AtLeastOnce, vec![0; payload]);
@@ -190,20 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn options_that_no_broker_would_take_are_refused() {
+    fn invalid_options_are_refused() {
         let good = LinkOptions::new("mqtt://localhost".parse().unwrap(), "me");
         good.check().unwrap();
         let broken: [(&str, Break); 17] = [
             ("--insecure-broker", |o| o.url = "mqtt://b".parse().unwrap()),
             ("needs a CA file", |o| o.url = "mqtts://b".parse().unwrap()),
-            ("write mqtts://", |o| o.ca_file = Some("ca".into())),
+            ("use mqtts://", |o| o.ca_file = Some("ca".into())),
             ("without its key file", |o| o.certificate_file = Some("c".into())),
             ("without its certificate file", |o| o.key_file = Some("k".into())),
-            ("write mqtts://", |o| {
+            ("use mqtts://", |o| {
                 (o.certificate_file, o.key_file) = (Some("c".into()), Some("k".into()));
             }),
-            ("no user", |o| o.password_file = Some("p".into())),
-            ("leave one out", |o| {
+            ("but no user", |o| o.password_file = Some("p".into())),
+            ("remove one", |o| {
                 o.url = "mqtt://u:p@b".parse().unwrap();
                 o.password_file = Some("p".into());
             }),

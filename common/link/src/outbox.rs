@@ -1,37 +1,40 @@
-//! Decides what is sent next and what is still owed to the broker: messages wait, are in flight on the present
-//! connection, and are settled by the broker's acknowledgement. Sending is left to the connection.
+//! Decides which message is sent next and which are unacknowledged: messages wait, are in flight on
+//! the current connection, and are settled by the acknowledgement of the broker. The connection
+//! sends them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::Message;
 
-/// The most messages in flight on a connection. Brokers answer within a round trip, so this allows 1,000 messages a
-/// second at 100 ms.
+/// Maximum number of messages in flight on a connection. Brokers acknowledge within a round trip,
+/// so this allows 1,000 messages per second with a round-trip time of 100 ms.
 pub const WINDOW: usize = 100;
 
-/// Our own number of a message: grows with each publish and survives connections, as packet ids do not.
+/// Sequence number of a message: increases with each publish and, unlike packet identifiers, is
+/// valid across connections.
 pub type Seq = u64;
 
 /// The messages that the broker has not acknowledged yet.
 ///
-/// At most one message a topic waits, and at most [`WINDOW`] are in flight.
+/// At most one message per topic waits, and at most [`WINDOW`] are in flight.
 #[derive(Debug, Default)]
 pub struct Outbox {
     newest: Seq,
     waiting: BTreeMap<Seq, Waiting>,
-    /// Where the waiting message of a topic is.
+    /// The sequence number of the waiting message of a topic.
     waiting_on: HashMap<String, Seq>,
-    /// In the order they were handed to the connection, which numbers them in the same order. Acknowledged messages
-    /// stay until all before them are acknowledged: so the window slides, and a packet id is never used again before it is free.
+    /// In the order in which they were handed to the connection, which assigns packet identifiers
+    /// in the same order. Acknowledged messages stay until all before them are acknowledged: this
+    /// is a sliding window, in which a packet identifier is not reused before it is free.
     in_flight: VecDeque<InFlight>,
-    /// The oldest publish call that each message here answers for.
-    owed: BTreeSet<Seq>,
+    /// For each message here, the oldest publish call whose message it replaces, or its own.
+    unsettled: BTreeSet<Seq>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     message: Message,
-    /// The first of the calls whose messages this one replaced, or its own.
+    /// The oldest publish call whose message this one replaces, or its own.
     since: Seq,
 }
 
@@ -45,7 +48,7 @@ struct InFlight {
 }
 
 impl Outbox {
-    /// Adds a message at the end. One that waits on the same topic is dropped.
+    /// Adds a message at the end. It replaces a waiting message on the same topic.
     pub fn push(&mut self, message: Message) {
         self.newest += 1;
         let seq = self.newest;
@@ -54,11 +57,12 @@ impl Outbox {
             .insert(message.topic.clone(), seq)
             .and_then(|old| self.waiting.remove(&old));
         let since = replaced.map_or(seq, |old| old.since);
-        self.owed.insert(since);
+        self.unsettled.insert(since);
         self.waiting.insert(seq, Waiting { message, since });
     }
 
-    /// The next message to hand to the connection, if the window has room. From now on it is in flight.
+    /// Returns the next message for the connection, if the window has room. It is in flight from
+    /// now on.
     pub fn hand_over(&mut self) -> Option<Message> {
         if self.in_flight.len() >= WINDOW {
             return None;
@@ -76,7 +80,7 @@ impl Outbox {
         Some(handed)
     }
 
-    /// The connection gave this packet id to the oldest handed message that had none.
+    /// The connection assigned this packet identifier to the oldest message in flight without one.
     pub fn numbered(&mut self, packet_id: u16) {
         let first = self.in_flight.partition_point(|sent| sent.packet_id.is_some());
         if let Some(sent) = self.in_flight.get_mut(first) {
@@ -92,15 +96,15 @@ impl Outbox {
             .find(|sent| sent.packet_id == Some(packet_id) && !sent.acknowledged);
         if let Some(sent) = sent {
             sent.acknowledged = true;
-            self.owed.remove(&sent.since);
+            self.unsettled.remove(&sent.since);
         }
         while self.in_flight.front().is_some_and(|sent| sent.acknowledged) {
             self.in_flight.pop_front();
         }
     }
 
-    /// The connection is gone: what was in flight waits again at its old place, unless a newer message on its topic
-    /// has come since.
+    /// The connection is lost: messages in flight wait again at their old position, unless a newer
+    /// message on the topic waits.
     pub fn connection_lost(&mut self) {
         // Newest first, so that of two messages on one topic the newer is seen first.
         for lost in
@@ -109,7 +113,7 @@ impl Outbox {
             if let Some(newer) = self.waiting_on.get(&lost.message.topic) {
                 let newer =
                     self.waiting.get_mut(newer).expect("waiting_on names only waiting messages");
-                self.owed.remove(&newer.since);
+                self.unsettled.remove(&newer.since);
                 newer.since = lost.since;
             } else {
                 self.waiting_on.insert(lost.message.topic.clone(), lost.seq);
@@ -118,14 +122,14 @@ impl Outbox {
         }
     }
 
-    /// The number of the latest message.
+    /// Returns the sequence number of the latest message.
     pub fn newest(&self) -> Seq {
         self.newest
     }
 
-    /// Whether each message up to this number is acknowledged, by itself or by a newer one on its topic.
+    /// Returns whether each message up to this number is acknowledged, itself or its replacement.
     pub fn is_settled_up_to(&self, seq: Seq) -> bool {
-        self.owed.first().is_none_or(|oldest| *oldest > seq)
+        self.unsettled.first().is_none_or(|oldest| *oldest > seq)
     }
 }
 
@@ -153,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_message_replaces_a_waiting_one_and_stands_at_the_end() {
+    fn newer_message_replaces_a_waiting_one_and_is_sent_last() {
         let mut outbox = outbox(&[("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")]);
         assert_eq!(hand_over_all(&mut outbox), ["b=1", "a=2", "c=1"]);
     }
 
     #[test]
-    fn a_message_in_flight_is_not_replaced() {
+    fn message_in_flight_is_not_replaced() {
         let mut outbox = outbox(&[("a", "1")]);
         assert_eq!(hand_over_all(&mut outbox), ["a=1"]);
         outbox.push(message("a", "2"));
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_flight_is_sent_again_in_order_before_the_rest() {
+    fn messages_in_flight_are_resent_first_and_in_order_after_a_loss() {
         let mut outbox = outbox(&[("a", "1"), ("b", "1"), ("c", "1")]);
         hand_over_all(&mut outbox);
         for packet_id in 1..=2 {
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_message_supersedes_an_unacknowledged_one_on_replay() {
+    fn newer_message_replaces_an_unacknowledged_one_after_a_loss() {
         let mut outbox = outbox(&[("a", "1"), ("b", "1")]);
         hand_over_all(&mut outbox);
         outbox.push(message("a", "2"));
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_slides_over_the_oldest_unacknowledged_message() {
+    fn window_is_limited_by_the_oldest_unacknowledged_message() {
         let mut outbox = Outbox::default();
         for n in 0..=WINDOW {
             outbox.push(message(&format!("topic/{n}"), ""));
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_id_that_is_used_again_settles_the_message_that_has_it_now() {
+    fn reused_packet_id_settles_its_current_message() {
         let mut outbox = outbox(&[("a", "1")]);
         hand_over_all(&mut outbox);
         outbox.numbered(1);
@@ -213,14 +217,14 @@ mod tests {
         outbox.push(message("b", "1"));
         hand_over_all(&mut outbox);
         outbox.acknowledged(1);
-        assert!(!outbox.is_settled_up_to(2), "b has no packet id yet");
+        assert!(!outbox.is_settled_up_to(2), "b has no packet identifier yet");
         outbox.numbered(1);
         outbox.acknowledged(1);
         assert!(outbox.is_settled_up_to(2));
     }
 
     #[test]
-    fn a_replaced_message_is_settled_by_its_replacement() {
+    fn replaced_message_is_settled_by_its_replacement() {
         let mut outbox = outbox(&[("a", "1"), ("b", "1")]);
         let before = outbox.newest();
         outbox.push(message("a", "2"));
@@ -236,6 +240,6 @@ mod tests {
         outbox.acknowledged(1);
         assert!(outbox.is_settled_up_to(before));
         assert!(outbox.is_settled_up_to(outbox.newest()));
-        assert!(outbox.owed.is_empty() && outbox.waiting_on.is_empty());
+        assert!(outbox.unsettled.is_empty() && outbox.waiting_on.is_empty());
     }
 }

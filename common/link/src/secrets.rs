@@ -1,5 +1,5 @@
-//! Reads the files that a connection needs: whom to trust, and what proves who this client is. They
-//! are read anew for each connection. The handshake is the client library's.
+//! Reads the CA, certificate, key and password files, again for each connection. The client library
+//! does the TLS handshake.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::{LinkError, LinkOptions};
 
-/// What one connection is made with.
+/// The transport and credentials of one connection.
 pub struct Secrets {
-    /// TCP, or TLS that trusts the CA file and nothing else.
+    /// TCP, or TLS that trusts only the CA file.
     pub transport: Transport,
-    /// User and password.
+    /// User and password, if there is a user.
     pub login: Option<(String, String)>,
 }
 
-/// Blocks for as long as the file system takes.
+/// Reads the files of `options`. Blocks on the file system.
 ///
 /// # Errors
-/// [`LinkError::File`]: a file that is missing, unreadable or not what it should be. It may be right
-/// at the next attempt: whoever renews it may be in the middle of that.
+/// [`LinkError::File`] for a file that is missing, unreadable or invalid. The next attempt may
+/// succeed: the file may be written just now.
 pub fn read(options: &LinkOptions) -> Result<Secrets, LinkError> {
     Ok(Secrets { transport: transport(options)?, login: login(options)? })
 }
 
 fn transport(options: &LinkOptions) -> Result<Transport, LinkError> {
     let Some(ca_file) = &options.ca_file else { return Ok(Transport::Tcp) };
-    // The provider is named here, so that a program which never installed a default one does not panic.
+    // An explicit provider, so that a program without an installed default provider does not panic.
     let config =
         ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -53,7 +53,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, LinkError> {
     for certificate in certificates("CA file", path)? {
         roots
             .add(certificate)
-            .map_err(|why| error("CA file", path, &format!("broken certificate: {why}")))?;
+            .map_err(|why| error("CA file", path, &format!("invalid certificate: {why}")))?;
     }
     Ok(roots)
 }
@@ -65,9 +65,9 @@ fn certificates(
     let pem = std::fs::read(path).map_err(|why| error(what, path, &why))?;
     let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let certificates =
-        certificates.map_err(|why| error(what, path, &format!("broken PEM: {why}")))?;
+        certificates.map_err(|why| error(what, path, &format!("invalid PEM: {why}")))?;
     if certificates.is_empty() {
-        return Err(error(what, path, &"it has no PEM certificate"));
+        return Err(error(what, path, &"it contains no PEM certificate"));
     }
     Ok(certificates)
 }
@@ -75,7 +75,7 @@ fn certificates(
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, LinkError> {
     let pem = std::fs::read(path).map_err(|why| error("key file", path, &why))?;
     PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|why| error("key file", path, &format!("no PEM private key: {why}")))
+        .map_err(|why| error("key file", path, &format!("it contains no PEM private key: {why}")))
 }
 
 fn login(options: &LinkOptions) -> Result<Option<(String, String)>, LinkError> {
@@ -83,7 +83,7 @@ fn login(options: &LinkOptions) -> Result<Option<(String, String)>, LinkError> {
     let (Some((user, _)), Some(path)) = (&login, &options.password_file) else { return Ok(login) };
     let error = |why: &dyn std::fmt::Display| error("password file", path, why);
     let text = std::fs::read_to_string(path).map_err(|why| error(&why))?;
-    // An editor ends the line.
+    // Editors add a trailing newline.
     let password = text.strip_suffix('\n').unwrap_or(&text);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {

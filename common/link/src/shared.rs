@@ -1,5 +1,6 @@
-//! What the handles of a link and its connection task share: the outbox, the client of the present connection, and
-//! the phase. Hands messages to the client; the socket is the connection task's.
+//! The state that the handles of a link share with its connection task: the outbox, the client of
+//! the current connection, and the phase. Hands messages to the client; the connection task owns
+//! the socket.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -9,45 +10,47 @@ use tokio::sync::{Notify, watch};
 use crate::outbox::{Outbox, Seq, WINDOW};
 use crate::{LinkError, LinkOptions, Message};
 
-/// Room in the client's channel: the whole window, two subscriptions and the goodbye. So handing over never finds it full.
+/// Capacity of the channel to the client: the whole window, two subscriptions and DISCONNECT.
+/// Therefore it is never full.
 pub const CHANNEL: usize = WINDOW + 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum LinkPhase {
     Running,
-    /// Nothing new is accepted and no event is waited with.
+    /// No messages are accepted, and events do not wait for room in the channel.
     Closing,
     Closed,
 }
 
 #[derive(Debug)]
 pub struct Shared {
-    state: Mutex<State>,
-    /// The outbox shrank, or the connection or the phase changed.
+    state: Mutex<SharedState>,
+    /// Notified when the outbox shrinks, or the connection or the phase changes.
     changed: Notify,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<LinkPhase>,
     max_packet_size: usize,
     subscriptions: Vec<String>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     outbox: Outbox,
-    /// There from the broker's `ConnAck` to the loss.
+    /// The client of the connection, from `ConnAck` to the loss.
     client: Option<AsyncClient>,
     up: bool,
-    asking: Asking,
+    resubscription: Resubscription,
 }
 
-/// Subscriptions beside the one with which a connection begins. One is on its way at most, or they would need more room.
+/// Subscriptions beside the first one of a connection. At most one is in flight, because the
+/// channel has room for only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Asking {
+enum Resubscription {
     #[default]
-    Not,
-    /// One is on its way.
-    Once,
-    /// And another is to follow.
-    Twice,
+    Idle,
+    /// One is in flight.
+    InFlight,
+    /// One is in flight, and another one follows.
+    Repeat,
 }
 
 impl Shared {
@@ -55,7 +58,7 @@ impl Shared {
         Self {
             state: Mutex::default(),
             changed: Notify::new(),
-            phase: watch::Sender::new(Phase::Running),
+            phase: watch::Sender::new(LinkPhase::Running),
             max_packet_size: options.max_packet_size,
             subscriptions: options.subscriptions.clone(),
         }
@@ -71,7 +74,7 @@ impl Shared {
             });
         }
         let mut state = self.lock();
-        if self.phase() != Phase::Running {
+        if self.phase() != LinkPhase::Running {
             return Err(LinkError::Closed);
         }
         state.outbox.push(message);
@@ -79,7 +82,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The broker took this client in: what is owed to it goes out.
+    /// The broker accepted the connection: sends the waiting messages.
     pub fn connected(&self, client: AsyncClient) {
         let mut state = self.lock();
         state.client = Some(client);
@@ -94,7 +97,7 @@ impl Shared {
         let mut state = self.lock();
         state.client = None;
         state.up = false;
-        state.asking = Asking::Not;
+        state.resubscription = Resubscription::Idle;
         state.outbox.connection_lost();
         drop(state);
         self.changed.notify_waiters();
@@ -120,38 +123,42 @@ impl Shared {
         self.lock().client.is_some()
     }
 
-    /// Subscribes once more on the present connection, if there is one.
+    /// Repeats the subscriptions on the current connection, if there is one.
     pub fn resubscribe(&self) {
         let mut state = self.lock();
-        match state.asking {
-            Asking::Not => state.subscribe(&self.subscriptions),
-            // What is on its way may have been answered already.
-            Asking::Once | Asking::Twice => state.asking = Asking::Twice,
+        match state.resubscription {
+            Resubscription::Idle => state.subscribe(&self.subscriptions),
+            // The broker may already have sent its retained messages for the one in flight.
+            Resubscription::InFlight | Resubscription::Repeat => {
+                state.resubscription = Resubscription::Repeat;
+            }
         }
     }
 
-    /// The broker answered a subscription.
+    /// The broker acknowledged a subscription.
     pub fn subscribed(&self) {
         let mut state = self.lock();
-        if std::mem::take(&mut state.asking) == Asking::Twice {
+        if std::mem::take(&mut state.resubscription) == Resubscription::Repeat {
             state.subscribe(&self.subscriptions);
         }
     }
 
-    /// Asks the present connection, if there is one, to say goodbye after what was handed to it.
+    /// Queues DISCONNECT after the messages handed over, if there is a connection. Returns whether
+    /// it did.
     pub fn disconnect(&self) -> bool {
         self.lock().client.take().is_some_and(|client| client.try_disconnect().is_ok())
     }
 
-    /// Resolves when all that is queued now is acknowledged, or when `hopeless` says that waiting is in vain.
-    pub async fn settled(&self, hopeless: impl Fn(&Self) -> bool) {
+    /// Resolves when all messages queued now are acknowledged, or when `give_up` returns true.
+    pub async fn settled(&self, give_up: impl Fn(&Self) -> bool) {
         let newest = self.lock().outbox.newest();
-        self.wait_until(|shared| shared.is_settled_up_to(newest) || hopeless(shared)).await;
+        self.wait_until(|shared| shared.is_settled_up_to(newest) || give_up(shared)).await;
     }
 
     async fn wait_until(&self, done: impl Fn(&Self) -> bool) {
         loop {
-            // Registered before the look, so that a change between the look and the wait is not missed.
+            // Registered before the check, so that a change between the check and the wait is not
+            // missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             if done(self) {
@@ -165,13 +172,13 @@ impl Shared {
         self.lock().outbox.is_settled_up_to(seq)
     }
 
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> LinkPhase {
         *self.phase.borrow()
     }
 
-    /// Never goes back.
-    pub fn enter(&self, phase: Phase) {
-        // Under the lock of the state, so that no message is accepted after the phase that refuses it.
+    /// Enters a phase; ignored if a later phase was entered before.
+    pub fn enter(&self, phase: LinkPhase) {
+        // Under the lock of the state, so that no message is accepted after this returns.
         let state = self.lock();
         self.phase.send_if_modified(|now| {
             let later = phase > *now;
@@ -182,27 +189,27 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Resolves in this phase and in all after it.
-    pub async fn reached(&self, phase: Phase) {
+    /// Resolves when this phase or a later one is entered.
+    pub async fn reached(&self, phase: LinkPhase) {
         let mut phases = self.phase.subscribe();
         phases.wait_for(|now| *now >= phase).await.map(drop).expect("the sender lives in self");
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().expect("nothing panics while it holds this lock")
     }
 }
 
-impl State {
+impl SharedState {
     fn subscribe(&mut self, subscriptions: &[String]) {
         let Some(client) = self.client.as_ref().filter(|_| !subscriptions.is_empty()) else {
             return;
         };
         let filters = subscriptions.iter();
         let filters = filters.map(|filter| SubscribeFilter::new(filter.clone(), QoS::AtLeastOnce));
-        // Refused only by an event loop that has ended: the next connection subscribes anyway.
+        // Fails only if the event loop has stopped: the next connection subscribes anyway.
         if client.try_subscribe_many(filters).is_ok() {
-            self.asking = Asking::Once;
+            self.resubscription = Resubscription::InFlight;
         }
     }
 
@@ -213,7 +220,8 @@ impl State {
             };
             let Message { topic, payload, retain } = message;
             if client.try_publish(topic, QoS::AtLeastOnce, retain, payload).is_err() {
-                // The event loop is gone, and the connection task is about to say so: the message is replayed then.
+                // The event loop has stopped, and the connection task is about to call
+                // `connection_lost`: the message is sent again after it.
                 self.client = None;
             }
         }

@@ -1,31 +1,33 @@
-//! Several upstream messages in one, for a way that carries few messages and loses some.
+//! Several upstream messages in one payload, for a transport that carries few messages and loses
+//! some.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::AgentInstance;
 
-/// What a node says at once over `KubeEdge`'s `EventBus`. Each message is complete in itself: a lost
-/// batch is repaired by a later one, and the order of batches does not matter beyond
-/// `(instance, epoch, seq)`.
+/// The messages that a node publishes together over `KubeEdge`'s `EventBus`.
+///
+/// Each message is complete in itself: a later batch repairs a lost one. `(instance, epoch, seq)`
+/// orders the batches of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The agent's data directory.
+    /// Identifies the agent's data directory.
     pub instance: AgentInstance,
-    /// How often the agent has started on that directory.
+    /// Number of agent starts on that data directory.
     pub epoch: u64,
-    /// The order of this batch within the epoch.
+    /// Sequence number of this batch within the epoch.
     pub seq: u64,
-    /// The messages. Empty says only that the node is there.
+    /// The messages. An empty list is a heartbeat.
     #[serde(default)]
     pub messages: Vec<BatchMessage>,
 }
 
-/// A message as it would have been published by itself.
+/// One message of a [`Batch`], as it would be published on its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BatchMessage {
-    /// The whole topic, prefix included.
+    /// The complete topic, including the prefix.
     pub topic: String,
-    /// The payload; `null` where the message is empty, which tells that an object is gone.
+    /// The payload. `null` is the empty payload, which clears a retained message.
     pub payload: Value,
 }

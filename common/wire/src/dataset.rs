@@ -1,4 +1,4 @@
-//! A `Dataset` on a node: what its agent found when it counted.
+//! The `Dataset` part of a status report: what the agent of its node counted.
 
 use std::collections::BTreeMap;
 
@@ -6,100 +6,101 @@ use serde::{Deserialize, Serialize};
 
 use crate::ContentHash;
 
-/// How a `Dataset` fares on its node. The numbers are those of the last count, also where the state
-/// says that there can be no newer one.
+/// The status of a `Dataset` on its node. The counts are those of the last successful count, also
+/// while the state is [`DatasetState::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetReport {
-    /// The object's content that this speaks of: the numbers of an earlier spec are not those of this one.
+    /// Hash of the object's content that this report refers to. Counts of an earlier spec do not
+    /// apply to a later one.
     pub content: ContentHash,
-    /// Its state in one word.
+    /// The state of the count.
     pub state: DatasetState,
-    /// Why it is not counted; absent when it is.
+    /// Why the data is not counted; absent when it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<DatasetReason>,
-    /// For a person: what is wrong and what helps, or a remark on the count.
+    /// Human-readable: what is wrong and how to correct it, or a remark on the count.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What was found; absent before the first count.
+    /// The counts; absent before the first count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tally: Option<DatasetCounts>,
-    /// Bytes that the agent has read to count this object, over all its starts.
+    /// Bytes that the agent has read to count this object, over all agent starts.
     #[serde(default)]
     pub bytes_read: u64,
 }
 
-/// What a count found.
+/// The result of a count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetCounts {
-    /// How many samples there are.
+    /// Number of samples.
     pub number_of_samples: u64,
-    /// Bytes of the files that were counted.
+    /// Total size of the counted files, in bytes.
     pub bytes: u64,
-    /// The columns of a csv with a header, at most [`DatasetCounts::MAX_COLUMNS`].
+    /// Column names of a csv with a header, at most [`DatasetCounts::MAX_COLUMNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
-    /// Samples, or the objects on them, by label: the most frequent, at most
+    /// Number of samples, or of annotated objects, by label: the most frequent, at most
     /// [`DatasetCounts::MAX_LABELS`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, u64>,
-    /// The sum over all other labels.
+    /// Sum over all labels that are not in `labels`.
     #[serde(default)]
     pub other_labels: u64,
-    /// Files of a directory that could not be counted.
+    /// Number of files of a directory that could not be counted.
     #[serde(default)]
     pub skipped: u64,
-    /// When the agent saw that the data had changed, RFC 3339 in UTC.
+    /// When the agent detected the last change of the data, RFC 3339 in UTC.
     pub changed_at: String,
 }
 
 impl DatasetCounts {
-    /// A status is for people: of more columns nobody reads the names.
+    /// Maximum number of reported columns; bounds the size of the status.
     pub const MAX_COLUMNS: usize = 128;
-    /// The same of labels.
+    /// Maximum number of reported labels; bounds the size of the status.
     pub const MAX_LABELS: usize = 64;
 }
 
-/// A dataset's state on its node.
+/// The state of a `Dataset` on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DatasetState {
-    /// The numbers are those of the data as it is.
+    /// The counts match the current data.
     Counted,
-    /// The first count is under way, or the data is on its way to the node.
+    /// The first count or the download of the data is in progress.
     Counting,
-    /// It cannot be counted. Tries go on.
+    /// The data cannot be counted. The agent retries.
     Failed,
 }
 
-/// Why a dataset is not counted, in the vocabulary of conditions and Events.
+/// Why a dataset is not counted. The names are the reasons of conditions and Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DatasetReason {
-    /// The first count is under way.
+    /// The first count is in progress.
     Counting,
-    /// The data is on its way to the node.
+    /// The data is being downloaded to the node.
     DatasetDownloading,
-    /// The data cannot be had from its URL.
+    /// The data cannot be downloaded from its URL.
     DatasetUnavailable,
-    /// `dataUrl` cannot be read.
+    /// `dataUrl` is not a valid address.
     DataUrlInvalid,
-    /// There is no such format.
+    /// `format` is unknown.
     UnknownFormat,
-    /// An option of the format cannot mean anything.
+    /// An option is not valid for the format.
     DatasetOptionInvalid,
-    /// There is nothing at the path.
+    /// The path does not exist.
     PathMissing,
-    /// The agent may not read it.
+    /// The agent is not permitted to read the path.
     PermissionDenied,
-    /// The path is not in a directory that the node's owner allowed.
+    /// The path is outside the directories that the node allows (`--allow-data-dir`).
     OutsideAllowedDirectories,
-    /// The format needs a file and there is a directory, or the other way round.
+    /// The format needs a file and the path is a directory, or vice versa.
     WrongKindOfPath,
-    /// The disk, or whatever is in its place, does not give the data.
+    /// Reading the data fails with an I/O error.
     DatasetUnreadable,
-    /// What is there is not of the format.
+    /// The data does not have the declared format.
     DataMalformed,
-    /// A reason that a newer agent knows.
+    /// A reason of a newer agent.
     #[serde(other)]
     Unknown,
 }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_of_a_newer_agent_is_not_the_loss_of_its_status() {
+    fn report_with_unknown_reason_is_accepted() {
         let status: DatasetReport = serde_json::from_str(
             r#"{"content": "00ff", "state": "Failed", "reason": "FromTheFuture", "bytesRead": 5}"#,
         )

@@ -1,26 +1,26 @@
-//! One way in and one way out for every payload, with the schema version checked in one place.
+//! Decodes and encodes every payload, and checks the schema version in one place.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The version of all messages here. It grows only when an older reader would misunderstand a
-/// newer message; a field that may be ignored does not change it.
+/// The schema version of all messages. It changes only when an older reader would misunderstand a
+/// newer message; an additional field that a reader may ignore does not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Why a payload was not understood.
+/// Why a payload cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON, or not of this message's shape.
+    /// The payload is not JSON, or does not have the fields of the message.
     #[error("not a valid message: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Written by a version that this one cannot follow.
+    /// The payload has a newer, incompatible schema version.
     #[error(
-        "schema version {found} is newer than {SCHEMA_VERSION}, the newest this version reads: upgrade it"
+        "schema version {found} is newer than {SCHEMA_VERSION}, the newest supported version: upgrade the receiver"
     )]
     TooNew {
-        /// The version in the payload.
+        /// The schema version of the payload.
         found: u32,
     },
-    /// Well-formed, and yet impossible.
+    /// The payload is well-formed, but a value is outside its valid range.
     #[error("{0}")]
     OutOfRange(&'static str),
 }
@@ -32,10 +32,11 @@ struct Envelope {
     schema_version: u32,
 }
 
-/// Reads a message. Fields that it does not know are ignored; a missing version is the first one.
+/// Decodes a message. Unknown fields are ignored. A missing schema version means version 1 or
+/// older.
 ///
 /// # Errors
-/// [`DecodeError`] when the payload is not such a message or is too new.
+/// [`DecodeError`] when the payload is not a valid `T` or has a newer schema version.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
     let Envelope { schema_version } = serde_json::from_slice(payload)?;
     if schema_version > SCHEMA_VERSION {
@@ -44,7 +45,7 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
     Ok(serde_json::from_slice(payload)?)
 }
 
-/// Writes a message with its schema version first.
+/// Encodes a message, with `schemaVersion` as its first field.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -65,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_a_newer_schema_is_refused_by_version_and_not_by_accident() {
+    fn newer_schema_version_is_refused() {
         let error = decode::<Delete>(br#"{"schemaVersion":2,"revision":5}"#).unwrap_err();
         assert!(matches!(error, DecodeError::TooNew { found: 2 }), "{error}");
         assert_eq!(decode::<Delete>(br#"{"revision":5,"later":"field"}"#).unwrap().revision.0, 5);
     }
 
     #[test]
-    fn what_is_written_carries_its_version() {
+    fn encoded_message_has_schema_version() {
         let text = String::from_utf8(encode(&Delete { revision: crate::Revision(7) })).unwrap();
         assert_eq!(text, r#"{"schemaVersion":1,"revision":7}"#);
     }

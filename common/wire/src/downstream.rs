@@ -1,4 +1,5 @@
-//! What the cloud says to a node: objects, their end, and the index of all it should have.
+//! Messages from the cloud to a node: an object, its deletion, and the index of all objects of the
+//! node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +11,19 @@ use crate::{
     WorkerUpdateMode,
 };
 
-/// "This object is now so": the object as in the API, and what of it concerns this node.
+/// The current content of an object: the object as in the API, and its workloads on this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Insert {
-    /// The order of this message among all that were said of this object.
+    /// Orders this message among all messages about this object.
     pub revision: Revision,
-    /// The fingerprint of `content`, as its author computed it.
+    /// The hash of `content`, as the sender computed it.
     pub hash: ContentHash,
     /// The object.
     #[serde(flatten)]
     pub content: ObjectContent,
 }
 
-/// An object as in the Kubernetes API, with the workers that it means for one node.
+/// An object as in the Kubernetes API, with the workloads that it requires on one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectContent {
@@ -30,9 +31,9 @@ pub struct ObjectContent {
     pub api_version: String,
     /// As in the API, such as `JointInferenceService`.
     pub kind: String,
-    /// As in the API, less what changes without meaning.
+    /// Identity of the object: the part of its `metadata` that a node needs.
     pub metadata: ObjectMetadata,
-    /// As in the API.
+    /// The spec as in the API.
     #[serde(default)]
     pub spec: Value,
     /// The workers of this object that this node runs.
@@ -43,121 +44,123 @@ pub struct ObjectContent {
     pub serving: Option<Box<ModelServer>>,
 }
 
-/// The part of an object's metadata that a node needs.
+/// The part of an object's `metadata` that a node needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectMetadata {
-    /// The object's namespace.
+    /// Namespace of the object.
     pub namespace: Namespace,
-    /// The object's name.
+    /// Name of the object.
     pub name: ObjectName,
-    /// Tells an object from an earlier one of the same name: its counters start anew.
+    /// UID of the object. A recreated object of the same name has another UID, and its counters
+    /// start at zero.
     pub uid: String,
 }
 
-/// Which half of a joint inference a worker is.
+/// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// Infers with the small model and sends on what is hard. Its counters are the service's.
+    /// Infers with the small model and sends hard samples to the cloud worker. Its counters are
+    /// those of the service.
     Edge,
-    /// Answers with the big model.
+    /// Answers hard samples with the big model.
     Cloud,
 }
 
-/// A container that a node's agent keeps running.
+/// A worker container that the agent of a node keeps running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
-    /// Unique on the node.
+    /// Name of the worker, unique on the node.
     pub name: WorkerName,
-    /// Which half it is.
+    /// Role of the worker.
     pub role: Role,
-    /// The image's reference, as `docker run` takes it.
+    /// Image reference, as for `docker run`.
     pub image: String,
-    /// Replaces the image's entry point; empty leaves it.
+    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The arguments of the entry point.
+    /// Arguments of the entry point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The environment, less what only the agent knows: `MODEL_URL`, `MQTT_URL`,
-    /// `WORKER_INFO_TOPIC`, `WORKER_RELOAD_TOPIC`, `NODE_NAME`, and with a dataset `DATASET_URL`,
-    /// `DATASET_FORMAT`, `DATA_PATH_PREFIX`.
+    /// Environment variables. The agent adds `MODEL_URL`, `MQTT_URL`, `WORKER_INFO_TOPIC`,
+    /// `WORKER_RELOAD_TOPIC` and `NODE_NAME`, and with a dataset `DATASET_URL`, `DATASET_FORMAT`
+    /// and `DATA_PATH_PREFIX`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Where the scripts are on the node, mounted read-only at the same path. `None` when the
-    /// image brings its program.
+    /// The scripts on the node, mounted read-only at the same path. `None` when the image contains
+    /// the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scripts: Option<Scripts>,
-    /// The model object, of the same namespace, that has to be there before the worker starts.
+    /// The `Model` in the same namespace that must be present before the worker starts.
     pub model: ObjectName,
-    /// How it takes another version of the model.
+    /// How the worker is updated when the model changes.
     #[serde(default, skip_serializing_if = "WorkerUpdateMode::is_restart")]
     pub model_update: WorkerUpdateMode,
-    /// The dataset object, of the same namespace, that has to be there before the worker starts.
+    /// The `Dataset` in the same namespace that must be present before the worker starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<ObjectName>,
-    /// The port on which a cloud worker answers, on the node's own address.
+    /// The port of a cloud worker, published on the address of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// What the container may use at most.
+    /// Resource limits of the container.
     #[serde(default)]
     pub resources: ResourceLimits,
 }
 
-/// The node's directory with a worker's scripts.
+/// The directory on the node with the scripts of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scripts {
-    /// An absolute path on the node.
+    /// Absolute path of the directory on the node.
     pub dir: String,
-    /// The file in it that is started: it has to be there before the worker starts.
+    /// The file in `dir` that is started. It must exist before the worker starts.
     pub boot_file: String,
 }
 
-/// Limits of a container. Zero or absent means none.
+/// Resource limits of a container. Zero or absent means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceLimits {
-    /// Thousandths of a processor.
+    /// CPU limit in thousandths of a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
-    /// Bytes of memory.
+    /// Memory limit in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
-/// "This object is gone."
+/// The deletion of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delete {
-    /// The order of this message among all that were said of this object.
+    /// Orders this message among all messages about this object.
     pub revision: Revision,
 }
 
-/// Every object that a node should have. Small: no contents.
+/// The index of a node: every object that it should have, without the contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
-    /// The order of this index among all indexes of the node, on the same clock as the objects'.
+    /// Orders this index among all indexes of the node. Indexes and objects use the same clock.
     pub revision: Revision,
-    /// The objects; whatever is not here and is not newer than this index is to go.
+    /// The objects. The node removes objects that are not listed and not newer than this index.
     pub objects: BTreeMap<ObjectKey, IndexEntry>,
-    /// Objects of which the controller cannot say now what they mean for this node, because
-    /// something that they refer to is not known. A node that has one goes on with it as it is.
+    /// Objects whose desired state the controller cannot determine now, because something that they
+    /// refer to is unknown. A node that has such an object keeps it unchanged.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub keep: BTreeSet<ObjectKey>,
 }
 
-/// An object's entry in an index or a sync.
+/// The entry of an object in an [`Index`] or a [`Sync`](crate::Sync).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexEntry {
-    /// The revision of the object's newest insert.
+    /// The revision of the newest [`Insert`] of the object.
     pub revision: Revision,
-    /// The fingerprint of its content.
+    /// The hash of its content.
     pub hash: ContentHash,
 }
 
 impl ObjectContent {
-    /// The value's fingerprint, for its author.
+    /// Computes the hash of the content. Only the sender computes it; receivers compare it.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
     }

@@ -1,4 +1,4 @@
-//! A fingerprint of what an object says, the same on every machine and for every order of fields.
+//! The hash of an object's content, independent of the machine and of the order of fields.
 
 use std::fmt::{self, Write};
 
@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 
 /// The first 128 bits of the SHA-256 of a value's canonical JSON, as 32 hex digits.
 ///
-/// Whoever made the content computes it; whoever receives it compares it and never computes it
-/// again, so that a field the receiver does not know yet cannot make the two disagree.
+/// The sender of the content computes it. The receiver only compares it, so that a field that the
+/// receiver does not know yet cannot cause a mismatch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContentHash(String);
 
 impl ContentHash {
-    /// The fingerprint of a value.
+    /// Computes the hash of a value.
     pub fn of(value: &impl Serialize) -> Self {
         let digest = Sha256::digest(canonical_json(value).as_bytes());
         let mut hex = String::with_capacity(32);
@@ -25,7 +25,7 @@ impl ContentHash {
         Self(hex)
     }
 
-    /// The hex digits.
+    /// Returns the hex digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -37,7 +37,8 @@ impl fmt::Display for ContentHash {
     }
 }
 
-/// JSON with object keys in byte order and no white space, whatever map `serde_json` was built with.
+/// Returns JSON with object keys in byte order and without white space, for every map type that
+/// `serde_json` may be built with.
 pub fn canonical_json(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("wire values have text keys and finite numbers");
     let mut out = String::new();
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_fields_does_not_matter_and_every_value_does() {
+    fn hash_depends_on_values_and_not_on_field_order() {
         let hash = |text: &str| {
             ContentHash::of(&serde_json::from_str::<Value>(text).expect("test JSON is valid"))
         };
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_never_changes_between_versions() {
+    fn hash_is_stable_between_versions() {
         // sha256 of {"a":"b"}, computed with coreutils.
         assert_eq!(
             ContentHash::of(&json!({"a": "b"})).as_str(),

@@ -1,13 +1,15 @@
-//! What travels between neptune-cloud, neptune-edge and the workers: names, topics, messages,
-//! and the rules by which both sides stay of one mind over a link that loses, doubles and reorders.
+//! The protocol between neptune-cloud, neptune-edge and the workers: names, topics, messages, and
+//! the state machines that synchronize both sides over a link that loses, duplicates and reorders
+//! messages.
 //!
-//! Everything here is a value or a pure function. Connections are `neptune-link`'s, files and
-//! clocks are the callers'.
+//! Everything here is a value or a pure function. `neptune-link` owns the connections; the callers
+//! own files and clocks.
 //!
 //! # Guarantees
-//! - Whatever was lost, doubled or reordered before, one [`Sync`] that arrives and whose answer
-//!   arrives makes the agent's objects equal to the controller's ([`source`], [`replica`]).
-//! - Counters never go backward and nothing that was counted is counted twice ([`counters`]).
+//! - After any loss, duplication or reordering, one [`Sync`] that arrives and whose response
+//!   arrives makes the objects of the agent equal to those of the controller ([`source`],
+//!   [`replica`]).
+//! - Counters never decrease, and nothing is counted twice ([`counters`]).
 
 #![deny(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! What is said of a `Model`: how good a worker found it, how a node fares with it, and that a worker
-//! is to load another version of it.
+//! Messages about a `Model`: the metrics that a worker measured, the presence of the model on a
+//! node, and the request to a worker to load another version.
 
 use std::fmt;
 
@@ -8,138 +8,142 @@ use serde_json::Value;
 
 use crate::{DownloadProgress, ObjectName, Revision, WorkerInfo, WorkerReason};
 
-/// Models in one message. A worker that has more says what it found of them one after another.
+/// Maximum number of models in one message. A worker with more models reports them in several
+/// messages.
 pub const MAX_MODELS: usize = 8;
-/// Metrics of one model.
+/// Maximum number of metrics of one model.
 pub const MAX_METRICS: usize = 32;
-const LONGEST_KEY: usize = 64;
-const LONGEST_VALUE: usize = 128;
-const LONGEST_FORMAT: usize = 64;
-const LONGEST_URL: usize = 2048;
+const MAX_KEY_BYTES: usize = 64;
+const MAX_VALUE_BYTES: usize = 128;
+const MAX_FORMAT_BYTES: usize = 64;
+const MAX_URL_BYTES: usize = 2048;
 
-/// One number, or word, of how good a model is.
+/// One quality metric of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// Such as `accuracy`.
+    /// Name of the metric, such as `accuracy`.
     pub key: String,
-    /// Such as `0.93`.
+    /// Value of the metric as text, such as `0.93`.
     pub value: String,
 }
 
-/// A model that a worker speaks of, as it says it: everything but `metrics` may be missing.
+/// A model as a worker reports it. Every field but `metrics` may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerModel {
-    /// The `Model` object, in the worker's namespace. `None` for the one that the worker was given.
+    /// The `Model` object in the namespace of the worker. `None` for the model that the worker was
+    /// started with.
     pub name: Option<ObjectName>,
-    /// As in the Model's spec.
+    /// Format of the model, as in the spec of the `Model`.
     pub format: String,
-    /// Where it is: the path from which the worker has it (`MODEL_URL`, or the path of a
-    /// [`ModelReload`]), or an address.
+    /// Address of the model: the path from which the worker loaded it (`MODEL_URL`, or the path of
+    /// a [`ModelReload`]), or a URL.
     pub url: String,
-    /// How good it is.
+    /// Quality metrics of the model.
     pub metrics: Vec<Metric>,
 }
 
-/// A `Model` that a worker evaluated, as the agent tells the cloud.
+/// The evaluation of a `Model` by a worker, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelOutput {
-    /// The `Model`, in the namespace of the object on which this is reported.
+    /// The `Model`, in the namespace of the object whose worker evaluated it.
     pub model: ObjectName,
-    /// The Model's uid: what is said of an earlier one of that name counts for nothing.
+    /// UID of the `Model`. The controller ignores metrics of an earlier object of the same name.
     pub uid: String,
-    /// As in the Model's spec, or as the worker says.
+    /// Format of the model, from the spec of the `Model` or from the worker.
     #[serde(default)]
     pub format: String,
-    /// Where it is: the Model's `modelUrl` at the time, or what else the worker said.
+    /// Address of the model: `modelUrl` of the `Model` at the time of the report, or the URL that
+    /// the worker reported.
     #[serde(default)]
     pub url: String,
-    /// The `sha256sum` that the Model had at the time.
+    /// `sha256sum` of the `Model` at the time of the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How good it is.
+    /// Quality metrics of the model.
     #[serde(default)]
     pub metrics: Vec<Metric>,
-    /// When the worker first said this, RFC 3339 in UTC by the node's clock. Of one worker it only grows.
+    /// When the worker first reported these metrics, RFC 3339 in UTC by the clock of the node. It
+    /// does not decrease for one worker.
     #[serde(default)]
     pub time: String,
 }
 
-/// How a node fares with a `Model`.
+/// The presence of a `Model` on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelPresenceReport {
-    /// In one word.
+    /// The state of the model on the node.
     pub state: PresenceState,
-    /// The `modelUrl` of which this is said.
+    /// The `modelUrl` that this report refers to.
     #[serde(default)]
     pub url: String,
-    /// The digest of what is there, 64 lower-case hex digits; absent for a path of the node whose
-    /// Model gives none.
+    /// SHA-256 of the present file, 64 lower-case hex digits. Absent for a path of the node if the
+    /// `Model` has no `sha256sum`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The size of what is there.
+    /// Size of the present file or directory in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The download under way.
+    /// The current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
-    /// Why it is not there.
+    /// Why the model is not present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<WorkerReason>,
-    /// For a person: what is wrong, and what helps.
+    /// Human-readable: what is wrong and how to correct it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// Whether a node has a `Model`.
+/// The state of a `Model` on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PresenceState {
-    /// It is there, and is what its Model says.
+    /// The model is present and matches the spec of the `Model`.
     Present,
-    /// It is on its way.
+    /// The model is being downloaded.
     Downloading,
-    /// It cannot be had before something changes. Tries go on.
+    /// The model is not available. The agent retries.
     Failed,
 }
 
-/// How a worker takes another version of its model.
+/// How a worker is updated when its model changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WorkerUpdateMode {
-    /// Its container is replaced.
+    /// The container is replaced.
     #[default]
     Restart,
-    /// It is told by a [`ModelReload`] and loads it while it runs.
+    /// The worker receives a [`ModelReload`] and loads the model while it runs.
     Reload,
 }
 
 impl WorkerUpdateMode {
-    /// Whether nothing need be said of it.
+    /// Returns whether this is the default, which is left out of messages.
     pub fn is_restart(&self) -> bool {
         *self == Self::Restart
     }
 }
 
-/// "This version of your model is to be loaded", on the worker's reload topic, retained. The worker
-/// has it loaded when an `output.models` of its says `path` as its `url`.
+/// Requests a worker to load another version of its model. Published on the reload topic of the
+/// worker, retained. The worker confirms it with an entry in `output.models` whose `url` is `path`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelReload {
     /// The `Model` object.
     pub name: ObjectName,
-    /// Where the version is in the worker's container: another path for each version.
+    /// Path of the version in the container of the worker, different for each version.
     pub path: String,
-    /// The Model's `modelUrl`.
+    /// `modelUrl` of the `Model`.
     pub url: String,
-    /// The Model's `sha256sum`, if it has one.
+    /// `sha256sum` of the `Model`, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The revision of the Model on the wire.
+    /// The revision of the `Model` in the downstream messages.
     pub revision: Revision,
 }
 
-/// What a worker says of its models cannot be taken. The rest of its message can.
+/// The models in a worker's message are not valid. The rest of the message is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("output.models: {0}")]
 pub struct OutputError(String);
@@ -149,48 +153,49 @@ fn refused(why: impl fmt::Display) -> OutputError {
 }
 
 impl WorkerInfo {
-    /// The models that the worker speaks of: `output.models`, or `results`, which is what workers of
-    /// the field call it.
+    /// Returns the models that the worker reports: `output.models`, or `results`, the name that
+    /// Sedna's workers use.
     ///
     /// # Errors
-    /// [`OutputError`] when they have another shape, or when there is more than may be.
+    /// [`OutputError`] when the models have another structure or exceed a limit.
     pub fn models(&self) -> Result<Vec<WorkerModel>, OutputError> {
-        let said = match &self.output {
+        let reported = match &self.output {
             Some(Value::Object(output)) => output.get("models"),
             Some(Value::Null) | None => None,
-            Some(_) => return Err(refused("output is no object")),
+            Some(_) => return Err(refused("output is not an object")),
         };
-        let models = match said.or(self.results.as_ref()) {
+        let models = match reported.or(self.results.as_ref()) {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(models)) => models,
-            Some(_) => return Err(refused("it is no list")),
+            Some(_) => return Err(refused("not a list")),
         };
         if models.len() > MAX_MODELS {
             let count = models.len();
-            return Err(refused(format!("{count} models, and {MAX_MODELS} are the most")));
+            return Err(refused(format!("{count} models, at most {MAX_MODELS} are allowed")));
         }
         models.iter().map(model).collect()
     }
 }
 
 fn model(value: &Value) -> Result<WorkerModel, OutputError> {
-    let Value::Object(fields) = value else { return Err(refused("a model is no object")) };
-    let text = |field: &str, longest: usize| match fields.get(field) {
+    let Value::Object(fields) = value else { return Err(refused("a model is not an object")) };
+    let text = |field: &str, max_bytes: usize| match fields.get(field) {
         None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => word(field, text, longest).map(|()| text.clone()),
-        Some(_) => Err(refused(format!("{field} is no text"))),
+        Some(Value::String(text)) => check_line(field, text, max_bytes).map(|()| text.clone()),
+        Some(_) => Err(refused(format!("{field} is not a string"))),
     };
-    let name = text("name", LONGEST_URL)?;
+    let name = text("name", MAX_URL_BYTES)?;
     let name = (!name.is_empty()).then(|| name.parse()).transpose();
     Ok(WorkerModel {
         name: name.map_err(|error| refused(format!("name: {error}")))?,
-        format: text("format", LONGEST_FORMAT)?,
-        url: text("url", LONGEST_URL)?,
+        format: text("format", MAX_FORMAT_BYTES)?,
+        url: text("url", MAX_URL_BYTES)?,
         metrics: fields.get("metrics").map_or(Ok(Vec::new()), metrics)?,
     })
 }
 
-/// A list of `{"key", "value"}`, or an object of values by key.
+/// Parses a list of `{"key", "value"}`, or an object of values by key. The last value of a key
+/// wins.
 fn metrics(value: &Value) -> Result<Vec<Metric>, OutputError> {
     let mut metrics: Vec<Metric> = Vec::new();
     let mut add = |key: &str, value: &Value| -> Result<(), OutputError> {
@@ -205,7 +210,7 @@ fn metrics(value: &Value) -> Result<Vec<Metric>, OutputError> {
         Value::Array(list) => list.iter().try_for_each(|metric| {
             match (metric.get("key").and_then(Value::as_str), metric.get("value")) {
                 (Some(key), Some(value)) => add(key, value),
-                _ => Err(refused("a metric has no key, which is a text, or no value")),
+                _ => Err(refused("a metric has no value or no key that is a string")),
             }
         })?,
         _ => return Err(refused("metrics is neither a list nor an object")),
@@ -214,7 +219,8 @@ fn metrics(value: &Value) -> Result<Vec<Metric>, OutputError> {
     Ok(metrics)
 }
 
-/// A metric's value as text. Of a list, as a training gives one a round, the last; nothing of nothing.
+/// Returns the value of a metric as text. For a list, such as one value per training round, it is
+/// the last one. `None` for null and for an empty list.
 fn scalar(key: &str, value: &Value) -> Result<Option<String>, OutputError> {
     match value {
         Value::Null => Ok(None),
@@ -233,40 +239,40 @@ fn scalar(key: &str, value: &Value) -> Result<Option<String>, OutputError> {
 fn bounded(metrics: &[Metric]) -> Result<(), OutputError> {
     if metrics.len() > MAX_METRICS {
         let count = metrics.len();
-        return Err(refused(format!("{count} metrics, and {MAX_METRICS} are the most")));
+        return Err(refused(format!("{count} metrics, at most {MAX_METRICS} are allowed")));
     }
     metrics.iter().try_for_each(|Metric { key, value }| {
         if key.is_empty() {
-            return Err(refused("a metric's key is empty"));
+            return Err(refused("the key of a metric is empty"));
         }
-        word("a metric's key", key, LONGEST_KEY)?;
-        word("a metric's value", value, LONGEST_VALUE)
+        check_line("the key of a metric", key, MAX_KEY_BYTES)?;
+        check_line("the value of a metric", value, MAX_VALUE_BYTES)
     })
 }
 
-fn word(what: &str, text: &str, longest: usize) -> Result<(), OutputError> {
-    if text.len() > longest || text.contains(char::is_control) {
-        return Err(refused(format!("{what} is not one line of at most {longest} bytes")));
+fn check_line(what: &str, text: &str, max_bytes: usize) -> Result<(), OutputError> {
+    if text.len() > max_bytes || text.contains(char::is_control) {
+        return Err(refused(format!("{what} is not one line of at most {max_bytes} bytes")));
     }
     Ok(())
 }
 
 impl ModelOutput {
-    /// Whether a node may say all this at once.
+    /// Checks that the evaluations of one status report are within the limits of the protocol.
     ///
     /// # Errors
-    /// [`OutputError`] when there is more than an agent says.
+    /// [`OutputError`] when a limit is exceeded.
     pub fn check(outputs: &[Self]) -> Result<(), OutputError> {
-        // A node may have both workers of an object.
+        // A node may run both workers of an object.
         if outputs.len() > 2 * MAX_MODELS {
             return Err(refused(format!("{} models", outputs.len())));
         }
         outputs.iter().try_for_each(|output| {
-            word("format", &output.format, LONGEST_FORMAT)?;
-            word("url", &output.url, LONGEST_URL)?;
-            word("time", &output.time, LONGEST_KEY)?;
-            word("uid", &output.uid, LONGEST_VALUE)?;
-            word("sha256", output.sha256.as_deref().unwrap_or_default(), LONGEST_KEY)?;
+            check_line("format", &output.format, MAX_FORMAT_BYTES)?;
+            check_line("url", &output.url, MAX_URL_BYTES)?;
+            check_line("time", &output.time, MAX_KEY_BYTES)?;
+            check_line("uid", &output.uid, MAX_VALUE_BYTES)?;
+            check_line("sha256", output.sha256.as_deref().unwrap_or_default(), MAX_KEY_BYTES)?;
             bounded(&output.metrics)
         })
     }
@@ -279,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    fn said(info: &Value) -> Result<Vec<WorkerModel>, OutputError> {
+    fn models_of(info: &Value) -> Result<Vec<WorkerModel>, OutputError> {
         crate::decode::<WorkerInfo>(info.to_string().as_bytes()).unwrap().models()
     }
 
@@ -289,23 +295,23 @@ mod tests {
     }
 
     #[test]
-    fn metrics_come_as_a_list_or_as_an_object() {
+    fn metrics_are_a_list_or_an_object() {
         let list = json!({"output": {"models": [{
             "name": "small", "format": "pb", "url": "/models/small/m.pb",
             "metrics": [{"key": "accuracy", "value": "0.93"}, {"key": "recall", "value": 0.5}],
         }]}});
-        let models = said(&list).unwrap();
+        let models = models_of(&list).unwrap();
         assert_eq!(models[0].name.as_ref().unwrap().as_str(), "small");
         assert_eq!((&*models[0].format, &*models[0].url), ("pb", "/models/small/m.pb"));
         assert_eq!(pairs(&models), [("accuracy", "0.93"), ("recall", "0.5")]);
         let object = json!({"output": {"models": [{"metrics": {"recall": 1, "best": true}}]}});
-        let models = said(&object).unwrap();
+        let models = models_of(&object).unwrap();
         assert_eq!(pairs(&models), [("best", "true"), ("recall", "1")]);
         assert_eq!(models[0].name, None, "the worker's own");
     }
 
     #[test]
-    fn what_workers_of_the_field_say_is_understood() {
+    fn sedna_worker_message_is_accepted() {
         let sedna = json!({
             "name": "w", "namespace": "default", "ownerName": "s", "ownerKind": "jointinferenceservice",
             "kind": "inference", "status": "running",
@@ -317,43 +323,46 @@ mod tests {
         assert_eq!(info.task_info.as_ref().unwrap().inference_number, 10);
         assert_eq!(pairs(&info.models().unwrap()), [("loss", "0.25")]);
         for nothing in [json!({}), json!({"output": null}), json!({"output": {"models": null}})] {
-            assert_eq!(said(&nothing), Ok(vec![]), "{nothing}");
+            assert_eq!(models_of(&nothing), Ok(vec![]), "{nothing}");
         }
     }
 
     #[test]
-    fn what_is_said_twice_counts_as_said_last() {
+    fn last_value_of_duplicate_metric_wins() {
         let twice = json!({"output": {"models": [{"metrics": [
             {"key": "accuracy", "value": 1}, {"key": "accuracy", "value": 2}]}]}});
-        assert_eq!(pairs(&said(&twice).unwrap()), [("accuracy", "2")]);
+        assert_eq!(pairs(&models_of(&twice).unwrap()), [("accuracy", "2")]);
     }
 
     #[test]
-    fn what_is_too_much_or_of_another_shape_is_refused_with_what_it_is() {
+    fn invalid_output_is_refused_with_the_reason() {
         let of = |model: Value| json!({"output": {"models": [model]}});
         let metric =
             |key: &str, value: Value| of(json!({"metrics": [{"key": key, "value": value}]}));
         let many: Vec<Value> =
             (0..33).map(|n| json!({"key": format!("m{n}"), "value": 1})).collect();
         for (bad, why) in [
-            (json!({"output": 1}), "output is no object"),
-            (json!({"output": {"models": {}}}), "no list"),
-            (json!({"output": {"models": vec![json!({}); 9]}}), "9 models, and 8 are the most"),
-            (of(json!(1)), "a model is no object"),
+            (json!({"output": 1}), "output is not an object"),
+            (json!({"output": {"models": {}}}), "not a list"),
+            (json!({"output": {"models": vec![json!({}); 9]}}), "9 models, at most 8 are allowed"),
+            (of(json!(1)), "a model is not an object"),
             (of(json!({"name": "Big_Model"})), "name: "),
-            (of(json!({"url": 1})), "url is no text"),
+            (of(json!({"url": 1})), "url is not a string"),
             (of(json!({"url": "x".repeat(2049)})), "url is not one line"),
             (of(json!({"format": "p\nb"})), "format is not one line"),
             (of(json!({"metrics": 1})), "neither a list nor an object"),
-            (of(json!({"metrics": many})), "33 metrics, and 32 are the most"),
-            (of(json!({"metrics": [{"value": 1}]})), "no key"),
-            (metric("", json!(1)), "key is empty"),
-            (metric(&"k".repeat(65), json!(1)), "key is not one line of at most 64"),
-            (metric("k", json!("v".repeat(129))), "value is not one line of at most 128"),
+            (of(json!({"metrics": many})), "33 metrics, at most 32 are allowed"),
+            (of(json!({"metrics": [{"value": 1}]})), "no value or no key"),
+            (metric("", json!(1)), "key of a metric is empty"),
+            (metric(&"k".repeat(65), json!(1)), "key of a metric is not one line of at most 64"),
+            (
+                metric("k", json!("v".repeat(129))),
+                "value of a metric is not one line of at most 128",
+            ),
             (metric("k", json!({})), "is an object"),
             (metric("k", json!([[1]])), "is a list of lists"),
         ] {
-            let error = said(&bad).unwrap_err().to_string();
+            let error = models_of(&bad).unwrap_err().to_string();
             assert!(error.starts_with("output.models: ") && error.contains(why), "{error}");
         }
     }
@@ -371,15 +380,15 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_reads_back_as_it_was_written() {
-        fn there_and_back<T>(message: &T)
+    fn model_messages_round_trip() {
+        fn assert_round_trip<T>(message: &T)
         where
             T: Serialize + serde::de::DeserializeOwned + PartialEq + fmt::Debug,
         {
             assert_eq!(&crate::decode::<T>(&crate::encode(message)).unwrap(), message);
         }
-        there_and_back(&output());
-        there_and_back(&ModelPresenceReport {
+        assert_round_trip(&output());
+        assert_round_trip(&ModelPresenceReport {
             state: PresenceState::Downloading,
             url: "http://h/m.pb".into(),
             sha256: None,
@@ -390,9 +399,9 @@ mod tests {
                 bytes_per_second: 3,
             }),
             reason: Some(WorkerReason::ModelDownloading),
-            message: "on its way".into(),
+            message: "downloading".into(),
         });
-        there_and_back(&ModelReload {
+        assert_round_trip(&ModelReload {
             name: "small".parse().unwrap(),
             path: "/models/small/0f/m.pb".into(),
             url: "http://h/m.pb".into(),
@@ -402,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_says_more_than_agents_do_is_not_believed() {
+    fn output_above_the_limits_is_refused() {
         assert_eq!(ModelOutput::check(&[output()]), Ok(()));
         let metrics = vec![output().metrics[0].clone(); 33];
         for bad in [

@@ -1,5 +1,5 @@
-//! Names as parsed values: what Kubernetes calls a label or a subdomain (RFC 1123), so that a name
-//! can stand as one topic level, one path segment or one container name without being escaped.
+//! Names as parsed values: labels and subdomains of RFC 1123, as in Kubernetes. A name is valid as
+//! a topic level, a path segment and a container name without escaping.
 
 use std::{fmt, str::FromStr};
 
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::Resource;
 
-/// Why a text is not a name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The text has a character, a length or an end that RFC 1123 does not allow.
+    /// The text has a character or a length that RFC 1123 does not allow.
     #[error(
-        "{kind} {text:?} must be lower case letters, digits, '-' or '.', begin and end with a letter or digit, and have at most {max} characters"
+        "{kind} {text:?} must consist of lower case letters, digits, '-' or '.', start and end with a letter or digit, and have at most {max} characters"
     )]
     Malformed {
-        /// What the name names.
+        /// What is named, such as "node name".
         kind: &'static str,
-        /// The text as it came.
+        /// The text that was parsed.
         text: String,
-        /// The longest form allowed, in characters.
+        /// Maximum length in characters.
         max: usize,
     },
-    /// The name has a meaning of its own in the topics.
-    #[error("{kind} {text:?} is reserved: it would be taken for the topic level of that name")]
+    /// The name is reserved for a topic level.
+    #[error("{kind} {text:?} is reserved for the topic level of that name")]
     Reserved {
-        /// What the name names.
+        /// What is named, such as "node name".
         kind: &'static str,
-        /// The text as it came.
+        /// The text that was parsed.
         text: String,
     },
-    /// An object's key is not `namespace/resource/name`.
+    /// The text is not an object key of the form `namespace/resource/name`.
     #[error("{0:?} is not namespace/resource/name")]
     Key(String),
 }
@@ -54,7 +54,7 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -93,31 +93,33 @@ macro_rules! name {
 }
 
 name!(
-    /// A Kubernetes node. `workers` is refused: `<prefix>/workers/...` is the workers' own branch.
+    /// The name of a Kubernetes node. `workers` is reserved, because workers use the topics
+    /// `<prefix>/workers/...`.
     NodeName, "node name", 253, dots: true, reserved: "workers"
 );
 name!(
-    /// A Kubernetes namespace.
+    /// The name of a Kubernetes namespace.
     Namespace, "namespace", 63, dots: false
 );
 name!(
-    /// The name of a resource's object.
+    /// The name of an object in its namespace.
     ObjectName, "object name", 253, dots: true
 );
 name!(
-    /// A worker, unique on its node: a topic level, a container's name, a Deployment's name.
+    /// The name of a worker, unique on its node. It is also a topic level, and the name of a
+    /// container or Deployment.
     WorkerName, "worker name", 63, dots: false
 );
 
-/// Which object of the API a message speaks of.
+/// Identifies an object of the API: `namespace/resource/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ObjectKey {
-    /// The object's namespace.
+    /// Namespace of the object.
     pub namespace: Namespace,
-    /// The object's kind, as its plural.
+    /// Resource of the object, the plural of its kind.
     pub resource: Resource,
-    /// The object's name.
+    /// Name of the object.
     pub name: ObjectName,
 }
 
@@ -164,12 +166,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_kubernetes_allows() {
+    fn names_follow_the_rules_of_kubernetes() {
         for good in ["a", "edge0", "precision-5820", "node.example.com", "0"] {
             assert_eq!(good.parse::<NodeName>().unwrap().as_str(), good);
         }
         for bad in ["", "A", "a_b", "a/b", "+", "#", "-a", "a-", "a..b", ".a", "a b", "ä"] {
-            assert!(bad.parse::<NodeName>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<NodeName>().is_err(), "{bad:?} was accepted");
         }
         assert!("a.b".parse::<Namespace>().is_err());
         assert!("a".repeat(64).parse::<WorkerName>().is_err());
@@ -177,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_node_cannot_take_the_workers_branch() {
+    fn node_name_workers_is_reserved() {
         let error = "workers".parse::<NodeName>().unwrap_err();
         assert!(error.to_string().contains("reserved"), "{error}");
     }
 
     #[test]
-    fn a_key_reads_back_as_it_was_written() {
+    fn object_key_round_trips() {
         let key: ObjectKey = "default/models/big-model".parse().unwrap();
         assert_eq!(key.resource, Resource::Models);
         assert_eq!(key.to_string(), "default/models/big-model");
         for bad in ["default/models", "default/pods/x", "default/models/x/y", "//"] {
-            assert!(bad.parse::<ObjectKey>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<ObjectKey>().is_err(), "{bad:?} was accepted");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The agent's side: which downstream messages are news, and which are late, doubled or undone.
+//! The agent's side of the synchronization: decides which downstream messages change the node's
+//! objects, and which are late, duplicated or superseded.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,16 @@ use crate::{
     Revision, Sync,
 };
 
-/// What the node has been told, in a form that reordering cannot turn back.
+/// The objects of a node, as the downstream messages describe them. Reordered messages cannot
+/// revert them to an older state.
 ///
-/// The rules (design, "The wire"):
-/// 1. an insert or delete counts only above the last revision known of its object, tombstones included;
-/// 2. an older index is ignored, and a newer one removes only objects that are not newer than itself;
-/// 3. what the newest index already spoke of is not undone by an older message: an insert at or
-///    below it for an object it does not list, or below the revision it lists, is late;
-/// 4. an equal hash is no change, whatever the revision.
+/// The rules:
+/// 1. An insert or delete is applied only if its revision is above the last known revision of its
+///    object, tombstones included.
+/// 2. An older index is ignored. A newer one removes only objects that are not newer than itself.
+/// 3. An older message does not undo the newest index: an insert is late if its revision is at or
+///    below the index and the object is not listed, or if it is below the listed revision.
+/// 4. Content with an equal hash is unchanged, for any revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Replica {
     objects: BTreeMap<ObjectKey, StoredObject>,
@@ -22,32 +25,32 @@ pub struct Replica {
     index: Index,
 }
 
-/// An object that the node was told of.
+/// An object that the node has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredObject {
-    /// The newest revision said of it.
+    /// The newest revision received for it.
     pub revision: Revision,
-    /// The fingerprint of its content, as its author computed it.
+    /// The hash of its content, as the controller computed it.
     pub hash: ContentHash,
-    /// The object.
+    /// The content of the object.
     pub content: ObjectContent,
 }
 
-/// What a message changed, each to be stored before the next message is taken.
+/// A change that a message made. The caller stores each change before it applies the next message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaChange {
     /// The object is new or different.
     Set(ObjectKey),
-    /// The object is as it was, under a newer revision.
+    /// The content of the object is unchanged, its revision is newer.
     Renewed(ObjectKey),
-    /// The object is gone; [`Replica::tombstone`] tells whether its revision is still needed.
+    /// The object was removed. [`Replica::tombstone`] returns its revision if that is still needed.
     Removed(ObjectKey),
-    /// There is a newer index, and the tombstones at or below it are no longer needed.
+    /// The index is newer. Tombstones at or below its revision are no longer needed.
     Index,
 }
 
 impl Replica {
-    /// The state that was stored.
+    /// Restores a replica from stored state.
     pub fn restore(
         objects: BTreeMap<ObjectKey, StoredObject>,
         tombstones: BTreeMap<ObjectKey, Revision>,
@@ -56,22 +59,23 @@ impl Replica {
         Self { objects, tombstones, index }
     }
 
-    /// The objects that the node should act on.
+    /// Returns the objects of the node.
     pub fn objects(&self) -> &BTreeMap<ObjectKey, StoredObject> {
         &self.objects
     }
 
-    /// The revision at which an object ended, while an older message could still bring it back.
+    /// Returns the revision at which an object was deleted, while a late message could still
+    /// restore the object.
     pub fn tombstone(&self, key: &ObjectKey) -> Option<Revision> {
         self.tombstones.get(key).copied()
     }
 
-    /// The newest index.
+    /// Returns the newest index.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Takes an insert.
+    /// Applies an insert.
     #[must_use]
     pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<ReplicaChange> {
         let Insert { revision, hash, content } = insert;
@@ -84,8 +88,8 @@ impl Replica {
         }
         self.tombstones.remove(key);
         match self.objects.get_mut(key) {
-            Some(held) if held.hash == hash => {
-                held.revision = revision;
+            Some(stored) if stored.hash == hash => {
+                stored.revision = revision;
                 Some(ReplicaChange::Renewed(key.clone()))
             }
             _ => {
@@ -95,7 +99,7 @@ impl Replica {
         }
     }
 
-    /// Takes a delete, also of an object that never came: the insert may be the later of the two.
+    /// Applies a delete, also of an unknown object: its insert may arrive after the delete.
     #[must_use]
     pub fn delete(&mut self, key: &ObjectKey, delete: &Delete) -> Option<ReplicaChange> {
         if delete.revision <= self.known(key).max(self.index.revision) {
@@ -106,7 +110,7 @@ impl Replica {
         Some(ReplicaChange::Removed(key.clone()))
     }
 
-    /// Takes an index. Afterwards [`Replica::is_complete`] tells whether to ask for more.
+    /// Applies an index. Afterwards [`Replica::is_complete`] returns whether objects are missing.
     #[must_use]
     pub fn index_received(&mut self, index: Index) -> Vec<ReplicaChange> {
         if index.revision <= self.index.revision {
@@ -137,8 +141,10 @@ impl Replica {
         changes
     }
 
-    /// Whether the node has what the newest index lists, and nothing else but what it keeps. If not for longer than
-    /// messages take, a [`Sync`] is due; so it is when an index was older than the newest one.
+    /// Returns whether the node has exactly the objects that the newest index lists or keeps.
+    ///
+    /// If this is false for longer than messages take to arrive, the agent should send a [`Sync`].
+    /// It should also send one after it received an index that is older than the newest one.
     pub fn is_complete(&self) -> bool {
         let is_listed = |key: &ObjectKey, held: &StoredObject| match self.index.objects.get(key) {
             Some(listed) => listed.hash == held.hash,
@@ -148,7 +154,7 @@ impl Replica {
             && self.index.objects.keys().all(|key| self.objects.contains_key(key))
     }
 
-    /// What to tell the controller.
+    /// Returns the [`Sync`] that describes this replica to the controller.
     pub fn sync(&self, instance: AgentInstance, epoch: u64) -> Sync {
         let listed =
             |held: &StoredObject| IndexEntry { revision: held.revision, hash: held.hash.clone() };
@@ -206,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn an_older_insert_never_overwrites_a_newer_one() {
+    fn older_insert_is_ignored() {
         let mut replica = Replica::default();
         assert_eq!(replica.insert(&key(), insert(5, 1)), Some(ReplicaChange::Set(key())));
         assert_eq!(replica.insert(&key(), insert(4, 2)), None);
-        assert_eq!(replica.insert(&key(), insert(5, 1)), None, "doubled");
+        assert_eq!(replica.insert(&key(), insert(5, 1)), None, "duplicate");
         assert_eq!(replica.objects()[&key()].content.spec, 1);
     }
 
     #[test]
-    fn equal_content_is_no_change_whatever_its_revision() {
+    fn insert_with_equal_content_only_renews_the_revision() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
         assert_eq!(replica.insert(&key(), insert(9, 1)), Some(ReplicaChange::Renewed(key())));
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_insert_does_not_bring_back_what_was_deleted() {
+    fn late_insert_does_not_restore_a_deleted_object() {
         let mut replica = Replica::default();
         assert_eq!(
             replica.delete(&key(), &Delete { revision: Revision(6) }),
@@ -231,13 +237,13 @@ mod tests {
         );
         assert_eq!(replica.insert(&key(), insert(5, 1)), None);
         assert_eq!(replica.index_received(index(7, None)), [ReplicaChange::Index]);
-        assert_eq!(replica.tombstone(&key()), None, "the index now says as much");
+        assert_eq!(replica.tombstone(&key()), None, "the index replaces the tombstone");
         assert_eq!(replica.insert(&key(), insert(6, 1)), None);
         assert_eq!(replica.insert(&key(), insert(8, 1)), Some(ReplicaChange::Set(key())));
     }
 
     #[test]
-    fn an_index_removes_what_it_does_not_list_unless_that_is_newer() {
+    fn index_removes_unlisted_objects_unless_they_are_newer() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
         assert_eq!(replica.index_received(index(4, None)), [ReplicaChange::Index]);
@@ -251,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_cannot_speak_of_now_goes_on_as_it_is() {
+    fn kept_object_is_unchanged() {
         let mut replica = Replica::default();
         let _ = replica.insert(&key(), insert(5, 1));
         let keeping = Index { keep: [key()].into(), ..index(6, None) };
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_index_lists_is_not_undone_by_something_older() {
+    fn older_message_does_not_undo_the_index() {
         let mut replica = Replica::default();
         let _ = replica.index_received(index(9, Some((8, 2))));
         assert!(!replica.is_complete());

@@ -1,8 +1,8 @@
-//! The resources that travel downstream, by the plural that their topics and the API use.
+//! The resources that are sent downstream, by the plural name that topics and the API use.
 
 use std::{fmt, str::FromStr};
 
-/// A kind that nodes are told about.
+/// A resource of the API whose objects are sent to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// `neptune.io` `JointInferenceService`.
@@ -15,7 +15,7 @@ pub enum Resource {
     InferenceModels,
 }
 
-/// The text names no resource that Neptune knows.
+/// The text is not the plural name of a resource that Neptune sends to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels")]
 pub struct UnknownResource(String);
@@ -25,7 +25,7 @@ impl Resource {
     pub const ALL: [Resource; 4] =
         [Self::JointInferenceServices, Self::Models, Self::Datasets, Self::InferenceModels];
 
-    /// The plural, as in the API's paths.
+    /// Returns the plural name, as in API paths.
     pub fn plural(self) -> &'static str {
         match self {
             Self::JointInferenceServices => "jointinferenceservices",
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_resource_reads_back_as_it_was_written() {
+    fn every_resource_round_trips() {
         for resource in Resource::ALL {
             assert_eq!(resource.to_string().parse(), Ok(resource));
         }

@@ -1,10 +1,11 @@
-//! Revisions: the order of what the cloud says, kept across restarts, takeovers and bad clocks.
+//! Revisions: the order of downstream messages. They stay monotonic across controller restarts,
+//! leader changes and clock errors.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The place of a downstream message in the order of all of them. Higher is newer.
+/// The position of a downstream message in the order of all messages to a node. Higher is newer.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -17,21 +18,22 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A hybrid clock: wall milliseconds where the clock is right, and never below what was seen where
-/// it is not. A controller that starts anew needs no stored state to be above its predecessor.
+/// A hybrid logical clock: wall-clock milliseconds, but never below a revision that was seen. A
+/// restarted controller continues above its predecessor without stored state.
 #[derive(Debug, Clone, Default)]
 pub struct RevisionClock {
     last: u64,
 }
 
 impl RevisionClock {
-    /// The next revision: above every one this clock gave or saw.
+    /// Returns the next revision, above every revision that this clock returned or observed.
+    /// `wall_ms` is the wall clock in milliseconds since the Unix epoch.
     pub fn next(&mut self, wall_ms: u64) -> Revision {
         self.last = self.last.max(wall_ms).saturating_add(1);
         Revision(self.last)
     }
 
-    /// Takes note of a revision that somebody else gave.
+    /// Observes a revision that another clock assigned.
     pub fn observe(&mut self, seen: Revision) {
         self.last = self.last.max(seen.0);
     }
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_jumps_back_still_counts_up() {
+    fn revisions_increase_when_the_wall_clock_jumps_back() {
         let mut clock = RevisionClock::default();
         let first = clock.next(1_000);
         assert_eq!(first, Revision(1_001));

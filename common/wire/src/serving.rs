@@ -1,4 +1,5 @@
-//! An `InferenceModel` on a node: what its agent is to serve, and how that goes.
+//! An `InferenceModel` on a node: the model server that its agent runs, and the status of that
+//! server.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ResourceLimits, WorkerName, WorkerReason};
 
-/// A model server that a node's agent keeps running, with one version of a model.
+/// A model server that the agent of a node keeps running, with one version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelServer {
-    /// The server, unique on the node.
+    /// Name of the server, unique on the node.
     pub name: WorkerName,
-    /// The name under which the model is served.
+    /// Name under which the model is served.
     pub model_name: String,
-    /// The server's image.
+    /// Image reference of the server.
     pub image: String,
-    /// Replaces the image's entry point; empty leaves it.
+    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The arguments. `{version}` stands for the version that is to be served.
+    /// Arguments of the server. The agent replaces `{version}` by the target version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The environment, less what only the agent knows: `MODEL_URL` (the version's path), `NODE_NAME`.
+    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The port on which the server answers, on the node's own address.
+    /// The port of the server, published on the address of the node.
     pub port: u16,
-    /// The model to fetch; absent when the image brings it.
+    /// The model to download; absent when the image contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ServedModel>,
-    /// How the server takes another version.
+    /// How the server is updated to another version.
     #[serde(default)]
     pub reload: ServerUpdateMode,
-    /// How to tell that it serves.
+    /// The health check of the server.
     pub health: HealthCheck,
-    /// A switch to another version is prepared and not made: `edge.kubeedge.io/hold-upgrade`.
+    /// Whether an update is prepared but not made: annotation `edge.kubeedge.io/hold-upgrade`.
     #[serde(default)]
     pub hold: bool,
-    /// What the container may use at most.
+    /// Resource limits of the container.
     #[serde(default)]
     pub resources: ResourceLimits,
 }
@@ -47,111 +48,114 @@ pub struct ModelServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedModel {
-    /// The version, a directory's name.
+    /// The version. It is also the name of a directory.
     pub version: String,
-    /// Where to fetch it from.
+    /// Address of the file or archive.
     pub url: String,
-    /// 64 lower-case hex digits.
+    /// Expected SHA-256, 64 lower-case hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The directory in the container that holds a directory a version, mounted read-only.
+    /// The directory in the container with one subdirectory per version, mounted read-only.
     pub directory: String,
 }
 
-/// How a server takes another version.
+/// How a server is updated to another version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServerUpdateMode {
-    /// It watches the directory of versions, loads what appears and unloads what goes.
+    /// The server watches the directory of versions, loads new ones and unloads removed ones.
     Watch,
-    /// Its container is replaced.
+    /// The container is replaced.
     #[default]
     Replace,
 }
 
-/// How to tell that a server serves, and for how long it has to before that is believed.
+/// The health check of a model server, and how long a new version must be healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
-    /// `GET` this path: 200 to 399 is well. `{version}` stands for the version. Absent: a TCP connection is enough.
+    /// Path of the HTTP check: a `GET` that returns 200 to 399 is healthy. The agent replaces
+    /// `{version}` by the version. Absent: a TCP connection is sufficient.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_path: Option<String>,
-    /// Between two checks, milliseconds.
+    /// Period between two checks, in milliseconds.
     pub period_ms: u64,
-    /// For one check, milliseconds.
+    /// Timeout of one check, in milliseconds.
     pub timeout_ms: u64,
-    /// From the start of a version to its first good check, milliseconds; later is a failed load.
+    /// Maximum time from the start of a version to its first successful check, in milliseconds. A
+    /// version that takes longer has failed to load.
     pub start_within_ms: u64,
-    /// How long a new version has to be well before it is the last good one, milliseconds.
+    /// How long a new version must be healthy before it becomes the last good version, in
+    /// milliseconds.
     pub probation_ms: u64,
 }
 
-/// How an `InferenceModel` fares on a node.
+/// The status of an `InferenceModel` on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelServerReport {
-    /// The version that answers now, by its health check; absent when none does.
+    /// The version whose health check succeeds now; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,
-    /// The version that is wanted.
+    /// The desired version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// Whether the two agree, and if not, why.
+    /// The progress of the update from the serving to the target version.
     pub transition: Transition,
-    /// For a person: what is going on, and what helps.
+    /// Human-readable: the current state, and what the user can do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What keeps the wanted version from coming, if somebody should see to it though it is tried on.
+    /// What prevents the update, if it needs attention while the agent retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<WorkerReason>,
-    /// The version that is returned to when another one fails.
+    /// The version to which a failed update is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_good_version: Option<String>,
-    /// The last version that could not be served.
+    /// The last version that failed to load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LoadFailure>,
-    /// The download under way.
+    /// The current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
 }
 
-/// Where a switch of versions is, in `KServe`'s words.
+/// The state of an update, with the names of `KServe`'s `transitionStatus`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transition {
-    /// What is wanted is served.
+    /// The target version is served.
     UpToDate,
-    /// It is being fetched, started or tried.
+    /// The target version is being downloaded, started or checked.
     #[default]
     InProgress,
-    /// It failed; what was served before still is, if there was anything.
+    /// The target version failed to load. The previous version, if any, is still served.
     BlockedByFailedLoad,
-    /// It cannot be before the spec is changed.
+    /// The spec is invalid and must be changed.
     InvalidSpec,
 }
 
-/// A version that could not be served.
+/// A version that failed to load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadFailure {
-    /// The version.
+    /// The version that failed.
     pub version: String,
-    /// One word for programs, such as `HealthCheckFailed`.
+    /// Machine-readable reason, such as `HealthCheckFailed`.
     pub reason: String,
-    /// For a person.
+    /// Human-readable explanation.
     pub message: String,
-    /// When, RFC 3339 in UTC.
+    /// When it failed, RFC 3339 in UTC.
     pub time: String,
 }
 
-/// A download under way.
+/// The progress of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DownloadProgress {
-    /// Bytes that have arrived.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Bytes that will, if the server says so.
+    /// Size of the download in bytes, if the server sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
-    /// The present rate.
+    /// Current rate in bytes per second.
     pub bytes_per_second: u64,
 }

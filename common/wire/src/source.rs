@@ -1,4 +1,5 @@
-//! The controller's side of one node: what the node should have, and what to say so that it has it.
+//! The controller's side of the synchronization for one node: its desired objects, and the messages
+//! that bring the node to that state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +8,23 @@ use crate::{
     RevisionClock, Sync,
 };
 
-/// A message for the node.
+/// A message from the controller to a node.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "most are inserts, and each is moved once or twice")]
 pub enum DownstreamMessage {
-    /// On the object's insert topic, retained.
+    /// Published on the insert topic of the object, retained.
     Insert(ObjectKey, Insert),
-    /// On the object's delete topic; and the retained insert is to be cleared.
+    /// Published on the delete topic of the object. The retained insert is cleared.
     Delete(ObjectKey, Delete),
-    /// On the index topic, retained.
+    /// Published on the index topic, retained.
     Index(Index),
 }
 
 /// The desired state of one node.
 ///
-/// It needs no stored state: a controller that starts anew builds it from the API with newer
-/// revisions, and equal content changes nothing on the node. The clock is the node's own, so that
-/// a node that reports impossible revisions harms nobody else.
+/// It needs no stored state: a restarted controller builds it from the API with newer revisions,
+/// and equal content changes nothing on the node. Each node has its own clock, so that a node that
+/// reports wrong revisions does not affect other nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     objects: BTreeMap<ObjectKey, Desired>,
@@ -40,12 +41,12 @@ struct Desired {
 }
 
 impl Source {
-    /// Makes `desired` all that the node should have, and says what changed, the index last.
-    /// Says nothing when nothing changed and the node was told before.
+    /// Sets the desired objects of the node. Returns the messages for the changes, the index last.
+    /// The result is empty if nothing changed and an index was published before.
     ///
-    /// Objects in `keep` and not in `desired` stay as they are: as they were last said here, or as
-    /// the node has them. They are for what cannot be planned now, so that a missing reference or a
-    /// controller that has just started takes nothing from a node.
+    /// Objects in `keep` that are not in `desired` stay unchanged, here and on the node. They are
+    /// the objects whose content cannot be determined now, so that a missing reference or a
+    /// controller that has just started does not remove anything from a node.
     pub fn set(
         &mut self,
         desired: BTreeMap<ObjectKey, ObjectContent>,
@@ -83,13 +84,14 @@ impl Source {
         messages
     }
 
-    /// Everything the node should know, for a transport that lost what it held.
+    /// Returns all messages that describe the desired state, for a transport that lost its state.
     pub fn snapshot(&self) -> Vec<DownstreamMessage> {
         let inserts = self.objects.keys().map(|key| self.insert(key));
         inserts.chain([DownstreamMessage::Index(self.listing())]).collect()
     }
 
-    /// What to say to a node that has told what it has. Empty when it has all and nothing else.
+    /// Returns the messages that bring the node that sent `sync` to the desired state. Empty if it
+    /// is in that state.
     pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<DownstreamMessage> {
         self.clock.observe(sync.highest);
         let mut messages = Vec::new();
@@ -111,7 +113,8 @@ impl Source {
             .collect();
         for key in missing {
             let desired = self.objects.get_mut(&key).expect("the key was just listed");
-            // The node refuses what is not above all it has seen of this object, tombstones included.
+            // The node ignores revisions that are not above all it has seen of this object,
+            // tombstones included.
             if desired.revision <= sync.highest {
                 desired.revision = self.clock.next(wall_ms);
             }
@@ -151,7 +154,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use serde_json::json;
 
     use super::*;
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_not_said_again() {
+    fn unchanged_object_is_not_sent_again() {
         let mut source = Source::default();
         let desired: BTreeMap<_, _> = [content("a", 1), content("b", 1)].into();
         assert_eq!(
@@ -177,17 +180,23 @@ mod tests {
         );
         assert_eq!(source.set(desired, BTreeSet::new(), 6), []);
         let messages = source.set([content("a", 2)].into(), BTreeSet::new(), 7);
-        assert!(
-            matches!(&messages[..], [DownstreamMessage::Delete(b, _), DownstreamMessage::Insert(a, _), DownstreamMessage::Index(index)]
-            if b.name.as_str() == "b" && a.name.as_str() == "a" && index.objects.len() == 1)
-        );
+        let [
+            DownstreamMessage::Delete(deleted, _),
+            DownstreamMessage::Insert(inserted, _),
+            DownstreamMessage::Index(index),
+        ] = &messages[..]
+        else {
+            panic!("{messages:?}");
+        };
+        assert_eq!((deleted.name.as_str(), inserted.name.as_str()), ("b", "a"));
+        assert_eq!(index.objects.len(), 1);
     }
 
     #[test]
-    fn what_cannot_be_planned_now_stays_as_it_was_last_said() {
+    fn kept_object_is_not_deleted() {
         let mut source = Source::default();
-        let (key, said) = content("a", 1);
-        source.set([(key.clone(), said)].into(), BTreeSet::new(), 5);
+        let (key, content) = content("a", 1);
+        source.set([(key.clone(), content)].into(), BTreeSet::new(), 5);
         assert_eq!(source.set(BTreeMap::new(), [key.clone()].into(), 6), []);
         assert_eq!(source.objects.len(), 1);
         let mut fresh = Source::default();
@@ -198,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_should_have_nothing_is_told_so_once() {
+    fn empty_index_is_sent_once() {
         let mut source = Source::default();
         assert!(matches!(
             &source.set(BTreeMap::new(), BTreeSet::new(), 5)[..],

@@ -1,30 +1,30 @@
-//! The topics: the only place that formats or splits one.
+//! The MQTT topics. This is the only file that formats or parses one.
 
 use std::{fmt, str::FromStr};
 
 use crate::{NameError, NodeName, ObjectKey, WorkerName};
 
-/// What stands before every topic, `neptune` unless configured: one or more topic levels.
+/// The prefix of every topic: one or more topic levels, `neptune` by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicPrefix(String);
 
-/// Why a text is not a topic of ours.
+/// Why a text is not a topic of Neptune.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
-    /// A prefix has to be plain topic levels.
+    /// The text is not a valid topic prefix.
     #[error(
-        "topic prefix {0:?} must be one or more levels separated by '/', without '+', '#', '$', white space or an empty level"
+        "topic prefix {0:?} must be one or more levels separated by '/', without '+', '#', '$', white space or empty levels"
     )]
     Prefix(String),
-    /// The topic begins with another prefix or has a form that none of ours has.
-    #[error("topic {0:?} is none of Neptune's")]
+    /// The topic has another prefix or is not of a known form.
+    #[error("topic {0:?} is not a Neptune topic")]
     Unknown(String),
-    /// The form is right and a name in it is not.
+    /// The topic is of a known form, but a name in it is not valid.
     #[error("topic {topic:?}: {source}")]
     Name {
-        /// The topic as it came.
+        /// The topic that was parsed.
         topic: String,
-        /// Which name, and what is wrong with it.
+        /// The name and what is wrong with it.
         source: NameError,
     },
 }
@@ -59,45 +59,48 @@ impl FromStr for TopicPrefix {
 }
 
 impl TopicPrefix {
-    /// The filter of all that is meant for one node.
+    /// Returns the topic filter for all messages to one node.
     pub fn downstream_filter(&self, node: &NodeName) -> String {
         format!("{self}/{node}/downstream/#")
     }
 
-    /// The filter of all that nodes say.
+    /// Returns the topic filter for all messages from nodes.
     pub fn upstream_filter(&self) -> String {
         format!("{self}/+/upstream/#")
     }
 
-    /// The filter of all that the workers on one broker say.
+    /// Returns the topic filter for the info messages of all workers.
     pub fn worker_info_filter(&self) -> String {
         format!("{self}/workers/+/info")
     }
 }
 
-/// A topic of Neptune's. See the table in README.md for who says what on which.
+/// A topic of Neptune, without its prefix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
-    /// `{node}/downstream/{namespace}/{resource}/{name}/insert`: an [`Insert`](crate::Insert), retained; empty when the object is gone.
+    /// `{node}/downstream/{namespace}/{resource}/{name}/insert`: an [`Insert`](crate::Insert),
+    /// retained; empty when the object is gone.
     Insert(NodeName, ObjectKey),
     /// `{node}/downstream/{namespace}/{resource}/{name}/delete`: a [`Delete`](crate::Delete).
     Delete(NodeName, ObjectKey),
     /// `{node}/downstream/index`: an [`Index`](crate::Index), retained.
     Index(NodeName),
-    /// `{node}/upstream/{namespace}/{resource}/{name}/status`: a [`StatusReport`](crate::StatusReport), retained; empty when the object is gone.
+    /// `{node}/upstream/{namespace}/{resource}/{name}/status`: a
+    /// [`StatusReport`](crate::StatusReport), retained; empty when the object is gone.
     Status(NodeName, ObjectKey),
     /// `{node}/upstream/node`: a [`NodeReport`](crate::NodeReport), retained, and the last will.
     Node(NodeName),
     /// `{node}/upstream/sync`: a [`Sync`](crate::Sync).
     Sync(NodeName),
-    /// `workers/{worker}/reload`, on the node's local broker: a [`ModelReload`](crate::ModelReload), retained; empty when the worker is gone.
+    /// `workers/{worker}/reload`, on the node's local broker: a
+    /// [`ModelReload`](crate::ModelReload), retained; empty when the worker is gone.
     WorkerReload(WorkerName),
     /// `workers/{worker}/info`, on the node's local broker: a [`WorkerInfo`](crate::WorkerInfo).
     WorkerInfo(WorkerName),
 }
 
 impl Topic {
-    /// The topic as text under a prefix.
+    /// Returns the topic as text, with the prefix.
     pub fn under(&self, prefix: &TopicPrefix) -> String {
         match self {
             Self::Insert(node, key) => format!("{prefix}/{node}/downstream/{key}/insert"),
@@ -111,10 +114,10 @@ impl Topic {
         }
     }
 
-    /// Reads a topic back.
+    /// Parses a topic.
     ///
     /// # Errors
-    /// [`TopicError`] for a topic of another prefix or form, or with a name that cannot be.
+    /// [`TopicError`] for a topic with another prefix, of an unknown form, or with an invalid name.
     pub fn parse(prefix: &TopicPrefix, topic: &str) -> Result<Self, TopicError> {
         let unknown = || TopicError::Unknown(topic.to_owned());
         let named = |source| TopicError::Name { topic: topic.to_owned(), source };
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_topic_reads_back_as_it_was_written() {
+    fn every_topic_round_trips() {
         for prefix in ["neptune", "neptune-system/user/neptune"] {
             let prefix: TopicPrefix = prefix.parse().unwrap();
             for topic in every_topic() {
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_topics_are_those_of_the_documents() {
+    fn topics_are_as_documented() {
         let text: Vec<_> =
             every_topic().iter().map(|topic| topic.under(&TopicPrefix::default())).collect();
         assert_eq!(
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_topic_is_an_error_and_never_a_guess() {
+    fn unknown_topic_is_refused() {
         for topic in [
             "",
             "neptune",
@@ -214,14 +217,17 @@ mod tests {
             "neptune/workers/upstream/node",
             "neptune//upstream/node",
         ] {
-            assert!(Topic::parse(&TopicPrefix::default(), topic).is_err(), "{topic:?} was taken");
+            assert!(
+                Topic::parse(&TopicPrefix::default(), topic).is_err(),
+                "{topic:?} was accepted"
+            );
         }
     }
 
     #[test]
-    fn a_prefix_is_plain_levels() {
+    fn invalid_prefix_is_refused() {
         for bad in ["", "/", "a/", "/a", "a//b", "a/+", "#", "$share", "a b"] {
-            assert!(bad.parse::<TopicPrefix>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<TopicPrefix>().is_err(), "{bad:?} was accepted");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a node says to the cloud: how each object fares, that it is there, and what it has.
+//! Messages from a node to the cloud: the status of each object, the presence of the node, and the
+//! objects that the node has.
 
 use std::collections::BTreeMap;
 
@@ -9,213 +10,217 @@ use crate::{
     ObjectKey, Revision, Role, WorkerName,
 };
 
-/// Which data directory speaks, in which start of the agent. `(epoch, seq)` order an instance's
-/// messages; another instance is another history, whose counters add to what was counted before.
+/// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
+/// counters of another instance of the same node start at zero and are added to those of earlier
+/// instances.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AgentInstance(pub String);
 
-/// How an object fares on a node: spec 004's message, with what is needed to order and explain it.
+/// The status of an object on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
-    /// The agent's data directory.
+    /// Identifies the agent's data directory.
     pub instance: AgentInstance,
-    /// How often the agent has started on that directory.
+    /// Number of agent starts on that data directory.
     pub epoch: u64,
-    /// The order of this message within the epoch.
+    /// Sequence number of this message within the epoch.
     pub seq: u64,
-    /// The object's uid: a report on an earlier object of that name counts for nothing.
+    /// UID of the object. The controller ignores reports on an earlier object of the same name.
     pub uid: String,
-    /// The revision of the object that the node acts on.
+    /// The revision of the object that the node has applied.
     pub revision: Revision,
     /// The worst state among the workers.
     pub phase: Phase,
-    /// What the workers say of themselves: `running`, `completed`, `failed`, or empty before they speak.
+    /// The status that the workers report: `running`, `completed` or `failed`. Empty before their
+    /// first report.
     pub status: String,
-    /// What came out so far.
+    /// Counters and model metrics of the workers.
     pub output: ReportOutput,
-    /// The workers, one by one.
+    /// The state of each worker.
     #[serde(default)]
     pub workers: Vec<WorkerReport>,
-    /// The model server, of an `InferenceModel`.
+    /// The status of the model server, for an `InferenceModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving: Option<ModelServerReport>,
-    /// Whether the node has it, of a `Model`.
+    /// The presence on the node, for a `Model`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelPresenceReport>>,
-    /// What was counted, of a `Dataset`.
+    /// The counts, for a `Dataset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Box<DatasetReport>>,
 }
 
-/// An object's or a worker's state in one word.
+/// The aggregated state of an object on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
-    /// All run.
+    /// All workers run.
     Running,
-    /// Something is on its way.
+    /// A worker waits for a download, the container engine or its restart.
     Pending,
-    /// Something cannot run without help, or keeps ending.
+    /// A worker cannot start, or exits repeatedly.
     Failed,
 }
 
-/// Spec 004's output.
+/// What the workers of an object produced: model metrics and counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportOutput {
-    /// Models that the workers evaluated: the newest word on each.
+    /// The newest evaluation of each model.
     #[serde(default)]
     pub models: Vec<ModelOutput>,
-    /// The edge workers' totals over all their runs; absent before the first report.
+    /// Totals of the edge workers over all their runs; absent before the first report.
     #[serde(default)]
     pub task_info: Option<TaskInfo>,
 }
 
-/// Totals of an object's workers on one node, over all runs of the workers and the agent.
+/// Totals of the workers of an object on one node, over all runs of the workers and the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInfo {
-    /// Samples inferred.
+    /// Number of samples inferred.
     pub inference_number: u64,
-    /// Samples of these that the cloud answered.
+    /// Number of those samples that the cloud worker answered.
     pub hard_example_number: u64,
-    /// The second by the first, from the totals.
+    /// `hard_example_number` divided by `inference_number`, 0 to 1.
     pub upload_cloud_ratio: f64,
-    /// When the first run began, as the worker said it.
+    /// When the first run started, as the worker reported it.
     pub start_time: String,
-    /// When the agent wrote this, RFC 3339 in UTC.
+    /// When the agent made this report, RFC 3339 in UTC.
     pub current_time: String,
 }
 
 impl TaskInfo {
-    /// The totals.
+    /// Returns the totals as [`Counters`].
     pub fn counters(&self) -> Counters {
         Counters { inference: self.inference_number, hard: self.hard_example_number }
     }
 }
 
-/// One worker's state.
+/// The state of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerReport {
-    /// The worker.
+    /// Name of the worker.
     pub name: WorkerName,
-    /// Which half it is.
+    /// Role of the worker.
     pub role: Role,
-    /// Its state in one word.
+    /// State of the worker.
     pub state: WorkerState,
-    /// Why it is not running; absent when it is.
+    /// Why the worker is not running; absent when it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<WorkerReason>,
-    /// For a person: what is wrong with which field, and what helps.
+    /// Human-readable: what is wrong, with which field, and how to correct it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How often it was started again since the object's last change.
+    /// Number of restarts since the last change of the object.
     #[serde(default)]
     pub restarts: u32,
 }
 
-/// A worker's state.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkerState {
-    /// Its container runs.
+    /// The container runs.
     Running,
-    /// Something is awaited: a model, Docker, the next try.
+    /// The worker waits for a model, the container engine or its restart.
     Pending,
-    /// It keeps ending, or cannot start before somebody changes something. Tries go on.
+    /// The worker exits repeatedly, or cannot start. The agent retries.
     Failed,
 }
 
-/// Why a worker is not running, in the vocabulary of conditions and Events.
+/// Why a worker is not running. The names are the reasons of conditions and Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkerReason {
-    /// The container was made and has not been seen running yet.
+    /// The container was created, but is not running yet.
     Starting,
-    /// The node was not told of the model yet.
+    /// The node has not received the `Model` yet.
     ModelNotReceived,
-    /// The model is on its way to the node.
+    /// The model is being downloaded to the node.
     ModelDownloading,
-    /// The model cannot be had: unreachable, refused.
+    /// The model cannot be downloaded: its server is unreachable or refuses the request.
     ModelUnavailable,
-    /// The node's disk has no room for the model beside its reserve.
+    /// The model does not fit on the disk of the node beside the reserve.
     DiskFull,
-    /// What came is not what `sha256sum` says.
+    /// The SHA-256 of the model differs from `sha256sum`.
     ModelDigestMismatch,
-    /// The node has no such image and cannot pull it.
+    /// The image is not on the node and cannot be pulled.
     ImageMissing,
-    /// `scriptDir` or `scriptBootFile` is not on the node.
+    /// `scriptDir` or `scriptBootFile` does not exist on the node.
     ScriptMissing,
-    /// The node was not told of the dataset yet.
+    /// The node has not received the `Dataset` yet.
     DatasetNotReceived,
-    /// The dataset is on its way to the node, or is being looked for there.
+    /// The dataset is being downloaded to the node or located there.
     DatasetDownloading,
-    /// The dataset cannot be had: it is not there, not readable, or not where datasets may be.
+    /// The dataset does not exist, is not readable, or is outside the allowed directories.
     DatasetUnavailable,
-    /// Docker does not answer.
+    /// The container engine does not respond.
     DockerUnavailable,
-    /// Docker refuses to make or start the container.
+    /// The container engine refuses to create or start the container.
     ContainerRefused,
-    /// The worker ended and will be started again after a pause.
+    /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
-    /// What the worker runs out of: the kernel ended it for its memory.
+    /// The kernel killed the worker because of its memory limit.
     OutOfMemory,
-    /// A reason that a newer agent knows.
+    /// A reason of a newer agent.
     #[serde(other)]
     Unknown,
 }
 
-/// "I am here", said on connecting and as a heartbeat; the same with `online: false` is the last will.
+/// The presence of a node, published on connecting and as a heartbeat. With `online: false` it is
+/// the last will.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
-    /// The agent's data directory.
+    /// Identifies the agent's data directory.
     pub instance: AgentInstance,
-    /// How often the agent has started on that directory: a last will of an earlier start is stale.
+    /// Number of agent starts on that data directory. A last will of an earlier start is stale.
     pub epoch: u64,
-    /// Whether the agent is there.
+    /// Whether the agent is connected.
     pub online: bool,
-    /// The agent's version.
+    /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
-    /// An address at which the node's workers can be reached.
+    /// An address at which the workers of the node can be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What the machine has.
+    /// Resources of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
-    /// How often, in seconds, the agent says something at least. Absent: as is usual on its transport.
+    /// Maximum time between two messages of the agent, in seconds. Absent: the default of its
+    /// transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_seconds: Option<u32>,
 }
 
-/// What a node's machine has.
+/// Resources of the machine of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
-    /// Processors.
+    /// Number of CPUs.
     pub cpus: u32,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The container engine and its version; absent while it does not answer.
+    /// The container engine and its version; absent while the engine does not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
 }
 
-/// "This is what I have": the agent's side of the index.
+/// The objects that a node has. The controller responds with the messages that are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
-    /// The agent's data directory.
+    /// Identifies the agent's data directory.
     pub instance: AgentInstance,
-    /// How often the agent has started on that directory.
+    /// Number of agent starts on that data directory.
     pub epoch: u64,
-    /// The newest index that the node has taken.
+    /// The revision of the newest index that the node has applied.
     pub index_revision: Revision,
-    /// The highest revision that the node has seen anywhere, tombstones included.
+    /// The highest revision that the node has seen, tombstones included.
     pub highest: Revision,
-    /// Whether the objects are exactly those of that index. Two controllers that overlap can give
-    /// one revision to two indexes; this tells when the node holds the other's.
+    /// Whether the objects are exactly those of that index. Two controllers that overlap can assign
+    /// one revision to two indexes; this field detects that the node has the other one.
     pub complete: bool,
     /// The objects that the node has.
     pub objects: BTreeMap<ObjectKey, IndexEntry>,

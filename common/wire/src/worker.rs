@@ -1,70 +1,70 @@
-//! What a worker says of itself on the node's local broker: spec 004's message, as it stands there.
+//! The message in which a worker reports its status and counters on the local broker of its node.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Counters, DecodeError};
 
-/// `POST /neptune/workers/<worker-name>/info` of spec 004, carried by MQTT.
+/// The info message of a worker, published on `neptune/workers/<worker-name>/info`.
 ///
-/// Only `taskInfo`, `status` and the models matter to the agent: which worker speaks is known from the topic.
+/// The agent reads only `taskInfo`, `status` and the models. The topic identifies the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerInfo {
-    /// The worker.
+    /// Name of the worker.
     #[serde(default)]
     pub name: String,
-    /// The namespace of its service.
+    /// Namespace of the service.
     #[serde(default)]
     pub namespace: String,
-    /// The service.
+    /// Name of the service.
     #[serde(default)]
     pub owner_name: String,
-    /// `jointinferenceservice`.
+    /// Kind of the owner in lower case: `jointinferenceservice`.
     #[serde(default)]
     pub owner_kind: String,
-    /// `inference`.
+    /// Kind of the task: `inference`.
     #[serde(default)]
     pub kind: String,
-    /// `running`, `completed` or `failed`.
+    /// Status of the worker: `running`, `completed` or `failed`.
     #[serde(default)]
     pub status: String,
-    /// What it has counted. `ownerInfo` is what workers of the field call it.
+    /// Counters of the worker. Sedna's workers name it `ownerInfo`.
     #[serde(default, alias = "ownerInfo")]
     pub task_info: Option<WorkerTaskInfo>,
-    /// `{"models": [...]}`: see [`WorkerInfo::models`], which reads it.
+    /// `{"models": [...]}`; [`WorkerInfo::models`] parses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// The models, as workers of the field say them.
+    /// The models, under the name that Sedna's workers use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<Value>,
 }
 
-/// Numbers since the worker's own start: they only grow until it starts anew.
+/// Counters since the start of the worker. They do not decrease until the worker restarts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerTaskInfo {
-    /// Samples inferred.
+    /// Number of samples inferred.
     pub inference_number: u64,
-    /// Samples of these that the cloud answered.
+    /// Number of those samples that the cloud worker answered.
     pub hard_example_number: u64,
-    /// Informative; the agent computes its own from the totals.
+    /// Informative only; the agent computes the ratio from the totals.
     #[serde(default)]
     pub upload_cloud_ratio: f64,
-    /// When this run of the worker began. Any text that differs from run to run: it tells a
-    /// restarted worker's numbers from a late message of the run before.
+    /// When this run of the worker started. Any text that differs between runs is valid: it
+    /// separates the counters of a restarted worker from a late message of the previous run.
     #[serde(default)]
     pub start_time: String,
-    /// When the worker wrote this.
+    /// When the worker made this report.
     #[serde(default)]
     pub update_time: String,
 }
 
 impl WorkerTaskInfo {
-    /// The numbers, if they can be true.
+    /// Returns the counters.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfRange`] when more was hard than was inferred.
+    /// [`DecodeError::OutOfRange`] when `hard_example_number` is above `inference_number`.
     pub fn counters(&self) -> Result<Counters, DecodeError> {
         if self.hard_example_number > self.inference_number {
             return Err(DecodeError::OutOfRange(
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sample_of_the_document_is_read() {
+    fn documented_sample_is_decoded() {
         let info: WorkerInfo = crate::decode(
             br#"{ "name": "worker-name", "namespace": "default",
                   "ownerName": "jointinferenceservice-name", "ownerKind": "jointinferenceservice",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_true_are_refused() {
+    fn invalid_counters_are_refused() {
         for bad in [
             r#"{"taskInfo":{"inferenceNumber":-1,"hardExampleNumber":0}}"#,
             r#"{"taskInfo":{"inferenceNumber":1.5,"hardExampleNumber":0}}"#,
@@ -105,7 +105,7 @@ mod tests {
             r#"{"taskInfo":{"hardExampleNumber":0}}"#,
             r#"{"taskInfo":"#,
         ] {
-            assert!(crate::decode::<WorkerInfo>(bad.as_bytes()).is_err(), "{bad} was taken");
+            assert!(crate::decode::<WorkerInfo>(bad.as_bytes()).is_err(), "{bad} was accepted");
         }
         let more_hard = WorkerTaskInfo {
             inference_number: 1,

@@ -1,6 +1,6 @@
-//! The promise of the wire: whatever was lost, doubled, delayed or reordered, and however often
-//! either side restarted or a controller was replaced, one sync whose answer arrives ends with
-//! the agent having exactly what the newest controller wants.
+//! The guarantee of the protocol: after any loss, duplication, delay and reordering of messages,
+//! and any restarts of both sides, one sync whose response arrives makes the objects of the agent
+//! equal to those that the newest controller desires.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,29 +13,29 @@ use neptune_wire::{
 use proptest::{prelude::*, sample::Index as Pick};
 use serde_json::json;
 
-/// What happens next. Positions pick from whatever is under way at that moment.
+/// One step of a simulation. A [`Pick`] selects one of the messages in flight.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// A user changes what the node should have: object -> version, or gone.
+    /// A user changes or deletes an object.
     Desire { object: u8, version: Option<u8> },
-    /// The controller can no longer say what an object means, or never could.
+    /// The controller cannot determine the content of an object.
     Keep { object: u8 },
     /// A message arrives, in any order.
     Deliver(Pick),
     /// A message is lost.
     Lose(Pick),
-    /// A message arrives and is still under way: it will come once more.
+    /// A message arrives and stays in flight: it arrives again.
     Double(Pick),
-    /// The agent is killed after storing only so many of the next message's changes.
+    /// The agent is killed after it stored only so many of the changes of the next message.
     KillAgentWithin(Pick, u8),
-    /// The agent asks, as it does now and then.
+    /// The agent sends a sync, as it does periodically.
     Sync,
-    /// A new controller takes over, on a machine whose clock differs by so many milliseconds. The
-    /// old one's messages may still be under way, and it may not know yet that it was deposed.
-    TakeOver { clock_ms: i32 },
-    /// The deposed controller says all it knows once more.
-    DeposedSpeaks,
-    /// The controller's link was down: it says everything again.
+    /// Another controller becomes leader, on a machine whose clock differs by so many milliseconds.
+    /// Messages of the previous leader may still be in flight.
+    LeaderChange { clock_ms: i32 },
+    /// The previous leader, which has not noticed the change, publishes its snapshot again.
+    FormerLeaderPublishes,
+    /// The link of the controller was down: it publishes its snapshot again.
     Reconnect,
 }
 
@@ -49,8 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<Pick>().prop_map(Step::Double),
         1 => (any::<Pick>(), 0u8..4).prop_map(|(pick, stored)| Step::KillAgentWithin(pick, stored)),
         1 => Just(Step::Sync),
-        1 => (-100_000i32..100_000).prop_map(|clock_ms| Step::TakeOver { clock_ms }),
-        1 => Just(Step::DeposedSpeaks),
+        1 => (-100_000i32..100_000).prop_map(|clock_ms| Step::LeaderChange { clock_ms }),
+        1 => Just(Step::FormerLeaderPublishes),
         1 => Just(Step::Reconnect),
     ]
 }
@@ -97,7 +97,7 @@ impl Controller {
     }
 }
 
-/// What the agent stores: written only from the changes that the replica tells.
+/// The state that the agent stores, written only from the changes that the replica returns.
 #[derive(Debug, Clone, Default)]
 struct Disk {
     objects: BTreeMap<ObjectKey, StoredObject>,
@@ -137,13 +137,13 @@ impl Disk {
 
 struct World {
     now: u64,
-    /// Object -> its version, or nothing where the controller cannot say.
+    /// Object -> its version, or `None` if the controller cannot determine it.
     desired: BTreeMap<u8, Option<u8>>,
     controller: Controller,
-    deposed: Option<Controller>,
+    former_leader: Option<Controller>,
     replica: Replica,
     disk: Disk,
-    under_way: Vec<Message>,
+    in_flight: Vec<Message>,
 }
 
 impl World {
@@ -153,15 +153,15 @@ impl World {
             now: 1_000_000,
             desired: BTreeMap::new(),
             controller,
-            deposed: None,
+            former_leader: None,
             replica: Replica::default(),
             disk: Disk::default(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
         }
     }
 
-    fn say(&mut self, says: Vec<DownstreamMessage>) {
-        self.under_way.extend(says.into_iter().map(Message::Down));
+    fn send(&mut self, messages: Vec<DownstreamMessage>) {
+        self.in_flight.extend(messages.into_iter().map(Message::Down));
     }
 
     fn sync(&self) -> Sync {
@@ -169,22 +169,22 @@ impl World {
     }
 
     fn pick(&mut self, pick: Pick, keep: bool) -> Option<Message> {
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return None;
         }
-        let at = pick.index(self.under_way.len());
-        Some(if keep { self.under_way[at].clone() } else { self.under_way.remove(at) })
+        let at = pick.index(self.in_flight.len());
+        Some(if keep { self.in_flight[at].clone() } else { self.in_flight.remove(at) })
     }
 
     fn arrive(&mut self, message: Message, stored: usize) {
         match message {
             Message::Up(sync) => {
-                let says = self.controller.answer(&sync, self.now);
-                self.say(says);
+                let messages = self.controller.answer(&sync, self.now);
+                self.send(messages);
             }
-            Message::Down(say) => {
-                let older_index = matches!(&say, DownstreamMessage::Index(i) if i.revision < self.replica.index().revision);
-                let changes: Vec<ReplicaChange> = match say {
+            Message::Down(message) => {
+                let older_index = matches!(&message, DownstreamMessage::Index(i) if i.revision < self.replica.index().revision);
+                let changes: Vec<ReplicaChange> = match message {
                     DownstreamMessage::Insert(key, insert) => {
                         self.replica.insert(&key, insert).into_iter().collect()
                     }
@@ -198,13 +198,13 @@ impl World {
                 }
                 if older_index {
                     let sync = self.sync();
-                    self.under_way.push(Message::Up(sync));
+                    self.in_flight.push(Message::Up(sync));
                 }
             }
         }
     }
 
-    fn take(&mut self, step: Step) {
+    fn apply(&mut self, step: Step) {
         self.now += 10;
         match step {
             Step::Desire { object, version } => {
@@ -212,13 +212,13 @@ impl World {
                     Some(version) => self.desired.insert(object, Some(version)),
                     None => self.desired.remove(&object),
                 };
-                let says = self.controller.set(&self.desired, self.now);
-                self.say(says);
+                let messages = self.controller.set(&self.desired, self.now);
+                self.send(messages);
             }
             Step::Keep { object } => {
                 self.desired.insert(object, None);
-                let says = self.controller.set(&self.desired, self.now);
-                self.say(says);
+                let messages = self.controller.set(&self.desired, self.now);
+                self.send(messages);
             }
             Step::Deliver(pick) => {
                 if let Some(message) = self.pick(pick, false) {
@@ -241,28 +241,28 @@ impl World {
             }
             Step::Sync => {
                 let sync = self.sync();
-                self.under_way.push(Message::Up(sync));
+                self.in_flight.push(Message::Up(sync));
             }
-            Step::TakeOver { clock_ms } => {
+            Step::LeaderChange { clock_ms } => {
                 let fresh = Controller { source: Source::default(), clock_ms: clock_ms.into() };
-                self.deposed = Some(std::mem::replace(&mut self.controller, fresh));
-                let says = self.controller.set(&self.desired, self.now);
-                self.say(says);
+                self.former_leader = Some(std::mem::replace(&mut self.controller, fresh));
+                let messages = self.controller.set(&self.desired, self.now);
+                self.send(messages);
             }
-            Step::DeposedSpeaks => {
-                if let Some(deposed) = &self.deposed {
-                    let says = deposed.source.snapshot();
-                    self.say(says);
+            Step::FormerLeaderPublishes => {
+                if let Some(former_leader) = &self.former_leader {
+                    let messages = former_leader.source.snapshot();
+                    self.send(messages);
                 }
             }
             Step::Reconnect => {
-                let says = self.controller.source.snapshot();
-                self.say(says);
+                let messages = self.controller.source.snapshot();
+                self.send(messages);
             }
         }
     }
 
-    /// What the agent has, less what nobody can speak of now.
+    /// The objects of the agent, without those that the controller cannot determine now.
     fn has(&self) -> BTreeMap<ObjectKey, ObjectContent> {
         let kept =
             |name: &ObjectKey| self.desired.iter().any(|(o, v)| v.is_none() && key(*o) == *name);
@@ -279,51 +279,51 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_sync_after_any_trouble_ends_with_what_is_desired(
+    fn one_sync_after_any_faults_reaches_the_desired_state(
         steps in prop::collection::vec(step(), 0..60),
         rest in prop::collection::vec(any::<Pick>(), 0..200),
     ) {
         let mut world = World::new();
-        let says = world.controller.set(&world.desired, world.now);
-        world.say(says);
+        let messages = world.controller.set(&world.desired, world.now);
+        world.send(messages);
         for step in steps {
-            world.take(step);
+            world.apply(step);
             prop_assert_eq!(&world.disk.load(), &world.replica, "what is stored is what is known");
         }
-        // The trouble ends: what is still under way arrives in some order...
+        // The faults end: the messages in flight arrive in some order...
         for pick in rest {
             if let Some(message) = world.pick(pick, false) {
                 world.arrive(message, usize::MAX);
             }
         }
-        world.under_way.clear();
+        world.in_flight.clear();
         // ...and one sync is answered.
         let sync = world.sync();
         let answer = world.controller.answer(&sync, world.now);
-        for say in answer {
-            world.arrive(Message::Down(say), usize::MAX);
+        for message in answer {
+            world.arrive(Message::Down(message), usize::MAX);
         }
         prop_assert_eq!(world.has(), world.wants());
         prop_assert!(world.replica.is_complete());
         prop_assert_eq!(&world.disk.load(), &world.replica);
-        // Being of one mind, neither has anything more to say.
+        // Both sides are in sync: the controller has no more messages.
         let sync = world.sync();
         prop_assert_eq!(world.controller.answer(&sync, world.now), vec![]);
     }
 
     #[test]
-    fn the_order_within_an_answer_does_not_matter(
+    fn messages_of_a_response_may_arrive_in_any_order(
         steps in prop::collection::vec(step(), 0..60),
         order in any::<prop::sample::Selector>(),
         restart_between in any::<bool>(),
     ) {
         let mut world = World::new();
-        let says = world.controller.set(&world.desired, world.now);
-        world.say(says);
+        let messages = world.controller.set(&world.desired, world.now);
+        world.send(messages);
         for step in steps {
-            world.take(step);
+            world.apply(step);
         }
-        world.under_way.clear();
+        world.in_flight.clear();
         let sync = world.sync();
         let answer = world.controller.answer(&sync, world.now);
         let mut left: BTreeSet<usize> = (0..answer.len()).collect();
@@ -340,27 +340,27 @@ proptest! {
     }
 
     #[test]
-    fn a_controller_that_starts_anew_changes_nothing_where_nothing_changed(
+    fn restarted_controller_does_not_change_unchanged_objects(
         desired in prop::collection::btree_map(0u8..6, 0u8..3, 0..6),
         unknown in prop::collection::btree_set(0u8..6, 0..6),
         clock_ms in -100_000i64..100_000,
     ) {
         let mut world = World::new();
         world.desired = desired.into_iter().map(|(object, version)| (object, Some(version))).collect();
-        for say in world.controller.set(&world.desired, world.now) {
-            world.arrive(Message::Down(say), usize::MAX);
+        for message in world.controller.set(&world.desired, world.now) {
+            world.arrive(Message::Down(message), usize::MAX);
         }
         world.controller = Controller { source: Source::default(), clock_ms };
         let before = world.replica.objects().clone();
-        // It does not know yet all that the old one knew.
+        // It does not know all objects yet that the previous one knew.
         for (_, version) in world.desired.iter_mut().filter(|(object, _)| unknown.contains(object)) {
             *version = None;
         }
         let mut changes = Vec::new();
-        let says = world.controller.set(&world.desired, world.now + 5);
+        let messages = world.controller.set(&world.desired, world.now + 5);
         let sync = world.sync();
-        for say in says.into_iter().chain(world.controller.answer(&sync, world.now + 6)) {
-            changes.extend(match say {
+        for message in messages.into_iter().chain(world.controller.answer(&sync, world.now + 6)) {
+            changes.extend(match message {
                 DownstreamMessage::Insert(key, insert) => world.replica.insert(&key, insert).into_iter().collect(),
                 DownstreamMessage::Delete(key, delete) => world.replica.delete(&key, &delete).into_iter().collect(),
                 DownstreamMessage::Index(index) => world.replica.index_received(index),

@@ -1,24 +1,28 @@
-//! Counts a dataset and says how long it took: `count <format> <path> [header]`. The benchmark runs it.
+//! Counts a dataset once and prints the duration: `count FORMAT PATH [header]`. Used by
+//! `hack/bench-datasets.sh`.
 
 use std::{env, path::PathBuf, time::Instant};
 
-use neptune_datasets::{DatasetSpec, Error, Meter, Options, Policy};
+use neptune_datasets::{DatasetError, FormatOptions, LocalDataset, PathPolicy, ReadMeter};
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), DatasetError> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [format, path, rest @ ..] = arguments.as_slice() else {
-        eprintln!("usage: count <format> <path> [header]");
+        eprintln!("usage: count FORMAT PATH [header]");
         std::process::exit(2);
     };
-    let options =
-        Options { header: rest.first().is_some_and(|word| word == "header"), ..Options::default() };
-    let spec = DatasetSpec { path: PathBuf::from(path), format: format.parse()?, options };
-    let (policy, meter, started) =
-        (Policy { allowed_roots: vec!["/".into()] }, Meter::default(), Instant::now());
-    let state = spec.count(None, &policy, &meter)?;
+    let options = FormatOptions {
+        header: rest.first().is_some_and(|argument| argument == "header"),
+        ..FormatOptions::default()
+    };
+    let dataset = LocalDataset { path: PathBuf::from(path), format: format.parse()?, options };
+    let policy = PathPolicy { allowed_roots: vec!["/".into()] };
+    let meter = ReadMeter::default();
+    let started = Instant::now();
+    let state = dataset.count(None, &policy, &meter)?;
     println!(
         "{} samples in {:.3} s, {} bytes read",
-        state.tally().samples,
+        state.counts().samples,
         started.elapsed().as_secs_f64(),
         meter.bytes_read()
     );

@@ -1,33 +1,34 @@
-//! Counting the samples of data that comes in chunks, in any format of one file. Pure: it sees bytes, not files.
-//!
-//! Where a chunk ends makes no difference, so a counter that is kept goes on with data that was appended later.
+//! Counts the samples in a stream of bytes, for every format that is a single file. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::Error,
+    counts::SampleCounts,
+    error::DatasetError,
     format::{
-        Format,
+        DatasetFormat,
         csv::Csv,
         json::Json,
         lines::{Jsonl, Txt},
         tfrecord::TfRecord,
     },
-    options::Options,
-    tally::Tally,
+    options::FormatOptions,
 };
 
-/// The state of counting: what was found, and where in the format the next byte stands. A few hundred bytes,
-/// and with a label column or a header as much as these hold.
+/// Counts the samples in a stream of bytes that arrives in chunks.
+///
+/// The result does not depend on the chunk boundaries. A counter can be stored and resumed when the
+/// data has grown. It takes a few hundred bytes, plus the labels and column names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
+pub struct SampleCounter {
     bytes: u64,
-    state: State,
+    #[serde(rename = "state")]
+    parser: Parser,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum Parser {
     Csv(Csv),
     Txt(Txt),
     Jsonl(Jsonl),
@@ -35,64 +36,73 @@ enum State {
     TfRecord(TfRecord),
 }
 
-impl Counter {
-    /// # Errors
-    /// `BadOption`, also for a format that is a directory and no sequence of bytes.
-    pub fn new(format: Format, options: &Options) -> Result<Self, Error> {
-        options.check(format)?;
-        let state = match format {
-            Format::Csv => State::Csv(Csv::new(options)?),
-            Format::Txt => State::Txt(Txt::default()),
-            Format::Jsonl => State::Jsonl(Jsonl::default()),
-            Format::Json => State::Json(Json::new(options.member.clone())),
-            Format::TfRecord => State::TfRecord(TfRecord::default()),
-            Format::Xml | Format::Images => {
-                let reason = format!("{format} is a directory of files");
-                return Err(Error::BadOption { option: "format", reason });
-            }
-        };
-        Ok(Self { bytes: 0, state })
-    }
-
-    /// Counts on with the bytes that follow those of earlier calls.
+impl SampleCounter {
+    /// Creates a counter for the start of the data.
     ///
     /// # Errors
-    /// The data is not of the format. What the counter says afterwards means nothing.
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), Error> {
+    /// [`DatasetError::InvalidOption`] if `options` do not fit the format, or if the format is a
+    /// directory of files.
+    pub fn new(format: DatasetFormat, options: &FormatOptions) -> Result<Self, DatasetError> {
+        options.check(format)?;
+        let parser = match format {
+            DatasetFormat::Csv => Parser::Csv(Csv::new(options)?),
+            DatasetFormat::Txt => Parser::Txt(Txt::default()),
+            DatasetFormat::Jsonl => Parser::Jsonl(Jsonl::default()),
+            DatasetFormat::Json => Parser::Json(Json::new(options.member.clone())),
+            DatasetFormat::TfRecord => Parser::TfRecord(TfRecord::default()),
+            DatasetFormat::Xml | DatasetFormat::Images => {
+                let reason = format!("{format} is a directory of files");
+                return Err(DatasetError::InvalidOption { option: "format", reason });
+            }
+        };
+        Ok(Self { bytes: 0, parser })
+    }
+
+    /// Counts the bytes that follow those of earlier calls.
+    ///
+    /// # Errors
+    /// [`DatasetError::CorruptRecord`], [`DatasetError::MalformedJson`],
+    /// [`DatasetError::NoSuchMember`] or [`DatasetError::NoSuchColumn`] if the data does not have
+    /// the format. The counter must not be used after an error.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         self.bytes += chunk.len() as u64;
-        match &mut self.state {
-            State::Csv(csv) => csv.feed(chunk)?,
-            State::Txt(txt) => txt.feed(chunk),
-            State::Jsonl(jsonl) => jsonl.feed(chunk),
-            State::Json(json) => json.feed(chunk)?,
-            State::TfRecord(records) => records.feed(chunk)?,
+        match &mut self.parser {
+            Parser::Csv(csv) => csv.feed(chunk)?,
+            Parser::Txt(txt) => txt.feed(chunk),
+            Parser::Jsonl(jsonl) => jsonl.feed(chunk),
+            Parser::Json(json) => json.feed(chunk)?,
+            Parser::TfRecord(records) => records.feed(chunk)?,
         }
         Ok(())
     }
 
-    /// Bytes fed so far.
+    /// Number of bytes fed so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What the data holds if nothing follows.
-    pub fn tally(&self) -> Tally {
+    /// The counts if the data ends here.
+    pub fn counts(&self) -> SampleCounts {
         let bytes = self.bytes;
-        match &self.state {
-            State::Csv(csv) => Tally { bytes, ..csv.tally() },
-            State::Txt(txt) => Tally { samples: txt.samples(), bytes, ..Tally::default() },
-            State::Jsonl(jsonl) => Tally { samples: jsonl.samples(), bytes, ..Tally::default() },
-            State::Json(json) => Tally {
+        match &self.parser {
+            Parser::Csv(csv) => SampleCounts { bytes, ..csv.counts() },
+            Parser::Txt(txt) => {
+                SampleCounts { samples: txt.samples(), bytes, ..SampleCounts::default() }
+            }
+            Parser::Jsonl(jsonl) => {
+                SampleCounts { samples: jsonl.samples(), bytes, ..SampleCounts::default() }
+            }
+            Parser::Json(json) => SampleCounts {
                 samples: json.samples(),
                 bytes,
                 unfinished: json.unfinished(),
-                ..Tally::default()
+                ..SampleCounts::default()
             },
-            State::TfRecord(records) => Tally {
+            Parser::TfRecord(records) => SampleCounts {
                 samples: records.samples(),
                 bytes,
                 unfinished: records.unfinished(),
-                ..Tally::default()
+                ..SampleCounts::default()
             },
         }
     }
@@ -105,32 +115,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_was_stored_goes_on_where_it_was() {
-        for format in Format::ALL.into_iter().filter(|format| !format.is_directory()) {
+    fn stored_counter_resumes_where_it_stopped() {
+        for format in DatasetFormat::ALL.into_iter().filter(|format| !format.is_directory()) {
             let (head, tail) = match format {
-                Format::Json => ("[1,\"a", "b\",3]"),
-                Format::TfRecord => ("\0\0\0", "\0"),
+                DatasetFormat::Json => ("[1,\"a", "b\",3]"),
+                DatasetFormat::TfRecord => ("\0\0\0", "\0"),
                 _ => ("a,\"b", "c\"\nd,e"),
             };
-            let mut counter = Counter::new(format, &Options::default()).unwrap();
+            let mut counter = SampleCounter::new(format, &FormatOptions::default()).unwrap();
             counter.feed(head.as_bytes()).unwrap();
-            let mut stored: Counter =
+            let mut stored: SampleCounter =
                 serde_json::from_str(&serde_json::to_string(&counter).unwrap()).unwrap();
             assert_eq!(stored, counter);
             counter.feed(tail.as_bytes()).unwrap();
             stored.feed(tail.as_bytes()).unwrap();
             assert_eq!(
-                (stored.tally(), stored.bytes()),
-                (counter.tally(), (head.len() + tail.len()) as u64)
+                (stored.counts(), stored.bytes()),
+                (counter.counts(), (head.len() + tail.len()) as u64)
             );
         }
     }
 
     #[test]
-    fn a_directory_format_has_no_counter_of_bytes() {
+    fn directory_format_has_no_byte_counter() {
         assert!(matches!(
-            Counter::new(Format::Images, &Options::default()),
-            Err(Error::BadOption { .. })
+            SampleCounter::new(DatasetFormat::Images, &FormatOptions::default()),
+            Err(DatasetError::InvalidOption { .. })
         ));
     }
 }

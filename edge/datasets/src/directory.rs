@@ -1,90 +1,99 @@
-//! Counting the files of a directory: images, or annotations with the classes of their objects. I/O.
+//! Counts the files of a directory: images, or annotations with the classes of their objects. I/O.
 
 use std::{fs::Metadata, io::Read, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
-    annotations::{Annotations, Digests, Facts},
-    error::Error,
+    annotation_index::{AnnotationIndex, BucketDigests, FileFingerprint},
+    counts::SampleCounts,
+    error::DatasetError,
     format::voc,
-    policy::Policy,
-    read::Meter,
-    tally::Tally,
+    path_policy::PathPolicy,
+    read::ReadMeter,
     walk::walk,
 };
 
-/// What cameras and labelling tools write.
-const IMAGES: [&str; 13] = [
+/// The image file extensions that cameras and labelling tools write.
+const IMAGE_EXTENSIONS: [&str; 13] = [
     "jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "ppm", "pgm", "pbm", "heic", "avif",
 ];
-const ANNOTATIONS: [&str; 1] = ["xml"];
-/// A longer file is no annotation of one image; in bytes.
-const MAX_ANNOTATION: u64 = 4 * 1024 * 1024;
+const ANNOTATION_EXTENSIONS: [&str; 1] = ["xml"];
+/// Maximum size of an annotation file, in bytes. A larger file is not an annotation of one image.
+const MAX_ANNOTATION_BYTES: u64 = 4 * 1024 * 1024;
 
-/// One sample an image. Only names and sizes are looked at.
+/// Counts one sample per image. Uses only file names and sizes.
 ///
 /// # Errors
-/// As [`walk`].
-pub(crate) fn count_images(root: &Path, policy: &Policy, meter: &Meter) -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    let skipped = walk(root, &IMAGES, policy, meter, |_, metadata| {
-        tally.samples += 1;
-        tally.bytes += metadata.len();
+/// Those of [`walk`].
+pub(crate) fn count_images(
+    root: &Path,
+    policy: &PathPolicy,
+    meter: &ReadMeter,
+) -> Result<SampleCounts, DatasetError> {
+    let mut counts = SampleCounts::default();
+    let skipped = walk(root, &IMAGE_EXTENSIONS, policy, meter, |_, metadata| {
+        counts.samples += 1;
+        counts.bytes += metadata.len();
     })?;
-    Ok(Tally { skipped: skipped.count, skipped_example: skipped.example, ..tally })
+    Ok(SampleCounts { skipped: skipped.count, skipped_example: skipped.example, ..counts })
 }
 
-/// One sample a readable annotation. Lists the directory, and reads the files of the buckets that have changed.
+/// Counts one sample per readable annotation. Lists the directory, and reads only the files of the
+/// buckets that changed since `index` was last updated.
 ///
 /// # Errors
-/// As [`walk`].
+/// Those of [`walk`].
 pub(crate) fn count_annotations(
-    known: &mut Annotations,
+    index: &mut AnnotationIndex,
     root: &Path,
-    policy: &Policy,
-    meter: &Meter,
-) -> Result<Tally, Error> {
-    let mut now = Digests::default();
-    let skipped =
-        walk(root, &ANNOTATIONS, policy, meter, |path, metadata| now.add(&facts(path, metadata)))?;
-    let changed = known.forget_changed(&now);
+    policy: &PathPolicy,
+    meter: &ReadMeter,
+) -> Result<SampleCounts, DatasetError> {
+    let mut now = BucketDigests::default();
+    let skipped = walk(root, &ANNOTATION_EXTENSIONS, policy, meter, |path, metadata| {
+        now.add(&fingerprint(path, metadata));
+    })?;
+    let changed = index.remove_changed(&now);
     if !changed.is_empty() {
-        // The files are listed again, since their names would not fit: a bucket gets the digest of what is read now.
-        walk(root, &ANNOTATIONS, policy, meter, |path, metadata| {
-            let file = facts(path, metadata);
+        // The second walk is needed because the names of all files are not kept in memory. The
+        // bucket gets the digest of the files as they are during this walk.
+        walk(root, &ANNOTATION_EXTENSIONS, policy, meter, |path, metadata| {
+            let file = fingerprint(path, metadata);
             if file.is_in(&changed)
-                && let Some(read) = read(path, metadata, policy, meter)
+                && let Some(read) = read_annotation(path, metadata, policy, meter)
             {
-                known.add(&file, read);
+                index.add(&file, read);
             }
         })?;
     }
-    let tally = known.tally();
-    let example = tally.skipped_example.or(skipped.example);
-    Ok(Tally { skipped: tally.skipped + skipped.count, skipped_example: example, ..tally })
+    let counts = index.counts();
+    let example = counts.skipped_example.or(skipped.example);
+    Ok(SampleCounts { skipped: counts.skipped + skipped.count, skipped_example: example, ..counts })
 }
 
-fn facts(path: &Path, metadata: &Metadata) -> Facts {
-    Facts::new(path, metadata.ino(), metadata.len(), (metadata.ctime(), metadata.ctime_nsec()))
+fn fingerprint(path: &Path, metadata: &Metadata) -> FileFingerprint {
+    let changed = (metadata.ctime(), metadata.ctime_nsec());
+    FileFingerprint::new(path, metadata.ino(), metadata.len(), changed)
 }
 
-/// The classes in a file, or why there are none; nothing if the file is gone.
-fn read(
+/// The classes of the objects in a file, or the reason why it cannot be counted. `None` if the file
+/// no longer exists.
+fn read_annotation(
     path: &Path,
     metadata: &Metadata,
-    policy: &Policy,
-    meter: &Meter,
+    policy: &PathPolicy,
+    meter: &ReadMeter,
 ) -> Option<Result<Vec<String>, String>> {
     let about = |reason: &dyn std::fmt::Display| Some(Err(format!("{}: {reason}", path.display())));
-    if metadata.len() > MAX_ANNOTATION {
-        return about(&"too long for an annotation");
+    if metadata.len() > MAX_ANNOTATION_BYTES {
+        return about(&"too large for an annotation");
     }
     let file = match policy.open(path) {
         Ok(file) => file?,
-        Err(Error::Missing { .. }) => return None,
+        Err(DatasetError::NotFound { .. }) => return None,
         Err(error) => return Some(Err(error.to_string())),
     };
     let mut bytes = Vec::new();
-    if let Err(error) = file.take(MAX_ANNOTATION).read_to_end(&mut bytes) {
+    if let Err(error) = file.take(MAX_ANNOTATION_BYTES).read_to_end(&mut bytes) {
         return about(&error);
     }
     meter.add(bytes.len());

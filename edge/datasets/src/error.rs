@@ -1,73 +1,150 @@
-//! Everything that can keep a dataset from being counted, and whether trying again may help. No I/O here.
+//! The errors of this crate, and whether a retry can succeed. Pure.
 
 use std::path::{Path, PathBuf};
 
-use crate::format::Format;
+use crate::format::DatasetFormat;
 
-/// Why a dataset has no count. Cloneable, so that a report can be handed to several readers.
+/// The reason why a dataset cannot be counted.
+///
+/// Messages name the object and the problem. They name no remedy: the caller knows the name of the
+/// field or flag that the user has to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    #[error("unknown format {given:?}; known formats: {}", Format::known())]
-    UnknownFormat { given: String },
+pub enum DatasetError {
+    /// The format name is not one of [`DatasetFormat::ALL`].
+    #[error("unknown format {given:?}; known formats: {}", DatasetFormat::known())]
+    UnknownFormat {
+        /// The name as given, at most 64 characters of it.
+        given: String,
+    },
+    /// An option has a value that the format cannot use.
     #[error("option {option}: {reason}")]
-    BadOption { option: &'static str, reason: String },
-    #[error("{}: the path of a dataset must be absolute, without \"..\"", path.display())]
-    NotAbsolute { path: PathBuf },
-    #[error("{}: outside the directories that datasets may be in", path.display())]
-    OutsideAllowed { path: PathBuf },
-    #[error("{}: a symbolic link leads outside the directories that datasets may be in", path.display())]
-    LinkLeaves { path: PathBuf },
+    InvalidOption {
+        /// Name of the option in the Dataset resource.
+        option: &'static str,
+        /// What is wrong with the value.
+        reason: String,
+    },
+    /// The path is relative, or has a `..` component.
+    #[error("{}: dataset path must be absolute and must not contain \"..\"", path.display())]
+    InvalidPath {
+        /// Path of the dataset.
+        path: PathBuf,
+    },
+    /// The path is in none of the directories of the [`PathPolicy`](crate::PathPolicy).
+    #[error("{}: path is outside the allowed data directories", path.display())]
+    OutsideAllowed {
+        /// Path of the dataset.
+        path: PathBuf,
+    },
+    /// A symbolic link leads outside the directories of the [`PathPolicy`](crate::PathPolicy).
+    #[error("{}: symbolic link leads outside the allowed data directories", path.display())]
+    SymlinkOutsideAllowed {
+        /// Path of the dataset or of a file in it.
+        path: PathBuf,
+    },
+    /// The file or directory does not exist.
     #[error("{}: not found", path.display())]
-    Missing { path: PathBuf },
+    NotFound {
+        /// Path of the dataset or of a file in it.
+        path: PathBuf,
+    },
+    /// The process has no permission to read the file or directory.
     #[error("{}: permission denied", path.display())]
-    Denied { path: PathBuf },
+    PermissionDenied {
+        /// Path of the dataset or of a file in it.
+        path: PathBuf,
+    },
+    /// The path is a directory where the format needs a file, or the other way round.
     #[error("{}: format {format} needs a {needed}", path.display())]
-    WrongKind { path: PathBuf, format: Format, needed: &'static str },
+    WrongFileType {
+        /// Path of the dataset.
+        path: PathBuf,
+        /// Format of the dataset.
+        format: DatasetFormat,
+        /// `file` or `directory`.
+        needed: &'static str,
+    },
+    /// Any other error of the file system or of a reader.
     #[error("{}: {message}", path.display())]
-    Io { path: PathBuf, message: String },
-    #[error("{}: it kept changing while it was counted", path.display())]
-    Unstable { path: PathBuf },
-    /// `offset` is in bytes from the beginning of the data, of the record that is corrupt.
+    Io {
+        /// Path or URL of the source.
+        path: PathBuf,
+        /// Error of the operating system.
+        message: String,
+    },
+    /// The file was truncated in each of several attempts to count it.
+    #[error("{}: file changed while it was counted", path.display())]
+    ChangedWhileCounting {
+        /// Path of the dataset.
+        path: PathBuf,
+    },
+    /// A `TFRecord` file has a record with a wrong checksum or an impossible length.
     #[error("tfrecord: corrupt record at byte {offset}: {reason}")]
-    CorruptRecord { offset: u64, reason: &'static str },
-    /// `offset` is in bytes from the beginning of the data.
+    CorruptRecord {
+        /// Start of the corrupt record, in bytes from the start of the data.
+        offset: u64,
+        /// What is wrong with the record.
+        reason: &'static str,
+    },
+    /// A json file does not have the expected structure.
     #[error("json: at byte {offset}: {reason}")]
-    Json { offset: u64, reason: &'static str },
-    #[error("json: no member {member:?} in the object at the top")]
-    NoSuchMember { member: String },
+    MalformedJson {
+        /// Position of the mistake, in bytes from the start of the data.
+        offset: u64,
+        /// What is wrong at that position.
+        reason: &'static str,
+    },
+    /// A json file lacks the configured member.
+    #[error("json: no member {member:?} in the top-level object")]
+    NoSuchMember {
+        /// Name of the member in option `member`.
+        member: String,
+    },
+    /// A csv file lacks the configured label column.
     #[error("csv: no column {column}; columns: {columns}")]
-    NoSuchColumn { column: String, columns: String },
+    NoSuchColumn {
+        /// Name or index of the column in option `labelColumn`.
+        column: String,
+        /// The first 20 columns of the file.
+        columns: String,
+    },
+    /// A file is not a Pascal VOC annotation.
     #[error("xml: {reason}")]
-    Annotation { reason: String },
+    MalformedAnnotation {
+        /// What is wrong with the file.
+        reason: String,
+    },
+    /// [`ReadMeter::stop`](crate::ReadMeter::stop) was called.
     #[error("counting was stopped")]
     Stopped,
 }
 
-/// What the agent can do about an error.
+/// What has to change before a count can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// The resource must change: trying again with the same one gives the same.
+pub enum DatasetErrorClass {
+    /// The Dataset resource. A retry with the same specification fails again.
     Spec,
-    /// The node's files must change; that is watched for, and tried again.
+    /// The files on the node. A watch detects the change and counts again.
     Node,
 }
 
-impl Error {
-    pub fn class(&self) -> Class {
+impl DatasetError {
+    /// What has to change before a count can succeed.
+    pub fn class(&self) -> DatasetErrorClass {
         match self {
-            Self::UnknownFormat { .. } | Self::BadOption { .. } | Self::NotAbsolute { .. } => {
-                Class::Spec
+            Self::UnknownFormat { .. } | Self::InvalidOption { .. } | Self::InvalidPath { .. } => {
+                DatasetErrorClass::Spec
             }
-            _ => Class::Node,
+            _ => DatasetErrorClass::Node,
         }
     }
 
-    /// The data was read and is not of its format: reading it again gives the same.
-    pub(crate) fn is_of_content(&self) -> bool {
+    /// Whether the data was read and is malformed, so that reading the same data fails again.
+    pub(crate) fn is_malformed_data(&self) -> bool {
         matches!(
             self,
             Self::CorruptRecord { .. }
-                | Self::Json { .. }
+                | Self::MalformedJson { .. }
                 | Self::NoSuchMember { .. }
                 | Self::NoSuchColumn { .. }
         )
@@ -77,9 +154,9 @@ impl Error {
         let path = path.to_owned();
         match error.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-                Self::Missing { path }
+                Self::NotFound { path }
             }
-            std::io::ErrorKind::PermissionDenied => Self::Denied { path },
+            std::io::ErrorKind::PermissionDenied => Self::PermissionDenied { path },
             _ => Self::Io { path, message: error.to_string() },
         }
     }
@@ -92,18 +169,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn io_errors_become_the_conditions_that_a_user_can_act_on() {
+    fn common_io_errors_have_their_own_variants() {
         let path = Path::new("/data/a.csv");
-        let of = |kind: io::ErrorKind| Error::io(path, &io::Error::from(kind));
-        assert_eq!(of(io::ErrorKind::NotFound), Error::Missing { path: path.to_owned() });
-        assert_eq!(of(io::ErrorKind::PermissionDenied), Error::Denied { path: path.to_owned() });
-        assert!(matches!(of(io::ErrorKind::TimedOut), Error::Io { .. }));
+        let of = |kind: io::ErrorKind| DatasetError::io(path, &io::Error::from(kind));
+        assert_eq!(of(io::ErrorKind::NotFound), DatasetError::NotFound { path: path.to_owned() });
+        assert_eq!(
+            of(io::ErrorKind::PermissionDenied),
+            DatasetError::PermissionDenied { path: path.to_owned() }
+        );
+        assert!(matches!(of(io::ErrorKind::TimedOut), DatasetError::Io { .. }));
     }
 
     #[test]
-    fn only_what_a_new_spec_alone_can_heal_is_of_class_spec() {
-        assert_eq!(Error::UnknownFormat { given: "x".into() }.class(), Class::Spec);
-        assert_eq!(Error::Missing { path: "/x".into() }.class(), Class::Node);
-        assert_eq!(Error::OutsideAllowed { path: "/x".into() }.class(), Class::Node);
+    fn only_errors_of_the_specification_have_class_spec() {
+        assert_eq!(
+            DatasetError::UnknownFormat { given: "x".into() }.class(),
+            DatasetErrorClass::Spec
+        );
+        assert_eq!(DatasetError::NotFound { path: "/x".into() }.class(), DatasetErrorClass::Node);
+        assert_eq!(
+            DatasetError::OutsideAllowed { path: "/x".into() }.class(),
+            DatasetErrorClass::Node
+        );
     }
 }

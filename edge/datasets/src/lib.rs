@@ -1,31 +1,38 @@
-//! Counting the samples of datasets on a node, and keeping up with them as they grow.
+//! Counts the samples of datasets in a node's file system, and keeps the counts current as the
+//! data grows.
 //!
-//! [`Counter`] counts bytes, pure; [`read`] feeds it; [`DatasetSpec::count`] counts a file or directory once, from
-//! what was known; [`watch()`] does so whenever it changes. Which datasets there are, and where reports go, is the
-//! agent's; downloading remote ones too.
+//! - [`SampleCounter`] counts bytes. It does no I/O.
+//! - [`count_reader`] feeds a counter from any reader.
+//! - [`LocalDataset::count`] counts a file or a directory once, and resumes from an earlier
+//!   [`CountState`].
+//! - [`watch_dataset`] counts again whenever the dataset changes, and publishes each result.
+//!
+//! The caller decides which datasets to count, downloads remote ones, and publishes the results.
 
-mod annotations;
+#![deny(missing_docs)]
+
+mod annotation_index;
+mod change_watcher;
+mod counted_file;
 mod counter;
-mod dataset;
+mod counts;
 mod directory;
 mod error;
-mod eyes;
-mod file;
 mod format;
+mod local_dataset;
 mod options;
-mod policy;
-pub mod read;
-mod tally;
+mod path_policy;
+mod read;
 mod walk;
 mod watch;
 
-pub use counter::Counter;
-pub use dataset::{DatasetSpec, State};
-pub use error::{Class, Error};
-pub use eyes::Watching;
-pub use format::Format;
-pub use options::{Column, Options};
-pub use policy::Policy;
-pub use read::Meter;
-pub use tally::{Labels, MAX_LABELS, Tally};
-pub use watch::{Pace, Report, watch};
+pub use change_watcher::ChangeDetection;
+pub use counter::SampleCounter;
+pub use counts::{LabelCounts, MAX_LABELS, SampleCounts};
+pub use error::{DatasetError, DatasetErrorClass};
+pub use format::DatasetFormat;
+pub use local_dataset::{CountState, LocalDataset};
+pub use options::{CsvColumn, FormatOptions};
+pub use path_policy::PathPolicy;
+pub use read::{ReadMeter, count_reader};
+pub use watch::{CountReport, WatchIntervals, watch_dataset};

@@ -1,59 +1,64 @@
-//! What a resource may say about a format beyond its name, checked before anything is read.
+//! The format options of a Dataset resource, and their validation before any data is read. Pure.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Error, format::Format};
+use crate::{error::DatasetError, format::DatasetFormat};
 
-/// Options of the formats; each is used by the format that it names and by no other.
+/// Options of all formats. A format ignores the options of the other formats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Options {
-    /// csv: the first record names the columns and is no sample.
+pub struct FormatOptions {
+    /// csv: whether the first record holds the column names and is not a sample. Default: true.
     pub header: bool,
-    /// csv: an ASCII character between fields.
+    /// csv: the ASCII character that separates fields. Default: comma.
     pub delimiter: char,
-    /// csv: count the samples by the value of this column, one of the first 1,024. Slower: every byte is looked at.
-    pub label_column: Option<Column>,
-    /// json: the member of the object at the top whose array holds the samples; without it the top must be an array.
+    /// csv: count samples per value of this column, one of the first 1,024 columns. This is slower,
+    /// because every byte is inspected.
+    pub label_column: Option<CsvColumn>,
+    /// json: the member of the top-level object whose array holds the samples. Without it, the
+    /// top-level value must be an array.
     pub member: Option<String>,
 }
 
-/// A column of a csv.
+/// Selects a column of a csv.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Column {
-    /// From 0.
+pub enum CsvColumn {
+    /// Position of the column, starting at 0.
     Index(usize),
-    /// As in the header.
+    /// Name of the column in the header.
     Name(String),
 }
 
-impl Default for Options {
+impl Default for FormatOptions {
     fn default() -> Self {
         Self { header: true, delimiter: ',', label_column: None, member: None }
     }
 }
 
-impl Options {
+impl FormatOptions {
+    /// Checks the options that `format` uses.
+    ///
     /// # Errors
-    /// `BadOption` when an option cannot mean anything.
-    pub fn check(&self, format: Format) -> Result<(), Error> {
-        if format == Format::Csv {
+    /// [`DatasetError::InvalidOption`] if the delimiter is not a usable ASCII character, or if the
+    /// label column is a name and there is no header.
+    pub fn check(&self, format: DatasetFormat) -> Result<(), DatasetError> {
+        if format == DatasetFormat::Csv {
             self.delimiter_byte()?;
-            if !self.header && matches!(self.label_column, Some(Column::Name(_))) {
-                let reason = "a column has a name only where there is a header".to_owned();
-                return Err(Error::BadOption { option: "labelColumn", reason });
+            if !self.header && matches!(self.label_column, Some(CsvColumn::Name(_))) {
+                let reason = "a column name needs a header; use a column index".to_owned();
+                return Err(DatasetError::InvalidOption { option: "labelColumn", reason });
             }
         }
         Ok(())
     }
 
-    pub(crate) fn delimiter_byte(&self) -> Result<u8, Error> {
+    pub(crate) fn delimiter_byte(&self) -> Result<u8, DatasetError> {
         match u8::try_from(self.delimiter) {
             Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(byte),
-            _ => Err(Error::BadOption {
+            _ => Err(DatasetError::InvalidOption {
                 option: "delimiter",
-                reason: format!("{:?} cannot stand between fields", self.delimiter),
+                reason: format!("{:?} cannot separate fields", self.delimiter),
             }),
         }
     }
@@ -66,34 +71,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delimiter_is_one_ascii_character_that_means_nothing_else() {
+    fn delimiter_must_be_an_unreserved_ascii_character() {
         for good in [',', ';', '\t', '|'] {
-            assert!(Options { delimiter: good, ..Options::default() }.check(Format::Csv).is_ok());
+            assert!(
+                FormatOptions { delimiter: good, ..FormatOptions::default() }
+                    .check(DatasetFormat::Csv)
+                    .is_ok()
+            );
         }
         for bad in ['"', '\n', '\r', '\0', 'é', '€'] {
             assert!(
-                Options { delimiter: bad, ..Options::default() }.check(Format::Csv).is_err(),
+                FormatOptions { delimiter: bad, ..FormatOptions::default() }
+                    .check(DatasetFormat::Csv)
+                    .is_err(),
                 "{bad:?}"
             );
         }
     }
 
     #[test]
-    fn a_label_column_by_name_needs_a_header() {
-        let named = Some(Column::Name("class".into()));
-        let without = Options { header: false, label_column: named, ..Options::default() };
+    fn label_column_by_name_needs_a_header() {
+        let named = Some(CsvColumn::Name("class".into()));
+        let without =
+            FormatOptions { header: false, label_column: named, ..FormatOptions::default() };
         assert!(matches!(
-            without.check(Format::Csv),
-            Err(Error::BadOption { option: "labelColumn", .. })
+            without.check(DatasetFormat::Csv),
+            Err(DatasetError::InvalidOption { option: "labelColumn", .. })
         ));
     }
 
     #[test]
-    fn options_are_read_from_what_a_resource_says() {
-        let read: Options =
+    fn options_are_deserialized_from_a_resource() {
+        let read: FormatOptions =
             serde_json::from_str(r#"{"header":false,"labelColumn":3,"delimiter":";"}"#).unwrap();
-        assert_eq!(read.label_column, Some(Column::Index(3)));
+        assert_eq!(read.label_column, Some(CsvColumn::Index(3)));
         assert_eq!((read.header, read.delimiter), (false, ';'));
-        assert_eq!(serde_json::from_str::<Options>("{}").unwrap(), Options::default());
+        assert_eq!(serde_json::from_str::<FormatOptions>("{}").unwrap(), FormatOptions::default());
     }
 }

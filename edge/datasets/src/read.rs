@@ -1,4 +1,5 @@
-//! Feeding a counter from a reader or a file as fast as the page cache gives. I/O; what is counted decides `counter`.
+//! Feeds a counter from a reader or a file, at the speed of the page cache. I/O. What is counted is
+//! decided in `counter`.
 
 use std::{
     fs::File,
@@ -12,28 +13,28 @@ use std::{
     thread,
 };
 
-use crate::{counter::Counter, error::Error};
+use crate::{counter::SampleCounter, error::DatasetError};
 
-/// Read at once, in bytes: long enough that system calls and taking turns cost nothing, short enough to stay in the
-/// second-level cache between reading and counting.
-const CHUNK: usize = 64 * 1024;
-/// From so many bytes on, a second thread pays.
-const WORTH_A_THREAD: u64 = 8 * 1024 * 1024;
+/// Size of one read, in bytes. It is large enough that the cost of system calls and locking is
+/// negligible, and small enough that the data stays in the second-level cache.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Minimum size of a range that is read by two threads, in bytes.
+const MIN_PARALLEL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Counts what is read, and stops it. Shared between the one that counts and those who look on.
+/// Counts the bytes that are read from datasets, and stops a count. Can be shared between threads.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct ReadMeter {
     read: AtomicU64,
     stopped: AtomicBool,
 }
 
-impl Meter {
-    /// Bytes of datasets read so far; nothing else reads them, so growing by n bytes shows as about n.
+impl ReadMeter {
+    /// Number of bytes read so far. A dataset that grows by n bytes adds about n.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Ends counting at the next chunk, with [`Error::Stopped`].
+    /// Stops counting at the next chunk, with [`DatasetError::Stopped`].
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -47,26 +48,27 @@ impl Meter {
     }
 }
 
-/// What ended reading early.
+/// The error that ended a read.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum ReadError {
     Io(io::Error),
-    Format(Error),
+    Dataset(DatasetError),
 }
 
-/// Feeds `counter` all that `reader` has: the way in for sources that are no files of this node. Blocks.
+/// Feeds `counter` with all bytes of `reader`. Use it for sources that are not files of this node.
+/// Blocking.
 ///
-/// `source` is what an error calls it, a path or a URL.
+/// `source` is the path or URL that errors name.
 ///
 /// # Errors
-/// Those of the reader and of the format; [`Error::Stopped`].
-pub fn count(
+/// Those of the reader and of [`SampleCounter::feed`]; [`DatasetError::Stopped`].
+pub fn count_reader(
     source: &Path,
     mut reader: impl Read,
-    counter: &mut Counter,
-    meter: &Meter,
-) -> Result<(), Error> {
-    let mut buffer = vec![0; CHUNK];
+    counter: &mut SampleCounter,
+    meter: &ReadMeter,
+) -> Result<(), DatasetError> {
+    let mut buffer = vec![0; CHUNK_BYTES];
     while !meter.is_stopped() {
         match reader.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -75,105 +77,108 @@ pub fn count(
                 counter.feed(&buffer[..read])?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io(source, &error)),
+            Err(error) => return Err(DatasetError::io(source, &error)),
         }
     }
-    Err(Error::Stopped)
+    Err(DatasetError::Stopped)
 }
 
-/// Feeds `counter` the bytes `from..to` of `file`.
+/// Feeds `counter` with the bytes `from..to` of `file`.
 ///
-/// Copying out of the page cache costs more than counting, so large files are read by two threads; they count in
-/// turns, each what it has read itself, so that the counter sees the bytes in their order.
+/// Copying out of the page cache costs more than counting, so two threads read a large range. Each
+/// thread counts the chunks that it has read. They take turns, so that the counter gets the bytes
+/// in order.
 ///
 /// # Errors
-/// As [`count`]; `UnexpectedEof` if the file ends before `to`.
+/// Those of [`count_reader`]; `UnexpectedEof` if the file ends before `to`.
 pub(crate) fn count_range(
     file: &File,
     from: u64,
     to: u64,
-    counter: &mut Counter,
-    meter: &Meter,
-) -> Result<(), Ended> {
-    let both = to - from >= WORTH_A_THREAD
+    counter: &mut SampleCounter,
+    meter: &ReadMeter,
+) -> Result<(), ReadError> {
+    let is_parallel = to - from >= MIN_PARALLEL_BYTES
         && thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
     let turns = Turns {
-        state: Mutex::new(Turn { next: 0, counter, ended: None }),
+        state: Mutex::new(TurnState { next: 0, counter, error: None }),
         changed: Condvar::new(),
     };
-    let range = Range { file, from, to, meter, taken: AtomicU64::new(0) };
+    let range = FileRange { file, from, to, meter, taken: AtomicU64::new(0) };
     thread::scope(|scope| {
-        if both {
+        if is_parallel {
             scope.spawn(|| range.count_chunks(&turns));
         }
         range.count_chunks(&turns);
     });
-    turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).ended.map_or(Ok(()), Err)
+    turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).error.map_or(Ok(()), Err)
 }
 
-struct Range<'a> {
+struct FileRange<'a> {
     file: &'a File,
     from: u64,
     to: u64,
-    meter: &'a Meter,
-    /// Chunks that a thread has taken on itself.
+    meter: &'a ReadMeter,
+    /// Number of chunks that are assigned to a thread.
     taken: AtomicU64,
 }
 
-/// Whose turn it is to count.
+/// The order in which the threads may use the counter.
 struct Turns<'a> {
-    state: Mutex<Turn<'a>>,
+    state: Mutex<TurnState<'a>>,
     changed: Condvar,
 }
 
-struct Turn<'a> {
-    /// The number of the chunk that is counted next.
+struct TurnState<'a> {
+    /// Number of the chunk that is counted next.
     next: u64,
-    counter: &'a mut Counter,
-    ended: Option<Ended>,
+    counter: &'a mut SampleCounter,
+    error: Option<ReadError>,
 }
 
-impl Range<'_> {
-    /// Reads chunks and counts them, until none is left to take.
+impl FileRange<'_> {
+    /// Reads and counts chunks until all are assigned.
     fn count_chunks(&self, turns: &Turns<'_>) {
-        let mut buffer = vec![0; CHUNK.min(usize::try_from(self.to - self.from).unwrap_or(CHUNK))];
+        let size = usize::try_from(self.to - self.from).unwrap_or(CHUNK_BYTES);
+        let mut buffer = vec![0; CHUNK_BYTES.min(size)];
         loop {
             let number = self.taken.fetch_add(1, Ordering::Relaxed);
-            let start = self.from + number * CHUNK as u64;
+            let start = self.from + number * CHUNK_BYTES as u64;
             if start >= self.to {
                 return;
             }
             let chunk = self.read(&mut buffer, start);
             let mut turn = turns.wait_for(number);
-            if turn.ended.is_some() {
+            if turn.error.is_some() {
                 return;
             }
-            let counted = chunk.and_then(|chunk| turn.counter.feed(chunk).map_err(Ended::Format));
+            let counted =
+                chunk.and_then(|chunk| turn.counter.feed(chunk).map_err(ReadError::Dataset));
             turn.next = number + 1;
-            turn.ended = counted.err();
+            turn.error = counted.err();
             drop(turn);
             turns.changed.notify_one();
         }
     }
 
-    fn read<'b>(&self, buffer: &'b mut [u8], start: u64) -> Result<&'b [u8], Ended> {
+    fn read<'b>(&self, buffer: &'b mut [u8], start: u64) -> Result<&'b [u8], ReadError> {
         if self.meter.is_stopped() {
-            return Err(Ended::Format(Error::Stopped));
+            return Err(ReadError::Dataset(DatasetError::Stopped));
         }
         let length = usize::try_from(self.to - start).unwrap_or(usize::MAX).min(buffer.len());
         let chunk = &mut buffer[..length];
-        self.file.read_exact_at(chunk, start).map_err(Ended::Io)?;
+        self.file.read_exact_at(chunk, start).map_err(ReadError::Io)?;
         self.meter.add(length);
         Ok(chunk)
     }
 }
 
 impl<'a> Turns<'a> {
-    /// Waits until the chunk `number` is next, or reading has ended.
-    fn wait_for(&self, number: u64) -> MutexGuard<'_, Turn<'a>> {
+    /// Waits until chunk `number` is next, or until a read failed.
+    fn wait_for(&self, number: u64) -> MutexGuard<'_, TurnState<'a>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed
-            .wait_while(state, |turn| turn.next != number && turn.ended.is_none())
+            .wait_while(state, |turn| turn.next != number && turn.error.is_none())
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,30 +188,40 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{format::Format, options::Options};
+    use crate::{format::DatasetFormat, options::FormatOptions};
 
     #[test]
-    fn any_reader_can_be_counted_and_a_stopped_meter_ends_it() {
-        let mut counter = Counter::new(Format::Csv, &Options::default()).unwrap();
-        let (source, meter) = (Path::new("http://host/a.csv"), Meter::default());
+    fn reader_is_counted_until_the_meter_is_stopped() {
+        let mut counter =
+            SampleCounter::new(DatasetFormat::Csv, &FormatOptions::default()).unwrap();
+        let (source, meter) = (Path::new("http://host/a.csv"), ReadMeter::default());
         let reader = "a,b\n1,\"".as_bytes().chain("2\n\"\n3,4".as_bytes());
-        count(source, reader, &mut counter, &meter).unwrap();
-        assert_eq!((counter.tally().samples, meter.bytes_read()), (2, 14));
+        count_reader(source, reader, &mut counter, &meter).unwrap();
+        assert_eq!((counter.counts().samples, meter.bytes_read()), (2, 14));
         meter.stop();
-        assert_eq!(count(source, "5".as_bytes(), &mut counter, &meter), Err(Error::Stopped));
+        assert_eq!(
+            count_reader(source, "5".as_bytes(), &mut counter, &meter),
+            Err(DatasetError::Stopped)
+        );
     }
 
     #[test]
-    fn what_a_reader_fails_with_names_the_source() {
+    fn reader_error_names_the_source() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                Err(io::Error::other("the connection is gone"))
+                Err(io::Error::other("connection reset"))
             }
         }
-        let mut counter = Counter::new(Format::Txt, &Options::default()).unwrap();
-        let error = count(Path::new("http://host/a.txt"), Broken, &mut counter, &Meter::default())
-            .unwrap_err();
-        assert_eq!(error.to_string(), "http://host/a.txt: the connection is gone");
+        let mut counter =
+            SampleCounter::new(DatasetFormat::Txt, &FormatOptions::default()).unwrap();
+        let error = count_reader(
+            Path::new("http://host/a.txt"),
+            Broken,
+            &mut counter,
+            &ReadMeter::default(),
+        )
+        .unwrap_err();
+        assert_eq!(error.to_string(), "http://host/a.txt: connection reset");
     }
 }

@@ -1,66 +1,70 @@
-//! The files below a directory, of the wanted extensions, one after the other and in no order. I/O, flat memory.
+//! Visits the files with given extensions below a directory, one at a time and in no particular
+//! order. I/O, with memory that does not depend on the number of files.
 
 use std::{
     fs::{self, Metadata},
     path::Path,
 };
 
-use crate::{error::Error, policy::Policy, read::Meter};
+use crate::{error::DatasetError, path_policy::PathPolicy, read::ReadMeter};
 
-/// What a walk could not look at.
+/// The entries that a walk could not visit.
 #[derive(Debug, Default)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedEntries {
     pub(crate) count: u64,
+    /// Path and reason of the first one.
     pub(crate) example: Option<String>,
 }
 
-impl Skipped {
+impl SkippedEntries {
     pub(crate) fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
         self.example.get_or_insert_with(reason);
     }
 }
 
-/// Calls `visit` with every regular file below `root` whose extension is one of `extensions`, in any case.
+/// Calls `visit` with every regular file below `root` that has one of `extensions`, in any letter
+/// case.
 ///
-/// Links to files are followed as far as the policy goes; links to directories are skipped, since they can be loops.
-/// What vanishes meanwhile is left out.
+/// Follows links to files if `policy` allows their target. Skips links to directories, because
+/// they can form loops. Ignores entries that are removed during the walk.
 ///
 /// # Errors
-/// Of `root` itself, and [`Error::Stopped`]; anything below that cannot be read is skipped.
+/// Those of reading `root`, and [`DatasetError::Stopped`]. Unreadable entries below `root` are
+/// skipped.
 pub(crate) fn walk(
     root: &Path,
     extensions: &[&str],
-    policy: &Policy,
-    meter: &Meter,
+    policy: &PathPolicy,
+    meter: &ReadMeter,
     mut visit: impl FnMut(&Path, &Metadata),
-) -> Result<Skipped, Error> {
-    let mut skipped = Skipped::default();
+) -> Result<SkippedEntries, DatasetError> {
+    let mut skipped = SkippedEntries::default();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
-        let entries = match fs::read_dir(&directory).map_err(|error| Error::io(&directory, &error))
-        {
-            Ok(entries) => entries,
-            Err(error) if directory == root => return Err(error),
-            Err(Error::Missing { .. }) => continue,
-            Err(error) => {
-                skipped.add(|| error.to_string());
-                continue;
-            }
-        };
+        let entries =
+            match fs::read_dir(&directory).map_err(|error| DatasetError::io(&directory, &error)) {
+                Ok(entries) => entries,
+                Err(error) if directory == root => return Err(error),
+                Err(DatasetError::NotFound { .. }) => continue,
+                Err(error) => {
+                    skipped.add(|| error.to_string());
+                    continue;
+                }
+            };
         for entry in entries.flatten() {
             if meter.is_stopped() {
-                return Err(Error::Stopped);
+                return Err(DatasetError::Stopped);
             }
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
                 directories.push(path);
             } else if (kind.is_file() || kind.is_symlink()) && has_extension(&path, extensions) {
-                match look(&path, kind.is_symlink(), policy) {
+                match target_metadata(&path, kind.is_symlink(), policy) {
                     Ok(metadata) if metadata.is_file() => visit(&path, &metadata),
                     Ok(_) => skipped.add(|| format!("{}: links to a directory", path.display())),
-                    Err(Error::Missing { .. }) => {}
+                    Err(DatasetError::NotFound { .. }) => {}
                     Err(error) => skipped.add(|| error.to_string()),
                 }
             }
@@ -69,9 +73,13 @@ pub(crate) fn walk(
     Ok(skipped)
 }
 
-fn look(path: &Path, link: bool, policy: &Policy) -> Result<Metadata, Error> {
-    let real = if link { policy.resolve(path)? } else { path.to_owned() };
-    fs::symlink_metadata(&real).map_err(|error| Error::io(path, &error))
+fn target_metadata(
+    path: &Path,
+    is_symlink: bool,
+    policy: &PathPolicy,
+) -> Result<Metadata, DatasetError> {
+    let real = if is_symlink { policy.resolve(path)? } else { path.to_owned() };
+    fs::symlink_metadata(&real).map_err(|error| DatasetError::io(path, &error))
 }
 
 fn has_extension(path: &Path, wanted: &[&str]) -> bool {

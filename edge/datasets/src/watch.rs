@@ -1,4 +1,4 @@
-//! Keeping the count of a dataset up to date: one task a dataset, that counts when something changed. I/O.
+//! Keeps the count of a dataset current: one task per dataset counts it after each change. I/O.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
@@ -9,211 +9,238 @@ use tokio::{
 };
 
 use crate::{
-    dataset::{DatasetSpec, State},
-    error::{Class, Error},
-    eyes::{Eyes, Watching},
-    policy::Policy,
-    read::Meter,
-    tally::Tally,
+    change_watcher::{ChangeDetection, ChangeWatcher},
+    counts::SampleCounts,
+    error::{DatasetError, DatasetErrorClass},
+    local_dataset::{CountState, LocalDataset},
+    path_policy::PathPolicy,
+    read::ReadMeter,
 };
 
-/// After an event, to let the rest of what a writer does at once come: a rename is not seen as a deletion.
-const SETTLE: Duration = Duration::from_millis(50);
-/// Listing a directory takes at most one part in so many of the time, so that one of a million files that keeps
-/// growing leaves the node to its work.
-const DIRECTORY_SHARE: u32 = 5;
+/// Delay between an event and the count, so that a burst of changes causes one count. A replacement
+/// by rename is then not seen as a deletion.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
+/// The interval between counts of a directory is at least this multiple of the time that one count
+/// takes, so that a growing directory of a million files does not occupy the node.
+const DIRECTORY_INTERVAL_FACTOR: u32 = 5;
 
-/// So many counts run at the same time in this process, each with its buffers and threads; others wait.
-static TURNS: Semaphore = Semaphore::const_new(4);
+/// Limits the number of counts that run at the same time in this process. Each has its own buffers
+/// and threads.
+static CONCURRENT_COUNTS: Semaphore = Semaphore::const_new(4);
 
-/// When to look.
+/// When a watched dataset is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// From the beginning of a count to that of the next, at least.
-    pub gap: Duration,
-    /// From a count to the next if nothing was noticed: all there is where inotify cannot be used, else a safety net.
+pub struct WatchIntervals {
+    /// Minimum time from the start of one count to the start of the next. Default: 1 s.
+    pub min_gap: Duration,
+    /// Time from one count to the next if no event arrives. This is the only trigger where inotify
+    /// cannot be used, and a fallback elsewhere. Default: 60 s.
     pub poll: Duration,
-    /// The same, after a failure that may heal.
+    /// Time from a failed count to the next one if no event arrives. Default: 10 s.
     pub retry: Duration,
-    /// Whether to use inotify.
-    pub events: bool,
+    /// Whether to use inotify. Default: true.
+    pub use_events: bool,
 }
 
-impl Default for Pace {
+impl Default for WatchIntervals {
     fn default() -> Self {
         Self {
-            gap: Duration::from_secs(1),
+            min_gap: Duration::from_secs(1),
             poll: Duration::from_secs(60),
             retry: Duration::from_secs(10),
-            events: true,
+            use_events: true,
         }
     }
 }
 
-/// What is known of a dataset now.
+/// The current count of a watched dataset.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// The last count; none before the first. It stays, as the last known, while `condition` says why there is no newer.
-    pub tally: Option<Tally>,
-    /// Why the dataset cannot be counted now; none while it can.
-    pub condition: Option<Error>,
-    /// How changes are noticed; none before the first count.
-    pub watching: Option<Watching>,
-    /// Bytes read from the dataset since the watch began.
+pub struct CountReport {
+    /// The last successful count; `None` before the first one. It remains while `error` is set.
+    pub counts: Option<SampleCounts>,
+    /// Why the last attempt to count failed; `None` if it succeeded.
+    pub error: Option<DatasetError>,
+    /// How changes are detected; `None` before the first count.
+    pub change_detection: Option<ChangeDetection>,
+    /// Bytes read from the dataset since the watch started.
     pub bytes_read: u64,
-    /// To be stored and given to the next watch of this dataset, so that it goes on from here.
-    pub state: Option<Arc<State>>,
+    /// State to store and to pass as `initial` to the next watch of this dataset.
+    pub state: Option<Arc<CountState>>,
 }
 
-/// Counts the dataset now and whenever it changes, and reports each change of the result: at most once a `pace.gap`.
+/// Counts the dataset now and after each change. Publishes each change of the result, at most once
+/// per `intervals.min_gap`.
 ///
-/// `initial` is the state of an earlier watch; its tally is there at once, and only what changed since is read.
-/// The task ends when all receivers are dropped, or if the spec can never be counted, after that was reported.
-/// To be called within a tokio runtime with time enabled.
-pub fn watch(
-    spec: DatasetSpec,
-    policy: Policy,
-    pace: Pace,
-    initial: Option<State>,
-) -> watch::Receiver<Report> {
-    let state = initial.filter(|state| state.is_of(&spec)).map(Arc::new);
-    let tally = state.as_ref().map(|state| state.tally().clone());
+/// `initial` is the state of an earlier watch. Its counts are published immediately, and only what
+/// changed since then is read. It is ignored if it belongs to another dataset.
+///
+/// The task ends when all receivers are dropped. It also ends after it has published an error of
+/// [`DatasetErrorClass::Spec`].
+///
+/// # Panics
+/// If called outside a tokio runtime with time enabled.
+pub fn watch_dataset(
+    dataset: LocalDataset,
+    policy: PathPolicy,
+    intervals: WatchIntervals,
+    initial: Option<CountState>,
+) -> watch::Receiver<CountReport> {
+    let state = initial.filter(|state| state.belongs_to(&dataset)).map(Arc::new);
+    let counts = state.as_ref().map(|state| state.counts().clone());
     let (reports, receiver) =
-        watch::channel(Report { tally, state: state.clone(), ..Report::default() });
-    let meter = Arc::new(Meter::default());
-    let counting = Counting {
-        spec,
+        watch::channel(CountReport { counts, state: state.clone(), ..CountReport::default() });
+    let meter = Arc::new(ReadMeter::default());
+    let task = CountTask {
+        dataset,
         policy,
-        events: pace.events,
+        use_events: intervals.use_events,
         meter: meter.clone(),
         state,
-        eyes: Eyes::default(),
-        refused: None,
+        watcher: ChangeWatcher::default(),
+        malformed: None,
     };
     tokio::spawn(async move {
         tokio::select! {
-            () = keep_counting(counting, pace, &reports) => {}
+            () = run(task, intervals, &reports) => {}
             () = reports.closed() => {}
         }
-        // A count that is under way on another thread is of no use any more.
+        // The result of a count that still runs on another thread is not needed any more.
         meter.stop();
     });
     receiver
 }
 
-/// All that a count needs and leaves, to be moved to a thread that may block and back.
-struct Counting {
-    spec: DatasetSpec,
-    policy: Policy,
-    events: bool,
-    meter: Arc<Meter>,
-    state: Option<Arc<State>>,
-    eyes: Eyes,
-    /// A file that is not of its format, and why: it is not read again before it changes.
-    refused: Option<(Stamp, Error)>,
+/// The inputs and results of a count. Moves to a blocking thread and back.
+struct CountTask {
+    dataset: LocalDataset,
+    policy: PathPolicy,
+    use_events: bool,
+    meter: Arc<ReadMeter>,
+    state: Option<Arc<CountState>>,
+    watcher: ChangeWatcher,
+    /// The version of a malformed file, with the error. It is not read again before it changes.
+    malformed: Option<(FileVersion, DatasetError)>,
 }
 
-/// Device, inode, length and modification time of a file.
+/// Identifies the version of a file by its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(u64, u64, u64, i64, i64);
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    length: u64,
+    /// Modification time, in seconds and nanoseconds.
+    modified: (i64, i64),
+}
 
-async fn keep_counting(mut counting: Counting, pace: Pace, reports: &watch::Sender<Report>) {
-    let wake = counting.eyes.wake();
+async fn run(mut task: CountTask, intervals: WatchIntervals, reports: &watch::Sender<CountReport>) {
+    let changed = task.watcher.changed();
     loop {
-        let turn = TURNS.acquire().await.expect("it is never closed");
+        let permit = CONCURRENT_COUNTS.acquire().await.expect("the semaphore is never closed");
         let started = Instant::now();
         let outcome;
-        (counting, outcome) = match spawn_blocking(move || counting.once()).await {
+        (task, outcome) = match spawn_blocking(move || task.count_once()).await {
             Ok(counted) => counted,
-            Err(error) => return tracing::error!(%error, "counting a dataset broke off"),
+            Err(error) => return tracing::error!(%error, "dataset count task failed"),
         };
-        drop(turn);
-        let condition = outcome.result.err();
-        let never = condition.as_ref().is_some_and(|error| error.class() == Class::Spec);
-        let idle = if condition.is_some() { pace.retry } else { pace.poll };
-        report(reports, &counting, condition, outcome.watching);
-        if never {
+        drop(permit);
+        let error = outcome.result.err();
+        let is_final = error.as_ref().is_some_and(|e| e.class() == DatasetErrorClass::Spec);
+        let idle = if error.is_some() { intervals.retry } else { intervals.poll };
+        publish(reports, &task, error, outcome.change_detection);
+        if is_final {
             return;
         }
-        let directory = counting.spec.format.is_directory();
-        let gap = if directory {
-            (started.elapsed() * DIRECTORY_SHARE).clamp(pace.gap, pace.poll.max(pace.gap))
+        let min_gap = if task.dataset.format.is_directory() {
+            let max_gap = intervals.poll.max(intervals.min_gap);
+            (started.elapsed() * DIRECTORY_INTERVAL_FACTOR).clamp(intervals.min_gap, max_gap)
         } else {
-            pace.gap
+            intervals.min_gap
         };
-        wait(&wake, started + gap, idle).await;
+        wait(&changed, started + min_gap, idle).await;
     }
 }
 
-/// Until there was an event or `idle` has passed, and in no case before `earliest`.
-async fn wait(wake: &Notify, earliest: Instant, idle: Duration) {
-    if timeout(idle, wake.notified()).await.is_ok() {
-        sleep(SETTLE).await;
+/// Waits for an event or for `idle`, and at least until `earliest`.
+async fn wait(changed: &Notify, earliest: Instant, idle: Duration) {
+    if timeout(idle, changed.notified()).await.is_ok() {
+        sleep(SETTLE_TIME).await;
     }
     sleep_until(earliest).await;
 }
 
-fn report(
-    reports: &watch::Sender<Report>,
-    counting: &Counting,
-    condition: Option<Error>,
-    watching: Watching,
+fn publish(
+    reports: &watch::Sender<CountReport>,
+    task: &CountTask,
+    error: Option<DatasetError>,
+    change_detection: ChangeDetection,
 ) {
     reports.send_if_modified(|report| {
-        let before = (report.tally.clone(), report.condition.take(), report.watching.take());
-        if let Some(state) = &counting.state {
-            report.tally = Some(state.tally().clone());
+        let before = (report.counts.clone(), report.error.take(), report.change_detection.take());
+        if let Some(state) = &task.state {
+            report.counts = Some(state.counts().clone());
         }
-        (report.condition, report.watching) = (condition, Some(watching));
-        report.bytes_read = counting.meter.bytes_read();
-        report.state.clone_from(&counting.state);
-        (&before.0, &before.1, &before.2) != (&report.tally, &report.condition, &report.watching)
+        (report.error, report.change_detection) = (error, Some(change_detection));
+        report.bytes_read = task.meter.bytes_read();
+        report.state.clone_from(&task.state);
+        (&before.0, &before.1, &before.2)
+            != (&report.counts, &report.error, &report.change_detection)
     });
 }
 
-struct Outcome {
-    watching: Watching,
-    result: Result<(), Error>,
+struct CountOutcome {
+    change_detection: ChangeDetection,
+    result: Result<(), DatasetError>,
 }
 
-impl Counting {
-    fn once(mut self) -> (Self, Outcome) {
-        // Before counting: what changes meanwhile wakes the next count.
-        let watching = match self.policy.admits(&self.spec.path) {
-            // Nothing is looked at outside the allowed directories, nor watched.
-            Err(error) => Watching::Polling { reason: error.to_string() },
-            Ok(()) if !self.events => {
-                Watching::Polling { reason: "inotify is turned off".to_owned() }
+impl CountTask {
+    fn count_once(mut self) -> (Self, CountOutcome) {
+        // The watches are updated before the count, so that a change during the count triggers the
+        // next one.
+        let path = &self.dataset.path;
+        let change_detection = match self.policy.check(path) {
+            // Paths outside the allowed directories are neither accessed nor watched.
+            Err(error) => ChangeDetection::Polling { reason: error.to_string() },
+            Ok(()) if !self.use_events => {
+                ChangeDetection::Polling { reason: "inotify is disabled".to_owned() }
             }
-            Ok(()) => self.eyes.aim(&self.spec.path, self.spec.format.is_directory(), &self.policy),
+            Ok(()) => self.watcher.update(path, self.dataset.format.is_directory(), &self.policy),
         };
         let result = self.count();
-        (self, Outcome { watching, result })
+        (self, CountOutcome { change_detection, result })
     }
 
-    fn count(&mut self) -> Result<(), Error> {
-        let stamp = self.policy.admits(&self.spec.path).ok().and_then(|()| stamp(&self.spec.path));
-        if let Some((refused, error)) = &self.refused
-            && stamp == Some(*refused)
+    fn count(&mut self) -> Result<(), DatasetError> {
+        let is_allowed = self.policy.check(&self.dataset.path).is_ok();
+        let version = is_allowed.then(|| FileVersion::read(&self.dataset.path)).flatten();
+        if let Some((malformed, error)) = &self.malformed
+            && version == Some(*malformed)
         {
             return Err(error.clone());
         }
-        self.refused = None;
-        match self.spec.count(self.state.as_deref(), &self.policy, &self.meter) {
+        self.malformed = None;
+        match self.dataset.count(self.state.as_deref(), &self.policy, &self.meter) {
             Ok(state) => {
                 self.state = Some(Arc::new(state));
                 Ok(())
             }
             Err(error) => {
-                self.refused =
-                    stamp.filter(|_| error.is_of_content()).map(|stamp| (stamp, error.clone()));
+                self.malformed = version
+                    .filter(|_| error.is_malformed_data())
+                    .map(|version| (version, error.clone()));
                 Err(error)
             }
         }
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let now = fs::metadata(path).ok()?;
-    Some(Stamp(now.dev(), now.ino(), now.len(), now.mtime(), now.mtime_nsec()))
+impl FileVersion {
+    fn read(path: &Path) -> Option<Self> {
+        let now = fs::metadata(path).ok()?;
+        Some(Self {
+            device: now.dev(),
+            inode: now.ino(),
+            length: now.len(),
+            modified: (now.mtime(), now.mtime_nsec()),
+        })
+    }
 }

@@ -1,17 +1,21 @@
-//! Decides how long to wait before the next try. The dice are the caller's.
+//! Computes the delay before the next attempt. Pure: the caller supplies the random number.
 
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_secs(1);
-/// A site that comes back is used within this, and a fleet asks a dead one seldom.
-const LONGEST: Duration = Duration::from_mins(5);
+const INITIAL_DELAY: Duration = Duration::from_secs(1);
+/// Five minutes: a server that is available again is used soon, and a fleet sends few requests to
+/// one that is not.
+const MAX_DELAY: Duration = Duration::from_mins(5);
 
-/// The wait after so many failures in a row without a byte: doubles up to five minutes, for ever.
-/// Between half of the step and all of it, so that a fleet that failed together does not return together.
+/// The delay after `failures` consecutive attempts without progress. It doubles with each failure
+/// up to [`MAX_DELAY`].
+///
+/// The result is between half of that delay and all of it, so that the nodes of a fleet do not
+/// retry at the same time.
 pub fn after(failures: u32, random: u64) -> Duration {
     let doublings = failures.saturating_sub(1);
-    let step = FIRST.saturating_mul(2u32.saturating_pow(doublings)).min(LONGEST);
-    let half = step / 2;
+    let delay = INITIAL_DELAY.saturating_mul(2u32.saturating_pow(doublings)).min(MAX_DELAY);
+    let half = delay / 2;
     let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
     half + Duration::from_millis(random % span.saturating_add(1))
 }
@@ -21,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest_and_never_wrap() {
+    fn delay_doubles_up_to_the_maximum_without_overflow() {
         for (failures, step) in [(0, 1), (1, 1), (2, 2), (5, 16), (9, 256), (10, 300)] {
             for random in [0, 1, 499, 500, u64::MAX] {
                 let wait = after(failures, random);
@@ -30,7 +34,7 @@ mod tests {
             }
         }
         for failures in [32, 33, 63, 64, 65, u32::MAX] {
-            assert!((LONGEST / 2..=LONGEST).contains(&after(failures, u64::MAX)));
+            assert!((MAX_DELAY / 2..=MAX_DELAY).contains(&after(failures, u64::MAX)));
         }
     }
 }

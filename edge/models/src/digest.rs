@@ -1,11 +1,11 @@
-//! The sha256 of a model as it is downloaded: its name in the store.
+//! The sha256 of an artifact as downloaded. It is the name of the artifact in the store. Pure.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// 32 bytes, written as 64 lower-case hex digits; read in either case.
+/// A sha256 of 32 bytes. Displayed as 64 lower-case hex digits, and parsed in either case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -14,7 +14,7 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// The digest of what is in memory.
+    /// The digest of `bytes`.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -22,20 +22,20 @@ impl Digest {
 
 /// The text is not 64 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a sha256 is 64 hex digits")]
-pub struct NotADigest;
+#[error("sha256 must be 64 hex digits")]
+pub struct InvalidDigest;
 
 impl FromStr for Digest {
-    type Err = NotADigest;
+    type Err = InvalidDigest;
 
-    fn from_str(text: &str) -> Result<Self, NotADigest> {
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         let digits = text.as_bytes();
         if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(NotADigest);
+            return Err(InvalidDigest);
         }
         let mut bytes = [0; 32];
         for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| NotADigest)?;
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| InvalidDigest)?;
         }
         Ok(Self(bytes))
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_reads_what_it_writes_and_nothing_else() {
+    fn digest_round_trips_and_rejects_other_text() {
         // printf hello | sha256sum
         let text = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         assert_eq!(Digest::of_bytes(b"hello").to_string(), text);
@@ -81,7 +81,7 @@ mod tests {
         for bad in
             ["", &text[1..], &format!("{text}0"), &text.replace('2', "g"), "é".repeat(32).as_str()]
         {
-            assert_eq!(bad.parse::<Digest>(), Err(NotADigest), "{bad}");
+            assert_eq!(bad.parse::<Digest>(), Err(InvalidDigest), "{bad}");
         }
     }
 }

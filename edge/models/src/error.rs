@@ -1,97 +1,225 @@
-//! What can go wrong on the way to a model, what helps, and what it means for the next try.
+//! The errors of this crate, each with its remedy, and whether a retry can succeed. Pure.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
 use crate::Digest;
 
-/// An error of this crate. URLs in it are printable: without user, password, query and fragment.
+/// An error of this crate. URLs in it are redacted: without user, password, query and fragment.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    #[error("{url}: {why}; correct the URL")]
-    BadUrl { url: String, why: String },
+    /// The text is not a usable URL or path.
+    #[error("{url}: {reason}; correct the URL")]
+    InvalidUrl {
+        /// Redacted URL, or `the URL` if it cannot be redacted.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The URL has an unsupported scheme.
     #[error(
-        "scheme `{scheme}` is not known; use http, https, s3, file, or an absolute path on the node"
+        "unknown URL scheme {scheme:?}; use http, https, s3, file, or an absolute path on the node"
     )]
-    UnknownScheme { scheme: String },
+    UnknownScheme {
+        /// The scheme, in lower case.
+        scheme: String,
+    },
+    /// The server has an address to which connections are refused.
     #[error(
-        "{url}: {host} is {address}, {kind}, from where models are not fetched; name another server, or allow the address or host in the agent's configuration"
+        "{url}: address {address} of host {host} is {kind}, from which downloads are refused; use another server, or allow the address or host in the agent's configuration"
     )]
-    AddressRefused { url: String, host: String, address: IpAddr, kind: &'static str },
-    #[error("{url}: redirected {why}; name the final URL")]
-    Redirect { url: String, why: String },
-    #[error("{url}: {why}; it is tried again")]
-    Unreachable { url: String, why: String },
-    #[error("{url}: nothing came for {seconds} s; it is tried again from where it stopped")]
-    Stalled { url: String, seconds: u64 },
-    #[error("{url}: cut after {got} of {total} bytes: {why}; it is tried again from there")]
-    Cut { url: String, got: u64, total: String, why: String },
-    #[error("{url}: {why}; it is fetched from the start")]
-    Changed { url: String, why: String },
-    #[error("{url}: the server answers {status}{detail}; correct the URL or what is there")]
-    Refused { url: String, status: u16, detail: String },
-    #[error("{url}: sha256 is {got}, expected {expected}; correct the digest or what is there")]
-    DigestMismatch { url: String, expected: Digest, got: Digest },
+    AddressRefused {
+        /// Redacted URL, also of a redirect.
+        url: String,
+        /// Host in the URL.
+        host: String,
+        /// Refused address.
+        address: IpAddr,
+        /// Kind of the address, such as `loopback`.
+        kind: &'static str,
+    },
+    /// A redirect cannot be followed.
+    #[error("{url}: invalid redirect: {reason}; use the final URL")]
+    Redirect {
+        /// Redacted URL that redirects.
+        url: String,
+        /// Why the redirect is not followed.
+        reason: String,
+    },
+    /// The connection or the request failed.
+    #[error("{url}: {reason}; retrying")]
+    Unreachable {
+        /// Redacted URL.
+        url: String,
+        /// Chain of causes.
+        reason: String,
+    },
+    /// The server sent nothing for the stall timeout.
+    #[error("{url}: no data received for {seconds} s; resuming the download")]
+    Stalled {
+        /// Redacted URL.
+        url: String,
+        /// Stall timeout, in seconds.
+        seconds: u64,
+    },
+    /// The connection ended before the end of the body.
     #[error(
-        "{url}: the server does not say how long it is, so that a cut would go unseen; give its sha256"
+        "{url}: interrupted after {received} of {total} bytes: {reason}; resuming the download"
     )]
-    Unmeasured { url: String },
-    #[error("{url}: refused to unpack{entry}: {why}; pack the model again")]
-    Archive { url: String, entry: String, why: String },
+    Interrupted {
+        /// Redacted URL.
+        url: String,
+        /// Number of bytes received.
+        received: u64,
+        /// Total number of bytes, or `an unknown number of`.
+        total: String,
+        /// Chain of causes.
+        reason: String,
+    },
+    /// The content of the URL differs from the bytes received before.
+    #[error("{url}: {reason}; restarting the download")]
+    ContentChanged {
+        /// Redacted URL.
+        url: String,
+        /// How the change was detected.
+        reason: String,
+    },
+    /// The server answered with an error status.
     #[error(
-        "{url}: {missing} bytes of disk space are missing in {dir} (a reserve of {reserve} bytes is kept); free them, or lower the reserve; it is tried again"
+        "{url}: server answered HTTP {status}{detail}; correct the URL or the object on the server"
     )]
-    DiskFull { url: String, dir: PathBuf, missing: u64, reserve: u64 },
-    #[error("{path}: {why}; put it below a directory that this node offers for models")]
-    NotOffered { path: PathBuf, why: String },
-    #[error("{path}: {source}; put the model there, or correct the URL")]
-    Local { path: PathBuf, source: io::Error },
-    #[error("s3: {why}")]
-    S3 { why: String },
-    #[error("CA file {path}: {why}; give a file with certificates in PEM")]
-    Authorities { path: PathBuf, why: String },
+    HttpStatus {
+        /// Redacted URL.
+        url: String,
+        /// HTTP status code.
+        status: u16,
+        /// Error code of S3 in parentheses with a leading space, or empty.
+        detail: String,
+    },
+    /// The downloaded bytes do not have the requested digest.
+    #[error(
+        "{url}: sha256 is {actual}, expected {expected}; correct the digest or the object on the server"
+    )]
+    DigestMismatch {
+        /// Redacted URL.
+        url: String,
+        /// Requested digest.
+        expected: Digest,
+        /// Digest of the downloaded bytes.
+        actual: Digest,
+    },
+    /// Neither the length nor the digest is known, so a truncated download cannot be detected.
+    #[error(
+        "{url}: server does not report the content length, so a truncated download cannot be detected; specify the sha256"
+    )]
+    UnknownLength {
+        /// Redacted URL.
+        url: String,
+    },
+    /// The archive is malformed, hostile or too large.
+    #[error("{url}: cannot unpack the archive{entry}: {reason}; correct the archive")]
+    InvalidArchive {
+        /// Redacted URL.
+        url: String,
+        /// `, entry "NAME"`, escaped and truncated; empty if the archive as a whole is invalid.
+        entry: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The download does not fit on the disk beside the reserve.
+    #[error(
+        "{url}: not enough disk space in {dir}: {missing} bytes missing (reserve: {reserve} bytes); free disk space or lower the reserve; retrying"
+    )]
+    DiskFull {
+        /// Redacted URL.
+        url: String,
+        /// Directory of the store.
+        dir: PathBuf,
+        /// Number of bytes to free.
+        missing: u64,
+        /// Number of bytes that are left free.
+        reserve: u64,
+    },
+    /// A local path is not in a directory of the policy, or is not a regular file.
+    #[error("{path}: {reason}; put the file in a directory from which the node may read models")]
+    PathNotAllowed {
+        /// Requested path.
+        path: PathBuf,
+        /// Why it is refused.
+        reason: String,
+    },
+    /// A local file cannot be read.
+    #[error("{path}: {source}; create the file, or correct the URL")]
+    LocalFile {
+        /// Requested path.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The settings for S3 are incomplete or invalid.
+    #[error("s3: {reason}")]
+    S3Settings {
+        /// Name of the setting, and what to correct.
+        reason: String,
+    },
+    /// The file with certificates cannot be used.
+    #[error("CA file {path}: {reason}; provide a file with PEM certificates")]
+    CaFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store cannot be read or written.
     #[error("model store {path}: {source}")]
-    Store { path: PathBuf, source: io::Error },
+    StoreIo {
+        /// Path of the file or directory.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Another process has opened the store.
     #[error(
-        "model store {0} is in use by another process; stop that one or give another directory"
+        "model store {0} is locked by another process; stop that process, or use another directory"
     )]
-    Locked(PathBuf),
+    StoreLocked(PathBuf),
 }
 
-/// What an error means for the next try.
+/// Whether a retry can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// It may pass by itself.
+pub enum ModelErrorClass {
+    /// The cause may disappear. The store retries by itself.
     Transient,
-    /// Somebody has to change something, here or at the far side.
-    Stuck,
+    /// A person has to change something on the node, in the request or on the server.
+    Permanent,
 }
 
 impl ModelError {
-    pub fn class(&self) -> Class {
+    /// Whether a retry can succeed.
+    pub fn class(&self) -> ModelErrorClass {
         match self {
-            Self::Refused { status, .. } if (300..500).contains(status) => match status {
-                408 | 425 | 429 => Class::Transient,
-                _ => Class::Stuck,
+            Self::HttpStatus { status, .. } if (300..500).contains(status) => match status {
+                408 | 425 | 429 => ModelErrorClass::Transient,
+                _ => ModelErrorClass::Permanent,
             },
-            Self::Refused { .. }
+            Self::HttpStatus { .. }
             | Self::Unreachable { .. }
             | Self::Stalled { .. }
-            | Self::Cut { .. }
-            | Self::Changed { .. }
+            | Self::Interrupted { .. }
+            | Self::ContentChanged { .. }
             | Self::DiskFull { .. }
-            | Self::Store { .. } => Class::Transient,
-            Self::BadUrl { .. }
+            | Self::StoreIo { .. } => ModelErrorClass::Transient,
+            Self::InvalidUrl { .. }
             | Self::UnknownScheme { .. }
             | Self::AddressRefused { .. }
             | Self::Redirect { .. }
             | Self::DigestMismatch { .. }
-            | Self::Unmeasured { .. }
-            | Self::Archive { .. }
-            | Self::NotOffered { .. }
-            | Self::Local { .. }
-            | Self::S3 { .. }
-            | Self::Authorities { .. }
-            | Self::Locked(_) => Class::Stuck,
+            | Self::UnknownLength { .. }
+            | Self::InvalidArchive { .. }
+            | Self::PathNotAllowed { .. }
+            | Self::LocalFile { .. }
+            | Self::S3Settings { .. }
+            | Self::CaFile { .. }
+            | Self::StoreLocked(_) => ModelErrorClass::Permanent,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Brings one model into the store: tries for ever while trying can help, verifies, and puts it in
-//! its place. Who else waits for the same model is store.rs's.
+//! Fetches one artifact: retries transient errors indefinitely, verifies the digest, and moves the
+//! artifact to the content store. Sharing of a fetch by several callers is in `store`.
 
 use std::{
     fs::File,
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::Path,
     sync::Arc,
     time::SystemTime,
 };
@@ -13,217 +14,270 @@ use tokio::{sync::OwnedMutexGuard, sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
 use crate::{
-    Artifact, ModelError, Phase, Progress, Want,
-    archive::unzip,
+    Artifact, ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass,
+    archive::{TreeWriter, unzip},
     backoff,
-    dial::Dialer,
-    error::Class,
-    http::{self, Place},
-    local,
-    part::{Part, Whole},
-    record::remove,
-    shelf::Meta,
-    space::Space,
-    store::{Inner, lock},
-    tree::Tree,
-    want::{Form, Source},
+    disk_reserve::DiskReserve,
+    inventory::{Inventory, lock},
+    location::ArtifactLocation,
+    request::Packaging,
+    storage::{
+        content_store::ArtifactMeta,
+        durable::remove,
+        partial::{CompleteDownload, PartialDownload},
+    },
+    transfer::{
+        connector::Connector,
+        http::{self, HttpObject},
+        local,
+    },
 };
 
-/// One model on its way.
-pub struct Fetch {
-    pub inner: Arc<Inner>,
-    pub want: Want,
-    pub progress: watch::Sender<Progress>,
-    dialer: Option<Dialer>,
-    /// Kept between tries, so that nothing is unpacked twice.
-    part: Option<Part>,
-    /// What came last came in more than one answer.
-    is_pieced: bool,
-    has_started_over: bool,
+/// The fetch of one artifact.
+pub struct FetchTask {
+    inventory: Arc<Inventory>,
+    request: ArtifactRequest,
+    progress: watch::Sender<FetchProgress>,
+    connector: Option<Connector>,
+    /// Kept between attempts, so that nothing is unpacked twice.
+    partial: Option<PartialDownload>,
+    /// Whether the bytes of the last attempt come from more than one response.
+    is_resumed: bool,
+    /// Whether a resumed download was already discarded and started again.
+    has_restarted: bool,
 }
 
-impl Fetch {
-    pub fn new(inner: Arc<Inner>, want: Want, progress: watch::Sender<Progress>) -> Self {
+impl FetchTask {
+    pub fn new(
+        inventory: Arc<Inventory>,
+        request: ArtifactRequest,
+        progress: watch::Sender<FetchProgress>,
+    ) -> Self {
         Self {
-            inner,
-            want,
+            inventory,
+            request,
             progress,
-            dialer: None,
-            part: None,
-            is_pieced: false,
-            has_started_over: false,
+            connector: None,
+            partial: None,
+            is_resumed: false,
+            has_restarted: false,
         }
     }
 
-    /// Ends with the model, or with an error that only somebody can cure.
+    /// Fetches the artifact.
+    ///
+    /// # Errors
+    /// Those of [`ModelErrorClass::Permanent`].
     pub async fn run(mut self) -> Result<Artifact, Arc<ModelError>> {
-        if let Some(artifact) = self.present().await? {
+        if let Some(artifact) = self.find().await {
             return Ok(artifact);
         }
         let mut failures = 0;
         loop {
-            let before = self.part.as_ref().map_or(0, Part::received);
+            let before = self.partial.as_ref().map_or(0, PartialDownload::received);
             let mut error = match self.attempt().await {
                 Ok(artifact) => return Ok(artifact),
                 Err(error) => error,
             };
-            if matches!(error, ModelError::Archive { .. } | ModelError::DigestMismatch { .. }) {
+            let is_corrupt = matches!(
+                error,
+                ModelError::InvalidArchive { .. } | ModelError::DigestMismatch { .. }
+            );
+            if is_corrupt {
                 self.discard().await?;
-                // The pieces may be of two versions, and the whole may be right: that is seen once.
-                if self.is_pieced && !self.has_started_over {
-                    self.has_started_over = true;
-                    let why = format!("it came in pieces that do not fit ({error})");
-                    error = ModelError::Changed { url: self.want.printable(), why };
+                // The responses may be of different versions, and the complete content may be
+                // valid. One further attempt from the start decides.
+                if self.is_resumed && !self.has_restarted {
+                    self.has_restarted = true;
+                    let reason = format!("resumed download is corrupt ({error})");
+                    let url = self.request.redacted_url();
+                    error = ModelError::ContentChanged { url, reason };
                 }
             }
-            if error.class() == Class::Stuck {
+            if error.class() == ModelErrorClass::Permanent {
                 return Err(error.into());
             }
-            // What moved forward is not a server that is gone.
-            let has_moved = self.part.as_ref().is_some_and(|part| part.received() > before);
-            failures = if has_moved { 1 } else { failures + 1 };
-            let wait = backoff::after(failures, RandomState::new().build_hasher().finish());
-            warn!(url = self.want.printable(), %error, wait = wait.as_secs_f32(), "fetch failed");
-            let error = Arc::new(error);
-            self.progress.send_modify(|progress| {
-                if let Some(part) = &self.part {
-                    (progress.received, progress.total) = (part.received(), part.total());
-                }
-                progress.phase = Phase::Retrying;
-                progress.bytes_per_second = 0;
-                progress.trouble = Some(error);
-            });
-            tokio::time::sleep(wait).await;
+            // A server that has sent data is available, so the backoff starts again.
+            let has_progress =
+                self.partial.as_ref().is_some_and(|partial| partial.received() > before);
+            failures = if has_progress { 1 } else { failures + 1 };
+            let delay = backoff::after(failures, RandomState::new().build_hasher().finish());
+            let url = self.request.redacted_url();
+            warn!(url, %error, delay_seconds = delay.as_secs_f32(), "fetch failed, retrying");
+            self.report_retry(error);
+            tokio::time::sleep(delay).await;
         }
     }
 
-    async fn present(&self) -> Result<Option<Artifact>, Arc<ModelError>> {
-        let (inner, want) = (Arc::clone(&self.inner), self.want.clone());
-        let found = spawn_blocking(move || inner.present(&want)).await;
-        Ok(found.expect("looking at files does not panic"))
+    fn report_retry(&self, error: ModelError) {
+        let error = Arc::new(error);
+        self.progress.send_modify(|progress| {
+            if let Some(partial) = &self.partial {
+                (progress.received, progress.total) = (partial.received(), partial.total());
+            }
+            progress.phase = FetchPhase::Retrying;
+            progress.bytes_per_second = 0;
+            progress.last_error = Some(error);
+        });
+    }
+
+    async fn find(&self) -> Option<Artifact> {
+        let (inventory, request) = (Arc::clone(&self.inventory), self.request.clone());
+        let found = spawn_blocking(move || inventory.find(&request)).await;
+        found.expect("reading the store does not panic")
     }
 
     async fn attempt(&mut self) -> Result<Artifact, ModelError> {
-        let mut part = match self.part.take().filter(Part::is_alive) {
-            Some(part) => part,
-            None => self.open().await?,
+        let mut partial = match self.partial.take().filter(PartialDownload::has_writer) {
+            Some(partial) => partial,
+            None => self.open_partial().await?,
         };
-        self.is_pieced = part.is_pieced();
-        let is_local = matches!(self.want.source, Source::File(_));
-        if is_local || !part.is_whole() {
-            let pulled = self.pull(&mut part).await;
-            self.is_pieced = part.is_pieced();
-            if let Err(error) = pulled {
-                self.part = Some(part);
+        self.is_resumed = partial.is_resumed();
+        let is_local = matches!(self.request.location, ArtifactLocation::File(_));
+        if is_local || !partial.is_complete() {
+            let result = self.transfer(&mut partial).await;
+            self.is_resumed = partial.is_resumed();
+            if let Err(error) = result {
+                self.partial = Some(partial);
                 return Err(error);
             }
         }
         self.progress.send_modify(|progress| {
-            let (received, total) = (part.received(), part.total());
-            let phase = Phase::Finishing;
-            *progress = Progress { received, total, phase, ..Progress::default() };
+            let (received, total) = (partial.received(), partial.total());
+            let phase = FetchPhase::Finishing;
+            *progress = FetchProgress { received, total, phase, ..FetchProgress::default() };
         });
-        let (whole, lease) = part.whole().await?;
-        self.finish(whole, lease).await
+        let (complete, guard) = partial.complete().await?;
+        self.finish(complete, guard).await
     }
 
-    async fn open(&self) -> Result<Part, ModelError> {
-        let key = self.want.key();
-        let lease = self.inner.lease_part(&key).await;
-        let dir = self.inner.part_dir(&key);
-        Part::open(dir, self.want.clone(), self.inner.policy.limits, self.space(), lease).await
+    async fn open_partial(&self) -> Result<PartialDownload, ModelError> {
+        let key = self.request.key();
+        let guard = self.inventory.lock_partial(&key).await;
+        let dir = self.inventory.partial_dir(&key);
+        let limits = self.inventory.policy.archive_limits;
+        PartialDownload::open(dir, self.request.clone(), limits, self.reserve(), guard).await
     }
 
-    fn space(&self) -> Space {
-        let (dir, reserve) = (self.inner.dir.clone(), self.inner.policy.reserve);
-        Space { dir, reserve, url: self.want.printable() }
+    fn reserve(&self) -> DiskReserve {
+        DiskReserve {
+            dir: self.inventory.dir.clone(),
+            bytes: self.inventory.policy.reserve_bytes,
+            url: self.request.redacted_url(),
+        }
     }
 
-    async fn pull(&mut self, part: &mut Part) -> Result<(), ModelError> {
-        let policy = &self.inner.policy;
-        let shown = self.want.printable();
-        let place = match &self.want.source {
-            Source::File(path) => {
-                return local::pull(path, &policy.file_roots, part, &self.progress).await;
+    /// Transfers the missing bytes.
+    async fn transfer(&mut self, partial: &mut PartialDownload) -> Result<(), ModelError> {
+        let policy = &self.inventory.policy;
+        let redacted_url = self.request.redacted_url();
+        let object = match &self.request.location {
+            ArtifactLocation::File(path) => {
+                return local::copy(path, &policy.file_roots, partial, &self.progress).await;
             }
-            Source::Http(url) => Place { url: url.clone(), shown, signed: None },
-            Source::S3 { bucket, key } => {
-                let url = policy.s3.locate(bucket, key)?;
-                let signed = Some(policy.s3.sign(&url, now(), &[]));
-                Place { url, shown, signed }
+            ArtifactLocation::Http(url) => {
+                HttpObject { url: url.clone(), redacted_url, signature: None }
+            }
+            ArtifactLocation::S3 { bucket, key } => {
+                let url = policy.s3.object_url(bucket, key)?;
+                let signature = Some(policy.s3.sign(&url, now(), &[]));
+                HttpObject { url, redacted_url, signature }
             }
         };
-        if self.dialer.is_none() {
-            let inner = Arc::clone(&self.inner);
-            let made = spawn_blocking(move || {
-                let Inner { allowed, policy, .. } = &*inner;
-                Dialer::new(allowed, policy.ca_file.as_deref(), policy.stalled_after)
+        if self.connector.is_none() {
+            let inventory = Arc::clone(&self.inventory);
+            let created = spawn_blocking(move || {
+                let Inventory { allowed_addresses, policy, .. } = &*inventory;
+                Connector::new(allowed_addresses, policy.ca_file.as_deref(), policy.stall_timeout)
             });
-            self.dialer = Some(made.await.expect("making a client does not panic")?);
+            self.connector = Some(created.await.expect("creating a client does not panic")?);
         }
-        let dialer = self.dialer.as_ref().expect("it was made a line ago");
-        http::pull(dialer, &place, part, &self.progress).await
+        let connector = self.connector.as_ref().expect("created above");
+        http::download(connector, &object, partial, &self.progress).await
     }
 
+    /// Verifies the digest, and moves the artifact to the content store.
     async fn finish(
         &self,
-        whole: Whole,
-        lease: Arc<OwnedMutexGuard<()>>,
+        complete: CompleteDownload,
+        guard: Arc<OwnedMutexGuard<()>>,
     ) -> Result<Artifact, ModelError> {
-        if let Some(expected) = self.want.sha256.filter(|expected| *expected != whole.digest) {
-            let url = self.want.printable();
-            return Err(ModelError::DigestMismatch { url, expected, got: whole.digest });
+        let actual = complete.digest;
+        if let Some(expected) = self.request.sha256.filter(|expected| *expected != actual) {
+            let url = self.request.redacted_url();
+            return Err(ModelError::DigestMismatch { url, expected, actual });
         }
-        let (inner, want, space) = (Arc::clone(&self.inner), self.want.clone(), self.space());
-        let placed = spawn_blocking(move || {
-            let result = place(&inner, &want, &space, whole);
-            drop(lease);
+        let (inventory, request) = (Arc::clone(&self.inventory), self.request.clone());
+        let reserve = self.reserve();
+        let stored = spawn_blocking(move || {
+            let result = store(&inventory, &request, &reserve, complete);
+            drop(guard);
             result
         });
-        placed.await.expect("placing a model does not panic")
+        stored.await.expect("storing an artifact does not panic")
     }
 
     async fn discard(&mut self) -> Result<(), ModelError> {
-        self.part = None;
-        self.inner.discard_part(&self.want.key()).await
+        self.partial = None;
+        self.inventory.discard_partial(&self.request.key()).await
     }
 }
 
-/// Unpacks what could not be unpacked before, and puts the model on the shelf. Blocking.
-fn place(inner: &Inner, want: &Want, space: &Space, whole: Whole) -> Result<Artifact, ModelError> {
-    let dir = inner.part_dir(&want.key());
-    let on_disk = |source| space.failed(&dir, source, 0);
-    let digest = whole.digest;
-    // Held before it is there, so that a collection at the same time leaves it.
-    let held = inner.hold(digest);
-    // Two URLs can turn out to be one model at the same time: what one has placed, the other does not replace.
-    let placing = lock(&held);
-    if inner.shelf.find(digest, want.form).is_none() {
-        let (model, size) = match (want.form, whole.tree) {
-            (_, Some((tree, grown))) => (tree, grown.bytes),
-            (Form::Zip, None) => {
-                let tree = dir.join("tree");
-                remove(&tree).map_err(on_disk)?;
-                let planted = Tree::plant(&tree, inner.policy.limits, space)?;
-                let raw = File::open(&whole.raw).map_err(on_disk)?;
-                let grown = unzip(raw, inner.policy.limits, planted)?;
-                (tree, grown.bytes)
-            }
-            (_, None) => (whole.raw, whole.bytes),
+/// Unpacks a zip, and moves the artifact to the content store. Blocking.
+fn store(
+    inventory: &Inventory,
+    request: &ArtifactRequest,
+    reserve: &DiskReserve,
+    complete: CompleteDownload,
+) -> Result<Artifact, ModelError> {
+    let dir = inventory.partial_dir(&request.key());
+    let write_error = |source| reserve.write_error(&dir, source, 0);
+    let digest = complete.digest;
+    // Marked before it is stored, so that a concurrent garbage collection does not remove it.
+    let in_use = inventory.mark_in_use(digest);
+    // Two URLs can have the same content. The second fetch must not replace the stored artifact.
+    let adding = lock(&in_use);
+    if inventory.content.find(digest, request.packaging).is_none() {
+        let bytes = complete.bytes;
+        let (model, size) = match (request.packaging, complete.tree) {
+            (_, Some((tree, unpacked))) => (tree, unpacked.bytes),
+            (Packaging::Zip, None) => unpack_zip(inventory, reserve, &dir, &complete.raw)?,
+            (_, None) => (complete.raw, bytes),
         };
-        let meta = Meta { bytes: whole.bytes, size, fetched: milliseconds() };
-        inner.shelf.put(&model, digest, want.form, meta, &dir.join("new")).map_err(on_disk)?;
-        info!(url = space.url, %digest, bytes = whole.bytes, size, "model placed");
+        let meta = ArtifactMeta { bytes, size, fetched: milliseconds() };
+        let staging = dir.join("new");
+        let stored = inventory.content.put(&model, digest, request.packaging, meta, &staging);
+        stored.map_err(write_error)?;
+        info!(url = reserve.url, %digest, bytes, size, "artifact stored");
     }
-    if want.sha256.is_none() {
-        inner.shelf.remember(want, digest, whole.validator).map_err(on_disk)?;
+    if request.sha256.is_none() {
+        let recorded = inventory.content.record_digest(request, digest, complete.validator);
+        recorded.map_err(write_error)?;
     }
-    drop(placing);
-    remove(&dir).map_err(on_disk)?;
-    inner.find(digest, want.form, held).ok_or_else(|| on_disk(std::io::ErrorKind::NotFound.into()))
+    drop(adding);
+    remove(&dir).map_err(write_error)?;
+    let stored = inventory.find_digest(digest, request.packaging, in_use);
+    stored.ok_or_else(|| write_error(std::io::ErrorKind::NotFound.into()))
 }
 
-/// Signatures are of now.
+/// Returns the directory with the content, and its size in bytes.
+fn unpack_zip(
+    inventory: &Inventory,
+    reserve: &DiskReserve,
+    dir: &Path,
+    raw: &Path,
+) -> Result<(std::path::PathBuf, u64), ModelError> {
+    let write_error = |source| reserve.write_error(dir, source, 0);
+    let limits = inventory.policy.archive_limits;
+    let tree = dir.join("tree");
+    remove(&tree).map_err(write_error)?;
+    let writer = TreeWriter::create(&tree, limits, reserve)?;
+    let raw = File::open(raw).map_err(write_error)?;
+    let unpacked = unzip(raw, limits, writer)?;
+    Ok((tree, unpacked.bytes))
+}
+
+/// The time for a signature.
 fn now() -> Timestamp {
     Timestamp::now()
 }

@@ -1,40 +1,51 @@
-//! The model store of a node: fetches models over http(s), from S3 and from the node's own
-//! directories, verifies and unpacks them while they arrive, and keeps each once, by its sha256.
+//! The model store of a node. It downloads artifacts (models and datasets) over http(s), from S3
+//! and from allowed directories of the node, verifies and unpacks them while they arrive, and
+//! stores each once, by its sha256.
 //!
-//! It knows nothing of workers, resources and messages: the agent says what it wants and what is to
-//! be kept. All its state is files, so that what is there after a power cut can be seen with `ls`.
+//! The crate does not know workers, resources or messages. The caller decides what to fetch and
+//! what to keep. All state is in files, so that the content after a power failure can be inspected
+//! with `ls`.
 //!
-//! Disk writes: a plain file is written once; an archive once as it came, which is what a download is
-//! resumed from, and once unpacked. The former is removed when the latter is in its place.
+//! # Layout
+//! - [`ArtifactRequest`] and `location`: what to fetch. `location` is the only file that parses
+//!   addresses.
+//! - [`ModelStore`], `fetch`, `inventory`: the public interface, the fetch of one artifact, and the
+//!   state that they share.
+//! - `transfer`: copies bytes from servers and local files.
+//! - `storage`: partial downloads and complete artifacts on disk.
+//! - `archive`: unpacks archives and rejects hostile ones.
+//!
+//! # Disk writes
+//! A plain file is written once. An archive is written as received, so that the download can be
+//! resumed, and once more unpacked. The received archive is removed when the unpacked one is in
+//! place.
 
-mod address;
+#![deny(missing_docs)]
+
+mod address_policy;
 mod archive;
 mod backoff;
-mod dial;
 mod digest;
+mod disk_reserve;
 mod error;
 mod fetch;
-mod http;
-mod limits;
-mod local;
-mod names;
-mod part;
+mod inventory;
+mod location;
+mod policy;
 mod progress;
-mod record;
+mod request;
 mod resume;
-mod s3;
-mod shelf;
-mod space;
-mod spool;
+mod storage;
 mod store;
-mod tree;
-mod want;
+mod transfer;
 
-pub use address::{Allowed, NotAllowable};
-pub use digest::{Digest, NotADigest};
-pub use error::{Class, ModelError};
-pub use limits::Limits;
-pub use progress::{Phase, Progress};
-pub use s3::{Credentials, S3};
-pub use store::{Artifact, Policy, Store};
-pub use want::Want;
+pub use address_policy::{AllowedAddress, InvalidAllowedAddress};
+pub use archive::ArchiveLimits;
+pub use digest::{Digest, InvalidDigest};
+pub use error::{ModelError, ModelErrorClass};
+pub use inventory::Artifact;
+pub use policy::StorePolicy;
+pub use progress::{FetchPhase, FetchProgress};
+pub use request::ArtifactRequest;
+pub use store::ModelStore;
+pub use transfer::{S3Config, S3Credentials};

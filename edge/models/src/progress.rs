@@ -1,4 +1,4 @@
-//! How far a fetch is. Pure: the clock is the caller's.
+//! The progress of a fetch, and its transfer rate. Pure: the caller supplies the clock.
 
 use std::{
     sync::Arc,
@@ -7,74 +7,88 @@ use std::{
 
 use crate::ModelError;
 
-/// How far a fetch is, as a watcher sees it.
+/// The progress of a fetch.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
-    /// Bytes of the download that came, in this process and before.
+pub struct FetchProgress {
+    /// Bytes of the download received so far, including those of earlier processes.
     pub received: u64,
-    /// Bytes of the whole, if the server says.
+    /// Total bytes of the download; `None` if the server does not report it.
     pub total: Option<u64>,
-    /// Over about the last five seconds.
+    /// Moving average over about five seconds.
     pub bytes_per_second: u64,
-    pub phase: Phase,
-    /// Why the last try failed; none once bytes flow again.
-    pub trouble: Option<Arc<ModelError>>,
+    /// Current activity.
+    pub phase: FetchPhase,
+    /// Why the last attempt failed; `None` as soon as data is received again.
+    pub last_error: Option<Arc<ModelError>>,
 }
 
-/// What a fetch does now.
+impl FetchProgress {
+    pub(crate) fn downloading(received: u64, total: Option<u64>, bytes_per_second: u64) -> Self {
+        let phase = FetchPhase::Downloading;
+        Self { received, total, bytes_per_second, phase, last_error: None }
+    }
+}
+
+/// The current activity of a fetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Phase {
+pub enum FetchPhase {
+    /// Connects to the server, or waits for its response.
     #[default]
     Connecting,
+    /// Receives the body.
     Downloading,
-    /// Waits before the next try; `trouble` says why.
+    /// Waits before the next attempt. [`FetchProgress::last_error`] is set.
     Retrying,
-    /// Everything arrived: it is checked, synced to disk and put in its place.
+    /// Verifies the received artifact, syncs it to disk and moves it into the store.
     Finishing,
 }
 
+/// Time constant of the moving average.
 const WINDOW: Duration = Duration::from_secs(5);
-/// A watcher is told so often at most, whatever the speed.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+/// Minimum time between two reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Turns bytes and times into a rate.
+/// Computes the transfer rate from byte counts and times.
 #[derive(Debug)]
-pub(crate) struct Rate {
+pub(crate) struct TransferRate {
     per_second: f64,
+    /// Time of the last report.
     since: Instant,
-    fresh: u64,
+    /// Bytes since the last report.
+    unreported: u64,
 }
 
-impl Rate {
+impl TransferRate {
     pub fn new(now: Instant) -> Self {
-        Self { per_second: 0.0, since: now, fresh: 0 }
+        Self { per_second: 0.0, since: now, unreported: 0 }
     }
 
-    /// When to tell how far it is, also if nothing comes until then; none once all was told and the rate
-    /// is nothing.
-    pub fn tell_at(&self) -> Option<Instant> {
-        (self.fresh > 0 || self.per_second >= 1.0).then_some(self.since + TELL_EVERY)
+    /// When to report next, also if no data arrives until then. `None` if all bytes are reported
+    /// and the rate is zero.
+    pub fn report_at(&self) -> Option<Instant> {
+        let is_pending = self.unreported > 0 || self.per_second >= 1.0;
+        is_pending.then_some(self.since + REPORT_INTERVAL)
     }
 
-    /// The new rate, when it is time to tell it.
+    /// Adds `bytes`. Returns the new rate if it is time to report it.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a rate for people to read"
+        reason = "the rate is for people to read"
     )]
     pub fn add(&mut self, bytes: u64, now: Instant) -> Option<u64> {
-        self.fresh += bytes;
+        self.unreported += bytes;
         let passed = now.saturating_duration_since(self.since);
-        if passed < TELL_EVERY {
+        if passed < REPORT_INTERVAL {
             return None;
         }
-        let latest = self.fresh as f64 / passed.as_secs_f64();
+        let latest = self.unreported as f64 / passed.as_secs_f64();
         let weight = (passed.as_secs_f64() / WINDOW.as_secs_f64()).min(1.0);
         let is_first = self.per_second == 0.0;
         self.per_second =
             if is_first { latest } else { self.per_second + weight * (latest - self.per_second) };
-        (self.since, self.fresh) = (now, 0);
+        (self.since, self.unreported) = (now, 0);
         Some(self.per_second as u64)
     }
 }
@@ -84,34 +98,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_follows_the_last_seconds() {
+    fn rate_follows_the_last_seconds() {
         let start = Instant::now();
-        let mut rate = Rate::new(start);
+        let mut rate = TransferRate::new(start);
         assert_eq!(rate.add(100, start + Duration::from_millis(100)), None);
         let mut now = start;
-        let mut told = 0;
+        let mut reported = 0;
         for (bytes, expected) in [(1_000, 1_000), (100, 100)] {
             for _ in 0..60 {
                 now += Duration::from_secs(1);
-                told = rate.add(bytes, now).unwrap_or_default();
+                reported = rate.add(bytes, now).unwrap_or_default();
             }
-            assert!(told.abs_diff(expected) <= expected / 50, "{told}");
+            assert!(reported.abs_diff(expected) <= expected / 50, "{reported}");
         }
     }
 
     #[test]
-    fn what_came_before_a_stall_is_told_and_the_rate_falls_to_nothing() {
+    fn stall_reports_all_bytes_and_reduces_the_rate_to_zero() {
         let start = Instant::now();
-        let mut rate = Rate::new(start);
-        assert_eq!(rate.tell_at(), None, "nothing came, and that was told");
+        let mut rate = TransferRate::new(start);
+        assert_eq!(rate.report_at(), None, "nothing to report");
         assert_eq!(rate.add(1_000_000, start), None, "too early");
-        let mut told = 0;
-        let mut times = 0;
-        while let Some(at) = rate.tell_at() {
-            told = rate.add(0, at).unwrap_or_default();
-            times += 1;
-            assert!(times > 1 || told == 5_000_000, "{told}");
+        let mut reported = 0;
+        let mut reports = 0;
+        while let Some(at) = rate.report_at() {
+            reported = rate.add(0, at).unwrap_or_default();
+            reports += 1;
+            assert!(reports > 1 || reported == 5_000_000, "{reported}");
         }
-        assert!(told == 0 && (10..1000).contains(&times), "{told} after {times}");
+        assert!(
+            reported == 0 && (10..1000).contains(&reports),
+            "{reported} after {reports} reports"
+        );
     }
 }

@@ -1,21 +1,22 @@
-//! Decides what an HTTP answer means for what is already on disk: append, start over, or whole.
-//! Asking is http.rs's.
+//! Decides from an HTTP response whether a partial download is continued, restarted or complete.
+//! Pure. Requests are sent in `transfer::http`.
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one version of a URL's content from another, strong enough to append by.
+/// Identifies a version of the content, reliably enough to append to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Validator {
-    /// With its quotes.
+    /// Strong entity tag, with its quotes.
     ETag(String),
+    /// Value of the Last-Modified header.
     LastModified(String),
-    /// Of a local file: its length and time of change.
+    /// Inode, length and modification time of a local file.
     File(String),
 }
 
 impl Validator {
-    /// The header's value.
+    /// The value for a conditional header.
     pub fn value(&self) -> &str {
         match self {
             Self::ETag(value) | Self::LastModified(value) | Self::File(value) => value,
@@ -23,17 +24,17 @@ impl Validator {
     }
 }
 
-/// What was asked for: the bytes from `from` on, if this is still the version.
+/// A request for the bytes from `from` on, on condition that the content is still the same version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RangeRequest {
     pub from: u64,
     pub total: Option<u64>,
     pub validator: Validator,
 }
 
-/// The parts of an answer that matter, as they came.
+/// The status and the relevant headers of a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct ResponseHead<'a> {
     pub status: u16,
     pub content_length: Option<u64>,
     pub content_range: Option<&'a str>,
@@ -42,64 +43,69 @@ pub struct Answer<'a> {
     pub date: Option<&'a str>,
 }
 
-/// What to do with the body.
+/// What to do with the body of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It continues what is there.
+pub enum ResponseAction {
+    /// Append it to the bytes on disk.
     Append { total: Option<u64> },
-    /// It is the whole, from the first byte.
-    Fresh { total: Option<u64>, validator: Option<Validator> },
-    /// Nothing was missing.
-    Whole,
-    /// It cannot be used, and what is there cannot either: ask again for the whole.
-    StartOver(&'static str),
-    /// The server says no.
-    Refused,
+    /// Replace the bytes on disk: the body is the complete content.
+    Replace { total: Option<u64>, validator: Option<Validator> },
+    /// Ignore it: the download is already complete.
+    Complete,
+    /// Ignore it and discard the bytes on disk, for this reason. Request the complete content.
+    Restart(&'static str),
+    /// Report the error status.
+    Fail,
 }
 
-/// `asked` is none when the whole was asked for.
-pub fn judge(asked: Option<&Asked>, answer: &Answer<'_>) -> Verdict {
-    match (answer.status, asked) {
-        (200, _) => Verdict::Fresh { total: answer.content_length, validator: validator(answer) },
-        (206, Some(asked)) => continued(asked, answer),
-        (206, None) => Verdict::StartOver("the server sent a part, unasked"),
-        (412, Some(_)) => Verdict::StartOver("what is there has changed"),
-        (416, Some(asked)) => {
-            let whole = answer.content_range.and_then(|range| range.strip_prefix("bytes */"));
-            match whole.and_then(|total| total.parse().ok()) {
-                Some(total) if asked.from == total && asked.total == Some(total) => Verdict::Whole,
-                _ => Verdict::StartOver("what is there has become shorter"),
+/// `requested` is `None` if the complete content was requested.
+pub fn decide(requested: Option<&RangeRequest>, response: &ResponseHead<'_>) -> ResponseAction {
+    match (response.status, requested) {
+        (200, _) => ResponseAction::Replace {
+            total: response.content_length,
+            validator: validator(response),
+        },
+        (206, Some(requested)) => decide_partial(requested, response),
+        (206, None) => ResponseAction::Restart("server sent a range that was not requested"),
+        (412, Some(_)) => ResponseAction::Restart("content changed on the server"),
+        (416, Some(requested)) => {
+            let total = response.content_range.and_then(|range| range.strip_prefix("bytes */"));
+            match total.and_then(|total| total.parse().ok()) {
+                Some(total) if requested.from == total && requested.total == Some(total) => {
+                    ResponseAction::Complete
+                }
+                _ => ResponseAction::Restart("content on the server is now shorter"),
             }
         }
-        _ => Verdict::Refused,
+        _ => ResponseAction::Fail,
     }
 }
 
-fn continued(asked: &Asked, answer: &Answer<'_>) -> Verdict {
-    let Some((first, last, total)) = answer.content_range.and_then(range) else {
-        return Verdict::StartOver("the server sent a part and did not say which");
+fn decide_partial(requested: &RangeRequest, response: &ResponseHead<'_>) -> ResponseAction {
+    let Some((first, last, total)) = response.content_range.and_then(range) else {
+        return ResponseAction::Restart("server sent a range without a valid Content-Range");
     };
-    if first != asked.from || last < first || total.is_some_and(|total| last >= total) {
-        return Verdict::StartOver("the server sent another part than asked for");
+    if first != requested.from || last < first || total.is_some_and(|total| last >= total) {
+        return ResponseAction::Restart("server sent another range than requested");
     }
-    if answer.content_length.is_some_and(|length| length != last - first + 1) {
-        return Verdict::StartOver("the server contradicts itself about the length of a part");
+    if response.content_length.is_some_and(|length| length != last - first + 1) {
+        return ResponseAction::Restart("Content-Length and Content-Range of the server differ");
     }
-    if total.zip(asked.total).is_some_and(|(now, before)| now != before) {
-        return Verdict::StartOver("what is there has another length now");
+    if total.zip(requested.total).is_some_and(|(now, before)| now != before) {
+        return ResponseAction::Restart("length of the content changed on the server");
     }
-    let is_other = match &asked.validator {
-        Validator::ETag(before) => answer.etag.is_some_and(|now| now != before),
-        Validator::LastModified(before) => answer.last_modified.is_some_and(|now| now != before),
+    let is_other = match &requested.validator {
+        Validator::ETag(before) => response.etag.is_some_and(|now| now != before),
+        Validator::LastModified(before) => response.last_modified.is_some_and(|now| now != before),
         Validator::File(_) => true,
     };
     if is_other {
-        return Verdict::StartOver("what is there has changed");
+        return ResponseAction::Restart("content changed on the server");
     }
-    Verdict::Append { total: total.or(asked.total) }
+    ResponseAction::Append { total: total.or(requested.total) }
 }
 
-/// `bytes 0-9/10`; the total may be `*`.
+/// Parses `bytes 0-9/10`. The total may be `*`.
 fn range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -108,22 +114,23 @@ fn range(text: &str) -> Option<(u64, u64, Option<u64>)> {
 }
 
 fn number(text: &str) -> Option<u64> {
-    // parse would take a sign.
+    // `parse` alone would accept a sign.
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A weak tag may stay the same while bytes change, and so may a time within its own second.
-fn validator(answer: &Answer<'_>) -> Option<Validator> {
-    if let Some(tag) = answer.etag {
+/// The validator of a response, if it is strong. A weak entity tag can remain the same when bytes
+/// change, and so can a modification time within the same second.
+fn validator(response: &ResponseHead<'_>) -> Option<Validator> {
+    if let Some(tag) = response.etag {
         return (tag.starts_with('"') && tag.len() > 2 && tag.ends_with('"'))
             .then(|| Validator::ETag(tag.to_owned()));
     }
-    let modified = answer.last_modified?;
-    let is_old = date(answer.date?)? - date(modified)? >= 1;
+    let modified = response.last_modified?;
+    let is_old = date(response.date?)? - date(modified)? >= 1;
     is_old.then(|| Validator::LastModified(modified.to_owned()))
 }
 
-/// Seconds since 1970.
+/// Parses a date to seconds since 1970.
 fn date(text: &str) -> Option<i64> {
     jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp().as_second())
 }
@@ -132,70 +139,78 @@ fn date(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn asked() -> Asked {
-        Asked { from: 4, total: Some(10), validator: Validator::ETag("\"a\"".into()) }
+    fn requested() -> RangeRequest {
+        RangeRequest { from: 4, total: Some(10), validator: Validator::ETag("\"a\"".into()) }
     }
 
-    fn part(content_range: &'static str) -> Answer<'static> {
-        Answer { status: 206, content_range: Some(content_range), ..Answer::default() }
-    }
-
-    #[test]
-    fn a_part_is_appended_only_if_it_is_the_one_that_was_asked_for() {
-        let good = Verdict::Append { total: Some(10) };
-        for answer in [
-            part("bytes 4-9/10"),
-            part("bytes 4-9/*"),
-            part("bytes 4-7/10"),
-            Answer { etag: Some("\"a\""), ..part("bytes 4-9/10") },
-            Answer { content_length: Some(6), ..part("bytes 4-9/10") },
-        ] {
-            assert_eq!(judge(Some(&asked()), &answer), good, "{answer:?}");
-        }
-        for answer in [
-            Answer { status: 206, ..Answer::default() },
-            part("bytes 0-9/10"),
-            part("bytes 5-9/10"),
-            part("bytes 4-9/11"),
-            part("bytes 4-3/10"),
-            part("bytes 4-10/10"),
-            part("bytes +4-9/10"),
-            part("bytes 4-9"),
-            part("items 4-9/10"),
-            part("bytes 4-99999999999999999999/10"),
-            Answer { content_length: Some(5), ..part("bytes 4-9/10") },
-            Answer { etag: Some("\"b\""), ..part("bytes 4-9/10") },
-        ] {
-            let verdict = judge(Some(&asked()), &answer);
-            assert!(matches!(verdict, Verdict::StartOver(_)), "{answer:?}: {verdict:?}");
-        }
+    fn partial(content_range: &'static str) -> ResponseHead<'static> {
+        ResponseHead { status: 206, content_range: Some(content_range), ..ResponseHead::default() }
     }
 
     #[test]
-    fn a_whole_answer_starts_over_and_a_refusal_is_one() {
-        let whole = Answer { status: 200, content_length: Some(10), ..Answer::default() };
-        let fresh = Verdict::Fresh { total: Some(10), validator: None };
-        assert_eq!(judge(Some(&asked()), &whole), fresh);
-        assert_eq!(judge(None, &whole), fresh);
+    fn range_is_appended_only_if_it_was_requested() {
+        let good = ResponseAction::Append { total: Some(10) };
+        for response in [
+            partial("bytes 4-9/10"),
+            partial("bytes 4-9/*"),
+            partial("bytes 4-7/10"),
+            ResponseHead { etag: Some("\"a\""), ..partial("bytes 4-9/10") },
+            ResponseHead { content_length: Some(6), ..partial("bytes 4-9/10") },
+        ] {
+            assert_eq!(decide(Some(&requested()), &response), good, "{response:?}");
+        }
+        for response in [
+            ResponseHead { status: 206, ..ResponseHead::default() },
+            partial("bytes 0-9/10"),
+            partial("bytes 5-9/10"),
+            partial("bytes 4-9/11"),
+            partial("bytes 4-3/10"),
+            partial("bytes 4-10/10"),
+            partial("bytes +4-9/10"),
+            partial("bytes 4-9"),
+            partial("items 4-9/10"),
+            partial("bytes 4-99999999999999999999/10"),
+            ResponseHead { content_length: Some(5), ..partial("bytes 4-9/10") },
+            ResponseHead { etag: Some("\"b\""), ..partial("bytes 4-9/10") },
+        ] {
+            let action = decide(Some(&requested()), &response);
+            assert!(matches!(action, ResponseAction::Restart(_)), "{response:?}: {action:?}");
+        }
+    }
+
+    #[test]
+    fn complete_response_replaces_and_error_status_fails() {
+        let complete =
+            ResponseHead { status: 200, content_length: Some(10), ..ResponseHead::default() };
+        let replace = ResponseAction::Replace { total: Some(10), validator: None };
+        assert_eq!(decide(Some(&requested()), &complete), replace);
+        assert_eq!(decide(None, &complete), replace);
         for status in [204, 304, 400, 404, 500, 503] {
-            let answer = Answer { status, ..Answer::default() };
-            assert_eq!(judge(Some(&asked()), &answer), Verdict::Refused, "{status}");
+            let response = ResponseHead { status, ..ResponseHead::default() };
+            assert_eq!(decide(Some(&requested()), &response), ResponseAction::Fail, "{status}");
         }
-        let end = |range| Answer { status: 416, content_range: Some(range), ..Answer::default() };
-        let at_end = Asked { from: 10, ..asked() };
-        assert_eq!(judge(Some(&at_end), &end("bytes */10")), Verdict::Whole);
-        for answer in [end("bytes */9"), end("bytes */11"), end("nonsense")] {
-            assert!(matches!(judge(Some(&at_end), &answer), Verdict::StartOver(_)), "{answer:?}");
+        let end = |range| ResponseHead {
+            status: 416,
+            content_range: Some(range),
+            ..ResponseHead::default()
+        };
+        let at_end = RangeRequest { from: 10, ..requested() };
+        assert_eq!(decide(Some(&at_end), &end("bytes */10")), ResponseAction::Complete);
+        for response in [end("bytes */9"), end("bytes */11"), end("nonsense")] {
+            assert!(
+                matches!(decide(Some(&at_end), &response), ResponseAction::Restart(_)),
+                "{response:?}"
+            );
         }
-        assert!(matches!(judge(None, &part("bytes 0-9/10")), Verdict::StartOver(_)));
+        assert!(matches!(decide(None, &partial("bytes 0-9/10")), ResponseAction::Restart(_)));
     }
 
     #[test]
-    fn only_a_strong_validator_is_remembered() {
+    fn only_a_strong_validator_is_used() {
         let (old, now) =
             (Some("Sat, 21 Nov 2026 08:00:00 GMT"), Some("Sat, 21 Nov 2026 08:00:01 GMT"));
         let of = |etag, last_modified, date| {
-            validator(&Answer { etag, last_modified, date, ..Answer::default() })
+            validator(&ResponseHead { etag, last_modified, date, ..ResponseHead::default() })
         };
         assert_eq!(of(Some("\"x\""), old, now), Some(Validator::ETag("\"x\"".into())));
         assert_eq!(

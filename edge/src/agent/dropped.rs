@@ -29,7 +29,7 @@ impl DroppedMessages {
     }
 
     /// Says how many there were.
-    pub fn sum_up(&self) {
+    pub fn log_totals(&self) {
         if self.from_cloud + self.from_workers > 0 {
             info!(
                 from_cloud = self.from_cloud,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use neptune_datasets::Policy;
+use neptune_datasets::PathPolicy;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tracing::info;
@@ -11,11 +11,8 @@ use tracing::info;
 use crate::{
     artifacts::version_directory::place,
     domain::{
-        artifact::LocalArtifact,
-        container::{ContainerSpec, NodeContext},
-        outcome::StepOutcome,
-        problem::Problem,
-        step::Step,
+        artifact::LocalArtifact, container::ContainerSpec, node_context::NodeContext,
+        outcome::StepOutcome, problem::Problem, step::Step,
     },
     engine::{
         docker::Docker,
@@ -28,14 +25,14 @@ use crate::{
 #[derive(Clone)]
 pub struct Executor {
     pub docker: Arc<Docker>,
-    pub site: Arc<NodeContext>,
+    pub context: Arc<NodeContext>,
     /// Where datasets may be.
-    pub data_policy: Policy,
+    pub data_policy: PathPolicy,
     pub events: mpsc::Sender<AgentEvent>,
 }
 
 impl Executor {
-    /// Begins a step. Its [`AgentEvent::Done`] follows.
+    /// Begins a step. Its [`AgentEvent::StepDone`] follows.
     pub fn begin(&self, step: Step) {
         let executor = self.clone();
         tokio::spawn(async move {
@@ -47,7 +44,7 @@ impl Executor {
                 Step::Remove { .. } | Step::Place { .. } => None,
             };
             // The agent is gone only when the process ends.
-            let _ = executor.events.send(AgentEvent::Done { worker, outcome, spec }).await;
+            let _ = executor.events.send(AgentEvent::StepDone { worker, outcome, spec }).await;
         });
     }
 
@@ -111,7 +108,7 @@ impl Executor {
                 model.display()
             )));
         }
-        if !model.starts_with(&self.site.data_dir) {
+        if !model.starts_with(&self.context.data_dir) {
             self.allowed(model)
                 .await
                 .map_err(|why| missing(format!("the model's path {} {why}", model.display())))?;
@@ -124,7 +121,7 @@ impl Executor {
             reason: WorkerReason::DatasetUnavailable,
             message: format!("the dataset's path {} {why}", path.display()),
         };
-        if path.starts_with(&self.site.data_dir) {
+        if path.starts_with(&self.context.data_dir) {
             let found = tokio::fs::metadata(path).await;
             return found.map(drop).map_err(|_| problem("is not there any more".to_owned()));
         }
@@ -137,9 +134,9 @@ impl Executor {
 
     /// Judges the path as written and what it leads to.
     async fn allowed(&self, path: &Path) -> Result<(), String> {
-        may_be_mounted(path, &self.site)?;
+        may_be_mounted(path, &self.context)?;
         match tokio::fs::canonicalize(path).await {
-            Ok(real) => may_be_mounted(&real, &self.site),
+            Ok(real) => may_be_mounted(&real, &self.context),
             Err(_) => Ok(()),
         }
     }

@@ -1,63 +1,78 @@
-//! The agent's one loop: an event changes the state, the state makes a plan, the plan is carried out
-//! and reported. Decides nothing itself: that is plan.rs, report.rs, resync.rs, track.rs.
+//! The agent's loop. A turn handles the events that came, plans, starts the steps of the plan and
+//! reports. The state is split into parts, so that a method takes only the parts that it may change:
+//!
+//! | part | owns |
+//! |---|---|
+//! | `DesiredState` | what the cloud wants |
+//! | `CloudSession` | what was published, and when to publish next |
+//! | `Containers` | what the engine shows, the attempts, the steps in flight |
+//! | `NodeArtifacts` | models, datasets, images and their downloads |
+//! | `WorkerPool` | workers: counters, messages, health, reloads |
+//! | `ModelServers` | model servers: rollouts and probes |
 
-mod cloud;
+mod cloud_session;
+mod containers;
+mod desired_state;
 mod dropped;
 pub mod executor;
+mod model_reloads;
 mod model_servers;
-mod models;
-mod node;
+mod node_artifacts;
+mod object_status;
+mod on_event;
 mod service_notifier;
-pub mod state;
+mod worker_pool;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use neptune_link::{Link, LinkEvent};
-use neptune_wire::{ObjectKey, Replica, WorkerName, WorkerState};
+use neptune_wire::WorkerState;
 use tokio::sync::mpsc;
-use tracing::{error, info, warn};
+use tracing::{error, info, info_span};
 
-pub use crate::agent::state::AgentState;
-pub use crate::event::AgentEvent;
+pub use self::{
+    cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
+    dropped::DroppedMessages, model_servers::ModelServers, node_artifacts::NodeArtifacts,
+    service_notifier::ServiceNotifier, worker_pool::WorkerPool,
+};
+use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
     Error,
-    agent::{executor::Executor, service_notifier::ServiceNotifier},
-    artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     config::Config,
-    domain::health::{WorkerHealth, is_transient},
-    engine::image_pulls::ImagePulls,
-    plan::{NodeFacts, plan},
+    event::AgentEvent,
+    plan::{NodeFacts, Plan, remove_unwanted},
     random::random,
-    report::{publisher::Publisher, reporter::Reporter},
     storage::Store,
-    worker::counts::Counts,
+    worker::{container::resolve_workers, plan::plan_workers},
 };
 
-/// After counters could not be stored.
-const STORE_AGAIN: Duration = Duration::from_secs(30);
-/// Events that are taken before their counters are stored in one transaction.
-const BATCH: usize = 256;
+/// Events that one turn handles at most, so that their counters are stored in one transaction.
+const MAX_EVENTS: usize = 256;
+/// For the last messages to reach the broker when the agent stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The state of the loop.
+/// The agent.
 pub struct Agent {
     pub config: Config,
     pub store: Store,
-    pub replica: Replica,
-    pub counts: Counts,
-    pub models: Models,
-    pub depot: Downloads,
-    pub images: ImagePulls,
-    pub datasets: Datasets,
-    pub executor: Executor,
-    pub upstream: Publisher,
-    /// To the workers.
-    pub local: Link,
-    pub reporter: Reporter,
-    pub farewells: BTreeSet<ObjectKey>,
-    pub state: AgentState,
+    pub desired: DesiredState,
+    pub cloud: CloudSession,
+    pub containers: Containers,
+    pub artifacts: NodeArtifacts,
+    pub workers: WorkerPool,
+    pub servers: ModelServers,
+    pub dropped: DroppedMessages,
+    pub schedule: Schedule,
+}
+
+/// When the loop plans and probes next.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// Something that the plan depends on changed.
+    is_plan_stale: bool,
+    plan_at: Option<Instant>,
 }
 
 impl Agent {
@@ -68,24 +83,23 @@ impl Agent {
     pub async fn run(
         mut self,
         mut events: mpsc::Receiver<AgentEvent>,
+        mut notifier: ServiceNotifier,
         stop: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let mut stop = std::pin::pin!(stop);
-        let mut supervisor = ServiceNotifier::of_environment();
-        self.desired_changed();
+        let mut received = Vec::new();
+        self.apply_desired_state();
         loop {
-            let wake_at = self.turn(Instant::now());
-            let feed_at = supervisor.turned(Instant::now(), || self.summary());
-            let wake_at = feed_at.map_or(wake_at, |at| wake_at.min(at));
-            let event = tokio::select! {
+            let turn = info_span!("turn", node = %self.config.node);
+            let wake_at = turn.in_scope(|| self.turn(received.drain(..)))?;
+            let notify_at = notifier.on_turn(Instant::now(), || self.summary());
+            let wake_at = notify_at.map_or(wake_at, |at| wake_at.min(at));
+            tokio::select! {
                 () = &mut stop => break,
-                event = events.recv() => event.expect("the agent holds a sender itself"),
-                () = tokio::time::sleep_until(wake_at.into()) => continue,
-            };
-            self.take(event)?;
-            for _ in 1..BATCH {
-                let Ok(event) = events.try_recv() else { break };
-                self.take(event)?;
+                count = events.recv_many(&mut received, MAX_EVENTS) => {
+                    assert!(count > 0, "the agent holds a sender itself");
+                }
+                () = tokio::time::sleep_until(wake_at.into()) => {}
             }
         }
         self.stop().await;
@@ -95,177 +109,138 @@ impl Agent {
     async fn stop(mut self) {
         info!("stopping; the workers go on");
         ServiceNotifier::stopping();
-        self.keep_counts();
-        self.datasets.keep(&mut self.store, true, Instant::now());
+        self.workers.save_counts(&mut self.store);
+        self.artifacts.datasets.save(&mut self.store, true, Instant::now());
         self.report(Instant::now());
-        self.upstream.offline();
-        self.state.rejected.sum_up();
-        self.upstream.link.close(Duration::from_secs(2)).await;
+        self.cloud.publisher.publish_offline();
+        self.dropped.log_totals();
+        self.cloud.publisher.link.close(CLOSE_TIMEOUT).await;
     }
 
-    fn take(&mut self, event: AgentEvent) -> Result<(), Error> {
+    /// One turn. Returns the time of the next one, if no event comes before.
+    fn turn(&mut self, events: impl Iterator<Item = AgentEvent>) -> Result<Instant, Error> {
+        for event in events {
+            self.on_event(event)?;
+        }
         let now = Instant::now();
-        if !matches!(
-            event,
-            AgentEvent::Local(_) | AgentEvent::Address(_) | AgentEvent::FarewellsSaid(_)
-        ) {
-            self.state.is_stale = true;
-        }
-        match event {
-            AgentEvent::Cloud(LinkEvent::Message(message)) => self.downstream(&message),
-            AgentEvent::Cloud(LinkEvent::Up) => {
-                self.find_address();
-                if self.upstream.bus.is_some() {
-                    self.workers_broker_came();
-                }
-            }
-            AgentEvent::Cloud(LinkEvent::Down { .. }) => self.cloud_lost(),
-            AgentEvent::Local(LinkEvent::Message(message)) => self.worker_said(&message),
-            AgentEvent::Local(LinkEvent::Up) => self.workers_broker_came(),
-            // News of a dataset is taken note of before the plan.
-            AgentEvent::Local(LinkEvent::Down { .. }) | AgentEvent::Dataset => {}
-            AgentEvent::Docker(answer) => self.engine_said(answer, now),
-            AgentEvent::ContainersChanged => drop(self.state.engine.changed(now)),
-            AgentEvent::Observed { seq, result } => self.observed(seq, result, now),
-            AgentEvent::Done { worker, outcome, spec } => self.done(&worker, outcome, spec, now),
-            AgentEvent::Model { key, content_key, found } => {
-                self.model_found(&key, &content_key, found);
-            }
-            AgentEvent::Supply { source, found } => self.depot.found(&source, found),
-            AgentEvent::Image { image, found } => self.images.found(&image, found),
-            AgentEvent::Checked { key, edition, run, answer } => {
-                self.checked(&key, &edition, &run, answer, now);
-            }
-            AgentEvent::Address(address) => self.greet(address, now),
-            AgentEvent::FarewellsSaid(keys) => self.farewells_said(&keys),
-            AgentEvent::BrokerFailed(error) => return Err(error),
-        }
-        Ok(())
+        let wake_at = self.reconcile(now);
+        let publish_at =
+            self.cloud.is_up.then(|| self.cloud.publisher.publish_batch(now)).flatten();
+        Ok(publish_at.map_or(wake_at, |at| at.min(wake_at)))
     }
 
-    /// The broker may have forgotten what it kept.
-    fn workers_broker_came(&mut self) {
-        self.state.told.clear();
-        self.state.is_stale = true;
-    }
-
-    /// Plans, carries out, stores, reports. Returns when to do so again at the latest.
-    fn turn(&mut self, now: Instant) -> Instant {
-        let wake_at = self.act(now);
-        let batch_at = self.state.is_up.then(|| self.upstream.flush(now)).flatten();
-        batch_at.map_or(wake_at, |at| at.min(wake_at))
-    }
-
-    fn act(&mut self, now: Instant) -> Instant {
-        self.look_at_docker(now);
-        if let Some(at) = self.state.engine.first_answer(now) {
-            self.keep_counts();
+    fn reconcile(&mut self, now: Instant) -> Instant {
+        self.containers.begin_observation(&self.config.node, now);
+        if let Some(at) = self.containers.observer.initial_wait(now) {
+            self.workers.save_counts(&mut self.store);
             return at;
         }
-        if self.state.is_stale || self.state.plan_at.is_some_and(|at| at <= now) {
-            self.plan(now);
+        if self.schedule.is_plan_due(now) {
+            let plan = self.plan(now);
+            self.execute(plan);
         }
-        self.state.ask_at = self.send_probes(now);
-        self.keep_counts();
-        let keep_at = self.datasets.keep(&mut self.store, false, now);
-        if self.state.is_up {
-            self.heartbeat(now);
+        let probe_at = self.servers.send_probes(&self.containers.executor.events, now);
+        self.workers.save_counts(&mut self.store);
+        let save_at = self.artifacts.datasets.save(&mut self.store, false, now);
+        if self.cloud.is_up {
+            self.cloud.publish_heartbeat(self.containers.observer.version(), now);
             self.report(now);
-            if self.state.resync.is_due(self.replica.is_complete(), now, random()) {
-                self.upstream.sync(&self.replica);
-            }
+            self.cloud.publish_sync_if_due(&self.desired.replica, now, random());
         }
-        let state = &self.state;
-        let times = [
-            state.plan_at,
-            state.ask_at,
-            keep_at,
-            state.report_at,
-            state.heartbeat_at,
-            state.resync.wake_at(),
-            state.engine.wake_at(),
-        ];
-        times.into_iter().flatten().min().unwrap_or(now + self.config.heartbeat)
+        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.wake_at()];
+        let times = times.into_iter().chain(self.cloud.wake_times()).flatten();
+        times.min().unwrap_or(now + self.config.heartbeat)
     }
 
-    fn plan(&mut self, now: Instant) {
-        self.state.is_stale = false;
-        self.refresh_models();
-        self.datasets.refresh(&self.depot);
-        self.aim();
-        let reloads = self.reload(now);
-        let decide_at = self.serve(now);
-        self.aim_servers();
-        let state = &self.state;
-        let facts = NodeFacts {
-            desired: &state.desired,
-            is_complete: self.replica.index().revision.0 > 0 && self.replica.is_complete(),
-            keep: &self.replica.index().keep,
-            instance: &self.upstream.speaker.identity.instance,
-            site: &self.executor.site,
-            observed: state.engine.shown(),
-            models: self.models.views(),
-            datasets: self.datasets.views(),
-            tracks: &state.tracks,
-            reloads: &reloads,
+    /// Decides what to do now. Inputs, containers and their hashes are computed once, here.
+    fn plan(&mut self, now: Instant) -> Plan {
+        self.schedule.is_plan_stale = false;
+        self.refresh_artifacts();
+        let context = Arc::clone(&self.containers.executor.context);
+        let DesiredState { replica, desired } = &self.desired;
+        let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
+        let resolved = resolve_workers(desired, NodeArtifacts::inputs(models, datasets), &context);
+        self.containers.set_worker_targets(&resolved);
+        let reloads = self.workers.decide_reloads(
+            &ReloadContext { desired, replica, resolved: &resolved, models, context: &context },
+            &mut self.containers,
+            now,
+        );
+        let mut servers = ServerContext {
+            desired,
+            context: &context,
+            models,
+            datasets,
+            downloads,
+            images,
+            store: &mut self.store,
         };
-        let mut plan = plan(&facts, now);
-        for (key, wanted) in &state.desired.servers {
-            // One whose name another object has taken touches nothing of that name.
-            let has_name = state.desired.server_named(&wanted.serving.name) == Some(key);
-            if let Some(server) = state.servers.get(key).filter(|_| has_name) {
-                let wanted = server.wanted(key, wanted, &self.depot, facts.site);
-                crate::model_server::plan::plan(&mut plan, &facts, &wanted, now);
-            }
+        let decide_at = self.servers.decide(&mut servers, &mut self.containers, now);
+        self.servers.set_targets(desired, &mut self.containers);
+        let facts = NodeFacts {
+            desired,
+            is_complete: replica.index().revision.0 > 0 && replica.is_complete(),
+            keep: &replica.index().keep,
+            instance: &self.cloud.publisher.node.agent.instance,
+            context: &context,
+            observed: self.containers.observer.latest(),
+            attempts: &self.containers.attempts,
+        };
+        let mut plan = Plan::default();
+        remove_unwanted(&mut plan, &facts, now);
+        plan_workers(&mut plan, &facts, &resolved, &reloads, now);
+        self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
+        if let Some(at) = decide_at {
+            plan.wake(at);
         }
-        self.state.plan_at = plan.wake_at.into_iter().chain(decide_at).min();
-        for step in plan.steps {
-            self.state.tracks.entry(step.worker().clone()).or_default().busy = true;
-            self.executor.begin(step);
-        }
-        log_changes(&self.state.health, &plan.health);
-        self.state.health = plan.health;
+        plan
     }
 
-    /// The agent's state in one line, as `systemctl status` shows it.
+    fn execute(&mut self, plan: Plan) {
+        self.schedule.plan_at = plan.wake_at;
+        self.containers.execute(plan.steps);
+        self.workers.set_health(plan.health);
+    }
+
+    fn report(&mut self, now: Instant) {
+        let objects = object_status::object_statuses(
+            &self.desired,
+            &self.workers,
+            &self.servers,
+            &self.artifacts,
+        );
+        self.cloud.publish_reports(&objects, &mut self.store, now);
+    }
+
+    fn refresh_artifacts(&mut self) {
+        let NodeArtifacts { models, downloads, .. } = &mut self.artifacts;
+        let is_source_unused = models.refresh(downloads, &mut self.store).unwrap_or_else(|error| {
+            // The model is usable nevertheless, and the next turn records it.
+            error!(%error, "models cannot be recorded");
+            false
+        });
+        if is_source_unused {
+            self.artifacts.sync_downloads(self.servers.needs(&self.desired.desired));
+        }
+        self.artifacts.datasets.refresh(&self.artifacts.downloads);
+    }
+
+    /// The agent's state in one line, for `systemctl status`.
     fn summary(&self) -> String {
-        let state = &self.state;
-        let running = state.health.values().filter(|health| health.state == WorkerState::Running);
+        let health = self.workers.health();
+        let running = health.values().filter(|health| health.state == WorkerState::Running);
         format!(
             "{}; {}; {} of {} workers run",
-            if state.is_up { "connected" } else { "no connection to the cloud" },
-            state.engine.version().unwrap_or("no engine"),
+            if self.cloud.is_up { "connected" } else { "no connection to the cloud" },
+            self.containers.observer.version().unwrap_or("no engine"),
             running.count(),
-            state.health.len(),
+            health.len(),
         )
-    }
-
-    fn keep_counts(&mut self) {
-        if self.counts.is_saved() {
-            return;
-        }
-        match self.store.keep_counts(self.counts.unsaved()) {
-            Ok(()) => self.counts.saved(),
-            // They are in memory still, and the next turn tries again.
-            Err(error) => error!(%error, "counters cannot be stored"),
-        }
     }
 }
 
-fn log_changes(
-    before: &BTreeMap<WorkerName, WorkerHealth>,
-    after: &BTreeMap<WorkerName, WorkerHealth>,
-) {
-    for (worker, health) in
-        after.iter().filter(|(worker, health)| before.get(worker) != Some(health))
-    {
-        let WorkerHealth { state, reason, message, restarts } = health;
-        match reason {
-            None => info!(%worker, ?state, restarts, message, "worker"),
-            Some(reason) if is_transient(*reason) => {
-                info!(%worker, ?state, ?reason, message, "worker");
-            }
-            Some(reason) => warn!(%worker, ?state, ?reason, restarts, message, "worker"),
-        }
+impl Schedule {
+    fn is_plan_due(&self, now: Instant) -> bool {
+        self.is_plan_stale || self.plan_at.is_some_and(|at| at <= now)
     }
 }

@@ -1,160 +1,221 @@
-//! The agent's model servers: what is seen of each goes into the decision, what was decided to the
-//! disk and into the plan. Decides nothing itself: that is served.rs, serving.rs and server.rs.
+//! The node's model servers: turns what is observed into decisions, stores them before they are acted
+//! on, and sends the health probes. The decisions are made in `model_server/rollout`.
 
 use std::{
-    collections::BTreeSet,
-    path::PathBuf,
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ModelServerReport, ObjectKey, Transition, WorkerName};
+use neptune_wire::{ModelServerReport, ObjectKey, Transition};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+use super::{
+    containers::Containers,
+    node_artifacts::{ServerNeeds, sync_downloads},
+};
 use crate::{
-    agent::Agent,
-    artifacts::version_directory,
+    artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
+    desired::{Desired, WantedServer},
     domain::{
         artifact::{ArtifactSource, PlacedVersions},
+        node_context::NodeContext,
         observed_container::ObservedContainer,
         rollout::RolloutState,
+        served_version::{ServedVersion, VERSIONS_DIR},
     },
+    engine::image_pulls::ImagePulls,
     event::AgentEvent,
     model_server::{
         instance::{InstanceFacts, ModelServerInstance},
+        plan::plan_server,
         probe::http,
+        rollout::RolloutDecision,
     },
+    plan::{NodeFacts, Plan},
+    storage::Store,
 };
 
-/// A decision changes what is current at most so often before something has to be seen.
-const STEPS: usize = 4;
-/// Until a decision that could not be stored is taken again.
-const STORE_AGAIN: Duration = Duration::from_secs(1);
+/// Consecutive changes of the rollout state after which the next observation is awaited.
+const MAX_DECISIONS: usize = 4;
+/// Until a decision that could not be stored is made again.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
-impl Agent {
-    /// Makes the servers those that are wanted, and has the models that they need fetched.
-    pub(super) fn servers_changed(&mut self) {
-        let state = &mut self.state;
-        let wanted = &state.desired.servers;
-        state
-            .servers
+/// The model servers of the node.
+#[derive(Default)]
+pub struct ModelServers {
+    instances: BTreeMap<ObjectKey, ModelServerInstance>,
+    /// Directories that the last garbage collection kept.
+    gc_kept: Option<BTreeSet<PathBuf>>,
+}
+
+/// What the decisions use of the rest of the agent.
+pub struct ServerContext<'a> {
+    pub desired: &'a Desired,
+    pub context: &'a NodeContext,
+    pub models: &'a Models,
+    pub datasets: &'a Datasets,
+    pub downloads: &'a mut Downloads,
+    pub images: &'a mut ImagePulls,
+    pub store: &'a mut Store,
+}
+
+/// Whether the decisions for a server are settled until something is observed.
+enum Decided {
+    /// Decide again at this time.
+    Settled(Option<Instant>),
+    /// The rollout state changed, so that the next decision may differ.
+    Changed,
+}
+
+impl ModelServers {
+    pub fn get(&self, key: &ObjectKey) -> Option<&ModelServerInstance> {
+        self.instances.get(key)
+    }
+
+    /// The models and images of the targets, and the models of the versions that may run again.
+    pub fn needs(&self, desired: &Desired) -> ServerNeeds {
+        let targets = desired.servers.values().filter(|server| server.refusal.is_none());
+        let targets = targets.filter_map(|server| server.serving.model.as_ref());
+        let kept = self.instances.values().flat_map(|server| server.rollout.kept_versions());
+        let kept = kept.filter_map(|version| version.serving.model.as_ref());
+        let images = desired.servers.iter().filter_map(|(key, wanted)| {
+            self.instances.get(key)?.awaited_image(wanted).map(str::to_owned)
+        });
+        ServerNeeds {
+            sources: targets.chain(kept).map(ArtifactSource::of).collect(),
+            images: images.collect(),
+        }
+    }
+
+    /// Makes these the model servers of the node.
+    pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedServer>, store: &Store) {
+        self.instances
             .retain(|key, server| wanted.get(key).is_some_and(|wanted| wanted.uid == server.uid));
         for (key, wanted) in wanted {
-            if !state.servers.contains_key(key) {
-                let memory = self.store.serving(&wanted.uid).unwrap_or_else(|error| {
-                    error!(%error, object = %key, "what was served is not known: it begins anew");
-                    RolloutState::default()
-                });
-                let server = ModelServerInstance {
-                    uid: wanted.uid.clone(),
-                    memory,
-                    ..ModelServerInstance::default()
-                };
-                state.servers.insert(key.clone(), server);
+            if self.instances.contains_key(key) {
+                continue;
             }
+            let rollout = store.rollout(&wanted.uid).unwrap_or_else(|error| {
+                error!(%error, object = %key, "what was served is not known: it begins anew");
+                RolloutState::default()
+            });
+            let server = ModelServerInstance::new(wanted.uid.clone(), rollout);
+            self.instances.insert(key.clone(), server);
         }
-        self.stock();
     }
 
-    /// Has the models fetched that anything needs or may return to, and the images of what is to come.
-    pub(super) fn stock(&mut self) {
-        let targets = self.state.desired.servers.values();
-        let targets = targets.filter(|server| server.refusal.is_none());
-        let targets = targets.filter_map(|server| server.serving.model.as_ref());
-        let kept = self.state.servers.values().flat_map(|server| server.memory.editions());
-        let kept = kept.filter_map(|edition| edition.serving.model.as_ref());
-        let served = targets.chain(kept).map(ArtifactSource::of);
-        let used = self.models.sources().chain(self.datasets.sources());
-        self.depot.set(&served.chain(used).collect());
-        let images = self.state.desired.servers.iter().filter_map(|(key, wanted)| {
-            self.state.servers.get(key)?.awaited_image(wanted).map(str::to_owned)
+    /// Decides for each server, and stores the decisions. Returns when to decide again.
+    pub fn decide(
+        &mut self,
+        node: &mut ServerContext<'_>,
+        containers: &mut Containers,
+        now: Instant,
+    ) -> Option<Instant> {
+        let desired = node.desired;
+        let times = desired.servers.iter().filter_map(|(key, wanted)| {
+            self.instances.get_mut(key)?.resolve(node.downloads, node.context);
+            for _ in 0..MAX_DECISIONS {
+                if let Decided::Settled(wake_at) =
+                    self.decide_once(key, wanted, node, containers, now)
+                {
+                    return wake_at;
+                }
+            }
+            None
         });
-        self.images.set(&images.collect());
+        times.min()
     }
 
-    /// Decides for each server, and stores what was decided. Returns when to do so again.
-    pub(super) fn serve(&mut self, now: Instant) -> Option<Instant> {
-        let keys: Vec<ObjectKey> = self.state.desired.servers.keys().cloned().collect();
-        keys.iter().filter_map(|key| self.serve_one(key, now)).min()
-    }
-
-    fn serve_one(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let mut wake_at = None;
-        for _ in 0..STEPS {
-            let site = &self.executor.site;
-            let containers = self.state.engine.containers();
-            let wanted = &self.state.desired.servers[key];
-            let name = &wanted.serving.name;
-            let own: Vec<&ObservedContainer> =
-                containers.iter().filter(|container| container.identity.worker == *name).collect();
-            let track = self.state.tracks.entry(name.clone()).or_default();
-            let server = self.state.servers.get_mut(key)?;
-            let trouble = self.state.engine.shown().err();
-            if trouble.is_none() {
-                server.look(&own, &self.depot, site, now);
-            }
-            let seen =
-                InstanceFacts { track, trouble, now, wall: &format!("{:.3}", Timestamp::now()) };
-            let decision = server.decide(wanted, &seen, &self.depot, &self.images, site);
-            if decision.memory == server.memory {
-                wake_at = decision.wake_at;
-                server.restart = decision.restart;
-                say(key, &server.status, &decision.status);
-                server.status = decision.status;
-                break;
-            }
-            if let Err(error) = self.store.keep_serving(key, &wanted.uid, &decision.memory) {
-                error!(%error, object = %key, "a decision cannot be stored, and is not acted on");
-                return Some(now + STORE_AGAIN);
-            }
-            if decision.memory.current != server.memory.current {
-                let id = |memory: &RolloutState| {
-                    memory.current.as_ref().map(|current| current.version().to_owned())
-                };
-                info!(object = %key, from = id(&server.memory), to = id(&decision.memory), "version switched");
-                track.forgive();
-            }
-            server.memory = decision.memory;
-            self.stock();
-            // What is not needed any more is removed after the next look.
-            self.state.engine.changed(now);
+    fn decide_once(
+        &mut self,
+        key: &ObjectKey,
+        wanted: &WantedServer,
+        node: &mut ServerContext<'_>,
+        containers: &mut Containers,
+        now: Instant,
+    ) -> Decided {
+        let Some(server) = self.instances.get_mut(key) else { return Decided::Settled(None) };
+        let name = &wanted.serving.name;
+        let engine_problem = containers.observer.latest().err().map(str::to_owned);
+        if engine_problem.is_none() {
+            let observed: Vec<_> = containers.observed_of(name).collect();
+            server.observe(&observed, node.context, now);
         }
-        wake_at
+        let facts = InstanceFacts {
+            attempts: containers.attempts_of(name),
+            engine_problem: engine_problem.as_deref(),
+            now,
+            wall: &format!("{:.3}", Timestamp::now()),
+        };
+        let decision = server.decide(wanted, &facts, node.downloads, node.images);
+        if decision.state == server.rollout {
+            server.restart = decision.restart;
+            log_changes(key, &server.report, &decision.report);
+            server.report = decision.report;
+            return Decided::Settled(decision.wake_at);
+        }
+        if let Err(error) = node.store.save_rollout(key, &wanted.uid, &decision.state) {
+            error!(%error, object = %key, "a decision cannot be stored, and is not acted on");
+            return Decided::Settled(Some(now + STORE_RETRY));
+        }
+        if log_switch(key, &server.rollout, &decision) {
+            containers.attempts_of(name).reset_failures();
+        }
+        server.rollout = decision.state;
+        let artifacts = (node.models, node.datasets);
+        sync_downloads(self.needs(node.desired), artifacts, node.downloads, node.images);
+        if let Some(server) = self.instances.get_mut(key) {
+            server.resolve(node.downloads, node.context);
+        }
+        // The garbage collection after the next observation removes what is not needed any more.
+        containers.observer.invalidate(now);
+        Decided::Changed
     }
 
-    /// Tells the track of each server what it should be.
-    pub(super) fn aim_servers(&mut self) {
-        for (key, wanted) in &self.state.desired.servers {
-            let spec = self
-                .state
-                .servers
-                .get(key)
-                .and_then(|server| server.spec(&self.depot, &self.executor.site));
-            if let Some(spec) = spec {
-                self.state.tracks.entry(wanted.serving.name.clone()).or_default().aim(&spec.hash());
+    /// Sets the hash that each server's container must have.
+    pub fn set_targets(&self, desired: &Desired, containers: &mut Containers) {
+        for (key, wanted) in &desired.servers {
+            let server = self.instances.get(key);
+            if let Some(container) = server.and_then(ModelServerInstance::container) {
+                containers.set_target(&wanted.serving.name, &container.hash);
             }
         }
     }
 
-    /// Asks the servers whose check is due. Returns when the next one is.
-    pub(super) fn send_probes(&mut self, now: Instant) -> Option<Instant> {
+    /// Adds the steps of all servers.
+    pub fn plan(
+        &self,
+        plan: &mut Plan,
+        facts: &NodeFacts<'_>,
+        downloads: &Downloads,
+        now: Instant,
+    ) {
+        for (key, wanted) in &facts.desired.servers {
+            // A server whose name another object has taken must not touch the containers of that name.
+            let has_name = facts.desired.server_named(&wanted.serving.name) == Some(key);
+            if let Some(server) = self.instances.get(key).filter(|_| has_name) {
+                let target = server.target(key, wanted, downloads, facts.context);
+                plan_server(plan, facts, &target, now);
+            }
+        }
+    }
+
+    /// Sends the probes that are due. Returns when the next one is.
+    pub fn send_probes(
+        &mut self,
+        events: &mpsc::Sender<AgentEvent>,
+        now: Instant,
+    ) -> Option<Instant> {
         let mut next: Option<Instant> = None;
-        for (key, server) in &mut self.state.servers {
-            for edition in server.memory.asked() {
-                let id = edition.id().to_owned();
-                let Some((run, checks)) = server.checks.get_mut(&id) else { continue };
-                if checks.is_due(now) {
-                    let (events, key, run) =
-                        (self.executor.events.clone(), key.clone(), run.clone());
-                    let (port, path) = (edition.serving.port, edition.health_path());
-                    let within = Duration::from_millis(edition.serving.health.timeout_ms.max(1));
-                    tokio::spawn(async move {
-                        let answer = http::probe(port, path.as_deref(), within).await;
-                        let _ = events
-                            .send(AgentEvent::Checked { key, edition: id, run, answer })
-                            .await;
-                    });
-                } else if let Some(at) = checks.wake_at() {
+        for (key, server) in &mut self.instances {
+            for version in server.rollout.probed_versions() {
+                let Some((run, probes)) = server.probes.get_mut(version.id()) else { continue };
+                if probes.is_due(now) {
+                    send_probe(key, version, run, events);
+                } else if let Some(at) = probes.wake_at() {
                     next = Some(next.map_or(at, |next| next.min(at)));
                 }
             }
@@ -162,97 +223,100 @@ impl Agent {
         next
     }
 
-    pub(super) fn checked(
+    /// The result of a probe.
+    pub fn on_probe_done(
         &mut self,
         key: &ObjectKey,
-        edition: &str,
+        version: &str,
         run: &str,
         answer: Result<(), String>,
         now: Instant,
     ) {
-        let Some(server) = self.state.servers.get_mut(key) else { return };
-        let health = server.memory.asked().find(|known| known.id() == edition);
-        let Some(health) = health.map(|edition| edition.serving.health.clone()) else { return };
-        if let Some((_, checks)) =
-            server.checks.get_mut(edition).filter(|(checked, _)| checked == run)
+        let Some(server) = self.instances.get_mut(key) else { return };
+        let health = server.rollout.probed_versions().find(|known| known.id() == version);
+        let Some(health) = health.map(|version| version.serving.health.clone()) else { return };
+        if let Some((_, probes)) =
+            server.probes.get_mut(version).filter(|(probed, _)| probed == run)
         {
-            checks.answered(answer, &health, now);
+            probes.record(answer, &health, now);
         }
     }
 
-    /// The model of the server of this name is not where it was.
-    pub(super) fn look_for_served(&mut self, name: &WorkerName) {
-        let key = self.state.desired.server_named(name);
-        let Some(server) = key.and_then(|key| self.state.servers.get(key)) else { return };
-        for model in server.memory.editions().filter_map(|edition| edition.serving.model.as_ref()) {
-            self.depot.look_again(&ArtifactSource::of(model));
-        }
+    /// These versions are in the server's directory now. Returns whether there is such a server.
+    pub fn set_placed(&mut self, key: &ObjectKey, versions: &PlacedVersions) -> bool {
+        let server = self.instances.get_mut(key);
+        server.map(|server| server.placed = Some(versions.clone())).is_some()
     }
 
-    /// These versions are now in the directory of the server or worker of this name.
-    pub(super) fn placed(&mut self, name: &WorkerName, versions: &PlacedVersions) {
-        if let Some(key) = self.state.desired.server_named(name)
-            && let Some(server) = self.state.servers.get_mut(key)
-        {
-            server.placed = Some(versions.clone());
-        } else if let Some(reloading) = self.state.reloads.get_mut(name) {
-            reloading.placed = Some(versions.clone());
+    /// A model of this server is not where it was: downloads it again.
+    pub fn refetch_models(&self, key: &ObjectKey, downloads: &mut Downloads) {
+        let versions =
+            self.instances.get(key).into_iter().flat_map(|it| it.rollout.kept_versions());
+        for model in versions.filter_map(|version| version.serving.model.as_ref()) {
+            downloads.refetch(&ArtifactSource::of(model));
         }
-    }
-
-    /// Whether the operation on this server was for what it should be no more.
-    pub(super) fn is_outdated(&self, name: &WorkerName, spec_hash: &str) -> bool {
-        let key = self.state.desired.server_named(name);
-        let server = key.and_then(|key| self.state.servers.get(key));
-        let spec = server.and_then(|server| server.spec(&self.depot, &self.executor.site));
-        spec.is_some_and(|spec| spec.hash().as_str() != spec_hash)
     }
 
     /// Removes directories of versions that no server watches any more.
-    pub(super) fn tidy_versions(&mut self) {
-        let data_dir = &self.executor.site.data_dir;
-        let root = data_dir.join(crate::domain::served_version::VERSIONS_DIR);
-        let mounted =
-            self.state.engine.containers().iter().flat_map(|container| &container.sources);
-        let mut kept: BTreeSet<PathBuf> =
-            mounted.map(PathBuf::from).filter(|path| path.starts_with(&root)).collect();
-        for server in self.state.servers.values() {
-            kept.extend(
-                server.memory.editions().map(|edition| edition.versions_dir(&server.uid, data_dir)),
-            );
+    pub fn gc(&mut self, containers: &[ObservedContainer], data_dir: &Path) {
+        let root = data_dir.join(VERSIONS_DIR);
+        let mut kept = version_directory::mounted_below(&root, containers);
+        for server in self.instances.values() {
+            let versions = server.rollout.kept_versions();
+            kept.extend(versions.map(|version| version.versions_dir(&server.uid, data_dir)));
         }
-        let uids: BTreeSet<String> =
-            self.state.servers.values().map(|server| server.uid.clone()).collect();
-        if self.state.tidied.as_ref() == Some(&kept) {
-            return;
-        }
-        match version_directory::gc(&root, &uids, &kept) {
-            Ok(()) => self.state.tidied = Some(kept),
-            Err(error) => warn!(%error, path = %root.display(), "unused versions stay"),
-        }
+        let uids = self.instances.values().map(|server| server.uid.clone()).collect();
+        version_directory::gc_changed(&root, &uids, kept, &mut self.gc_kept);
     }
 }
 
-/// Tells the log what is new.
-fn say(key: &ObjectKey, before: &ModelServerReport, status: &ModelServerReport) {
-    let what = |status: &ModelServerReport| {
-        (status.transition, status.serving_version.clone(), status.message.clone())
+fn send_probe(
+    key: &ObjectKey,
+    version: &ServedVersion,
+    run: &str,
+    events: &mpsc::Sender<AgentEvent>,
+) {
+    let (events, key) = (events.clone(), key.clone());
+    let (id, run) = (version.id().to_owned(), run.to_owned());
+    let (port, path) = (version.serving.port, version.health_path());
+    let timeout = Duration::from_millis(version.serving.health.timeout_ms.max(1));
+    tokio::spawn(async move {
+        let answer = http::probe(port, path.as_deref(), timeout).await;
+        let _ = events.send(AgentEvent::ProbeDone { key, version: id, run, answer }).await;
+    });
+}
+
+/// Logs a switch to another version. Returns whether there is one.
+fn log_switch(key: &ObjectKey, before: &RolloutState, decision: &RolloutDecision) -> bool {
+    if decision.state.current == before.current {
+        return false;
+    }
+    let version =
+        |state: &RolloutState| state.current.as_ref().map(|current| current.version().to_owned());
+    info!(object = %key, from = version(before), to = version(&decision.state), "version switched");
+    true
+}
+
+fn log_changes(key: &ObjectKey, before: &ModelServerReport, report: &ModelServerReport) {
+    let logged = |report: &ModelServerReport| {
+        (report.transition, report.serving_version.clone(), report.message.clone())
     };
-    if what(before) != what(status) {
-        let ModelServerReport {
-            serving_version: serving,
-            target_version: target,
-            transition,
-            message,
-            ..
-        } = status;
-        match transition {
-            Transition::UpToDate | Transition::InProgress => {
-                info!(object = %key, serving, target, ?transition, message, "model server");
-            }
-            Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
-                warn!(object = %key, serving, target, ?transition, message, "model server");
-            }
+    if logged(before) == logged(report) {
+        return;
+    }
+    let ModelServerReport {
+        serving_version: serving,
+        target_version: target,
+        transition,
+        message,
+        ..
+    } = report;
+    match transition {
+        Transition::UpToDate | Transition::InProgress => {
+            info!(object = %key, serving, target, ?transition, message, "model server");
+        }
+        Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
+            warn!(object = %key, serving, target, ?transition, message, "model server");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Tells systemd that the agent is ready, that its loop turns, what it does, and that it stops. Where
-//! there is no systemd, nobody is told.
+//! Notifies systemd: the agent is ready, its loop runs, its status, and it stops. Without systemd it
+//! does nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,50 +9,50 @@ use tracing::warn;
 /// The service manager, as far as the agent has one.
 pub struct ServiceNotifier {
     /// How often it wants to hear from the loop; half of what it allows.
-    every: Option<Duration>,
-    fed_at: Option<Instant>,
-    told: String,
+    interval: Option<Duration>,
+    notified_at: Option<Instant>,
+    last_status: String,
 }
 
 impl ServiceNotifier {
     /// As the environment says.
-    pub fn of_environment() -> Self {
-        let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
-        Self { every, fed_at: None, told: String::new() }
+    pub fn from_environment() -> Self {
+        let interval = sd_notify::watchdog_enabled().map(|limit| limit / 2);
+        Self { interval, notified_at: None, last_status: String::new() }
     }
 
     /// The loop has turned: the first time that makes the agent ready, and it feeds the watchdog. Only the
     /// loop may call this, so that one which hangs is noticed. Returns when it has to turn again.
-    pub fn turned(&mut self, now: Instant, status: impl FnOnce() -> String) -> Option<Instant> {
-        let is_first = self.fed_at.is_none();
-        let is_due = |(at, every): (Instant, Duration)| now.duration_since(at) >= every;
-        if is_first || self.fed_at.zip(self.every).is_some_and(is_due) {
-            self.fed_at = Some(now);
+    pub fn on_turn(&mut self, now: Instant, status: impl FnOnce() -> String) -> Option<Instant> {
+        let is_first = self.notified_at.is_none();
+        let is_due = |(at, interval): (Instant, Duration)| now.duration_since(at) >= interval;
+        if is_first || self.notified_at.zip(self.interval).is_some_and(is_due) {
+            self.notified_at = Some(now);
             let status = status();
-            let mut news = Vec::new();
+            let mut messages = Vec::new();
             if is_first {
-                news.push(NotifyState::Ready);
+                messages.push(NotifyState::Ready);
             }
-            if self.every.is_some() {
-                news.push(NotifyState::Watchdog);
+            if self.interval.is_some() {
+                messages.push(NotifyState::Watchdog);
             }
-            if status != self.told {
-                news.push(NotifyState::Status(&status));
+            if status != self.last_status {
+                messages.push(NotifyState::Status(&status));
             }
-            tell(&news);
-            self.told = status;
+            notify(&messages);
+            self.last_status = status;
         }
-        Some(self.fed_at? + self.every?)
+        Some(self.notified_at? + self.interval?)
     }
 
     /// The agent is on its way out.
     pub fn stopping() {
-        tell(&[NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
     }
 }
 
-fn tell(news: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(news) {
+fn notify(messages: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(messages) {
         warn!(%error, "systemd does not hear the agent");
     }
 }

@@ -1,5 +1,5 @@
 //! Has the models and datasets that this node needs fetched, one task each, by the store of `neptune-models`, and
-//! holds what is there so that it is not collected. What a model is for is its users'.
+//! holds what is there so that it is not removed. What a model is for is decided by its users.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_models::{Artifact, Digest, ModelError, Progress, Store, Want};
+use neptune_models::{Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore};
 use neptune_wire::{DownloadProgress, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -27,23 +27,23 @@ use crate::{
 };
 
 /// How far a download is, is told so often at most.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What this node has downloaded, and is downloading.
 pub struct Downloads {
-    store: Store,
+    store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ArtifactSource, DownloadEntry>,
     /// Downloads that nobody uses, and that are kept for who goes back to what there was.
     keep_unused: usize,
     /// What was in use when what nobody uses was last removed.
-    collected: Option<BTreeSet<String>>,
+    gc_used: Option<BTreeSet<String>>,
 }
 
 struct DownloadEntry {
     task: Option<AbortHandle>,
     state: DownloadEntryState,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<FetchProgress>,
 }
 
 enum DownloadEntryState {
@@ -53,12 +53,12 @@ enum DownloadEntryState {
 }
 
 impl Downloads {
-    pub fn new(store: Store, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
-        Self { store, events, entries: BTreeMap::new(), keep_unused, collected: None }
+    pub fn new(store: ModelStore, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
+        Self { store, events, entries: BTreeMap::new(), keep_unused, gc_used: None }
     }
 
     /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
-    pub fn set(&mut self, sources: &BTreeSet<ArtifactSource>) {
+    pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
         self.entries.retain(|source, entry| {
             let stays = sources.contains(source);
             if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
@@ -70,18 +70,18 @@ impl Downloads {
             if !self.entries.contains_key(source)
                 && let Ok(want) = source.want()
             {
-                self.entries.insert(source.clone(), self.begin(source, want));
+                self.entries.insert(source.clone(), self.add(source, want));
             }
         }
     }
 
-    fn begin(&self, source: &ArtifactSource, want: Want) -> DownloadEntry {
-        let (sender, progress) = watch::channel(Progress::default());
-        if let Some(artifact) = self.store.present(&want) {
-            let supplied = supplied(&artifact, &want);
+    fn add(&self, source: &ArtifactSource, want: ArtifactRequest) -> DownloadEntry {
+        let (sender, progress) = watch::channel(FetchProgress::default());
+        if let Some(artifact) = self.store.find(&want) {
+            let local_artifact = local_artifact(&artifact, &want);
             return DownloadEntry {
                 task: None,
-                state: DownloadEntryState::Here(artifact, supplied),
+                state: DownloadEntryState::Here(artifact, local_artifact),
                 progress,
             };
         }
@@ -96,14 +96,14 @@ impl Downloads {
     }
 
     /// Takes note of what a task found.
-    pub fn found(&mut self, source: &ArtifactSource, found: DownloadEvent) {
+    pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {
             DownloadEvent::Moved => {}
             DownloadEvent::Here(artifact) => {
-                info!(url = want.printable(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
-                let supplied = supplied(&artifact, &want);
-                entry.state = DownloadEntryState::Here(artifact, supplied);
+                info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
+                let local_artifact = local_artifact(&artifact, &want);
+                entry.state = DownloadEntryState::Here(artifact, local_artifact);
             }
             DownloadEvent::Stuck(error) => {
                 let problem = problem(&error);
@@ -120,19 +120,19 @@ impl Downloads {
     }
 
     /// A model is not where it was: get it again.
-    pub fn look_again(&mut self, source: &ArtifactSource) {
+    pub fn refetch(&mut self, source: &ArtifactSource) {
         if let Some(DownloadEntry { state: DownloadEntryState::Here(..), .. }) =
             self.entries.get(source)
             && let Ok(want) = source.want()
         {
-            self.entries.insert(source.clone(), self.begin(source, want));
+            self.entries.insert(source.clone(), self.add(source, want));
         }
     }
 
     /// The model, if it is here.
-    pub fn supplied(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
+    pub fn local_artifact(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
         match &self.entries.get(source)?.state {
-            DownloadEntryState::Here(_, supplied) => Some(supplied),
+            DownloadEntryState::Here(_, local_artifact) => Some(local_artifact),
             DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
         }
     }
@@ -148,10 +148,13 @@ impl Downloads {
     }
 
     /// How far it is.
-    pub fn supply(&self, source: &ArtifactSource) -> DownloadState {
+    pub fn state(&self, source: &ArtifactSource) -> DownloadState {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
-            None => DownloadState::Coming { progress: told(&Progress::default()), trouble: None },
+            None => DownloadState::Coming {
+                progress: wire_progress(&FetchProgress::default()),
+                trouble: None,
+            },
             Some(entry) => match &entry.state {
                 DownloadEntryState::Here(..) => DownloadState::Ready,
                 DownloadEntryState::Stuck { problem, time } => {
@@ -159,15 +162,15 @@ impl Downloads {
                 }
                 DownloadEntryState::Coming => {
                     let progress = progress(entry);
-                    let trouble = progress.trouble.as_deref().map(problem);
-                    DownloadState::Coming { progress: told(&progress), trouble }
+                    let trouble = progress.last_error.as_deref().map(problem);
+                    DownloadState::Coming { progress: wire_progress(&progress), trouble }
                 }
             },
         }
     }
 
     /// Removes what neither a source nor a container uses, if that may be more than the last time.
-    pub fn collect(&mut self, mounted: &BTreeSet<&str>) {
+    pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
         let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
         let keep: BTreeSet<Digest> = digests.collect();
         let here = self.entries.values().filter_map(|entry| match &entry.state {
@@ -175,12 +178,12 @@ impl Downloads {
             DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
         });
         let used = here.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
-        if self.collected.as_ref() == Some(&used) {
+        if self.gc_used.as_ref() == Some(&used) {
             return;
         }
-        self.collected = Some(used);
+        self.gc_used = Some(used);
         let (store, newest) = (self.store.clone(), self.keep_unused);
-        spawn_blocking(move || match store.collect(&keep, newest) {
+        spawn_blocking(move || match store.collect_garbage(&keep, newest) {
             Ok(0) => {}
             Ok(bytes) => info!(bytes, "unused downloads removed"),
             Err(error) => warn!(%error, "unused downloads stay"),
@@ -193,12 +196,12 @@ fn digest_in(path: &Path) -> Option<Digest> {
     path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
 }
 
-fn supplied(artifact: &Artifact, want: &Want) -> LocalArtifact {
+fn local_artifact(artifact: &Artifact, want: &ArtifactRequest) -> LocalArtifact {
     let is_file = artifact.path.is_file();
     LocalArtifact { path: PathBuf::from(&artifact.path), file: is_file.then(|| want.file_name()) }
 }
 
-fn told(progress: &Progress) -> DownloadProgress {
+fn wire_progress(progress: &FetchProgress) -> DownloadProgress {
     DownloadProgress {
         received_bytes: progress.received,
         total_bytes: progress.total,
@@ -218,13 +221,13 @@ fn problem(error: &ModelError) -> Problem {
 /// One model on its way.
 struct DownloadTask {
     source: ArtifactSource,
-    want: Want,
-    store: Store,
+    want: ArtifactRequest,
+    store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
 }
 
 impl DownloadTask {
-    async fn run(self, sender: watch::Sender<Progress>) {
+    async fn run(self, sender: watch::Sender<FetchProgress>) {
         let mut failures = 0;
         let mut progress = sender.subscribe();
         loop {
@@ -234,14 +237,14 @@ impl DownloadTask {
                 loop {
                     tokio::select! {
                         result = &mut fetching => break result,
-                        () = moved(&mut progress) => self.say(DownloadEvent::Moved).await,
+                        () = progressed(&mut progress) => self.send(DownloadEvent::Moved).await,
                     }
                 }
             };
             match result {
-                Ok(artifact) => return self.say(DownloadEvent::Here(artifact)).await,
+                Ok(artifact) => return self.send(DownloadEvent::Here(artifact)).await,
                 Err(error) => {
-                    self.say(DownloadEvent::Stuck(error)).await;
+                    self.send(DownloadEvent::Stuck(error)).await;
                     failures += 1;
                     tokio::time::sleep(DOWNLOAD_RETRY.after(failures, random())).await;
                 }
@@ -249,15 +252,15 @@ impl DownloadTask {
         }
     }
 
-    async fn say(&self, found: DownloadEvent) {
+    async fn send(&self, found: DownloadEvent) {
         // The agent is gone only when the process ends.
-        let _ = self.events.send(AgentEvent::Supply { source: self.source.clone(), found }).await;
+        let _ = self.events.send(AgentEvent::Download { source: self.source.clone(), found }).await;
     }
 }
 
 /// Resolves when there is news of a download, at the pace at which it is told.
-async fn moved(progress: &mut watch::Receiver<Progress>) {
+async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;
-    tokio::time::sleep(TELL_EVERY).await;
+    tokio::time::sleep(PROGRESS_INTERVAL).await;
 }

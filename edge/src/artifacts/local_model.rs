@@ -5,7 +5,6 @@ use std::{
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use neptune_wire::{ObjectKey, WorkerReason};
@@ -14,13 +13,11 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
     Error,
+    backoff::RECHECK_INTERVAL,
     desired::WantedModel,
     domain::{artifact::LocalModelEvent, problem::Problem},
     event::AgentEvent,
 };
-
-/// Between looks.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// A path that is watched.
 pub struct LocalModelWatch {
@@ -33,28 +30,30 @@ pub struct LocalModelWatch {
 impl LocalModelWatch {
     /// Waits for it.
     pub async fn run(self) {
-        // The state of the file that was last judged, so that a wrong one is not hashed again and again.
-        let mut judged = None;
+        // The state of the file that was last checked, so that a wrong one is not hashed again and again.
+        let mut checked = None;
         loop {
             let state = fs::metadata(&self.path)
                 .ok()
                 .and_then(|found| Some((found.len(), found.modified().ok()?)));
-            if judged != Some(state) {
-                judged = Some(state);
-                match self.judge().await {
-                    Ok(bytes) => return self.say(LocalModelEvent::Ready { bytes }).await,
-                    Err(error) => self.say(LocalModelEvent::Problem(self.problem(&error))).await,
+            if checked != Some(state) {
+                checked = Some(state);
+                match self.check().await {
+                    Ok(bytes) => return self.send(LocalModelEvent::Ready { bytes }).await,
+                    Err(error) => self.send(LocalModelEvent::Problem(self.problem(&error))).await,
                 }
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK_INTERVAL).await;
         }
     }
 
-    async fn say(&self, found: LocalModelEvent) {
+    async fn send(&self, found: LocalModelEvent) {
         let content_key = self.wanted.content_key.clone();
         // The agent is gone only when the process ends.
-        let _ =
-            self.events.send(AgentEvent::Model { key: self.key.clone(), content_key, found }).await;
+        let _ = self
+            .events
+            .send(AgentEvent::LocalModel { key: self.key.clone(), content_key, found })
+            .await;
     }
 
     fn problem(&self, error: &Error) -> Problem {
@@ -72,7 +71,7 @@ impl LocalModelWatch {
     }
 
     /// The size of the model, if it is one file.
-    async fn judge(&self) -> Result<Option<u64>, Error> {
+    async fn check(&self) -> Result<Option<u64>, Error> {
         let on_disk = |source| Error::File { path: self.path.clone(), source };
         let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
         let bytes = found.is_file().then_some(found.len());

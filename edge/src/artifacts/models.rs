@@ -24,9 +24,9 @@ use crate::{
 pub struct Models {
     events: mpsc::Sender<AgentEvent>,
     /// What was last here of each, as stored.
-    had: BTreeMap<ObjectKey, ArtifactSource>,
+    last_used: BTreeMap<ObjectKey, ArtifactSource>,
     entries: BTreeMap<ObjectKey, ModelEntry>,
-    views: BTreeMap<ObjectKey, Availability>,
+    availability: BTreeMap<ObjectKey, Availability>,
 }
 
 struct ModelEntry {
@@ -38,27 +38,31 @@ struct ModelEntry {
 
 impl Models {
     pub fn new(store: &Store, events: mpsc::Sender<AgentEvent>) -> Result<Self, Error> {
-        let had = store.models()?;
-        Ok(Self { events, had, entries: BTreeMap::new(), views: BTreeMap::new() })
+        let last_used = store.models_in_use()?;
+        Ok(Self { events, last_used, entries: BTreeMap::new(), availability: BTreeMap::new() })
     }
 
     /// How each wanted model fares.
-    pub fn views(&self) -> &BTreeMap<ObjectKey, Availability> {
-        &self.views
+    pub fn availability(&self) -> &BTreeMap<ObjectKey, Availability> {
+        &self.availability
     }
 
     /// The address and the digest of the version that is used.
-    pub fn used(&self, key: &ObjectKey) -> Option<(&str, Option<&str>)> {
+    pub fn source_in_use(&self, key: &ObjectKey) -> Option<(&str, Option<&str>)> {
         let entry = self.entries.get(key)?;
-        if self.views.get(key).is_some_and(|view| view.usable.is_some() && view.problem.is_none()) {
+        if self
+            .availability
+            .get(key)
+            .is_some_and(|available| available.usable.is_some() && available.problem.is_none())
+        {
             return Some((&entry.wanted.url, entry.wanted.sha256.as_deref()));
         }
-        self.had.get(key).map(|source| (source.url.as_str(), source.sha256.as_deref()))
+        self.last_used.get(key).map(|source| (source.url.as_str(), source.sha256.as_deref()))
     }
 
     /// How the node fares with a model that it should have.
-    pub fn presence(&self, key: &ObjectKey, depot: &Downloads) -> Option<ModelPresenceReport> {
-        Some(self.entries.get(key)?.presence(key, depot))
+    pub fn presence(&self, key: &ObjectKey, downloads: &Downloads) -> Option<ModelPresenceReport> {
+        Some(self.entries.get(key)?.presence(key, downloads))
     }
 
     /// All that is to be fetched, and what is used until it is here.
@@ -67,11 +71,11 @@ impl Models {
             Ok(ModelSource::Remote(source)) => Some(source),
             Ok(ModelSource::Local(_)) | Err(_) => None,
         });
-        wanted.chain(self.had.values()).cloned()
+        wanted.chain(self.last_used.values()).cloned()
     }
 
     /// Makes these the models that the node should have.
-    pub fn set(&mut self, wanted: &BTreeMap<ObjectKey, WantedModel>) {
+    pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedModel>) {
         self.entries.retain(|key, entry| {
             let stays = wanted.get(key) == Some(&entry.wanted);
             if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
@@ -79,16 +83,16 @@ impl Models {
             }
             stays
         });
-        self.had.retain(|key, _| wanted.contains_key(key));
-        self.views.retain(|key, _| wanted.contains_key(key));
+        self.last_used.retain(|key, _| wanted.contains_key(key));
+        self.availability.retain(|key, _| wanted.contains_key(key));
         for (key, model) in wanted {
             if !self.entries.contains_key(key) {
-                self.begin(key, model);
+                self.add(key, model);
             }
         }
     }
 
-    fn begin(&mut self, key: &ObjectKey, wanted: &WantedModel) {
+    fn add(&mut self, key: &ObjectKey, wanted: &WantedModel) {
         let task = match &wanted.source {
             Ok(ModelSource::Local(path)) => {
                 let watch = LocalModelWatch {
@@ -106,22 +110,22 @@ impl Models {
     }
 
     /// The file of a model is not where it was: get it again.
-    pub fn look_again(&mut self, key: &ObjectKey, depot: &mut Downloads) {
+    pub fn refetch(&mut self, key: &ObjectKey, downloads: &mut Downloads) {
         let Some(entry) = self.entries.get(key) else { return };
         match entry.wanted.source.clone() {
-            Ok(ModelSource::Remote(source)) => depot.look_again(&source),
+            Ok(ModelSource::Remote(source)) => downloads.refetch(&source),
             Ok(ModelSource::Local(_))
                 if entry.task.as_ref().is_some_and(AbortHandle::is_finished) =>
             {
-                self.views.remove(key);
-                self.begin(key, &entry.wanted.clone());
+                self.availability.remove(key);
+                self.add(key, &entry.wanted.clone());
             }
             Ok(ModelSource::Local(_)) | Err(_) => {}
         }
     }
 
     /// Takes note of what was found at a path of the node's own.
-    pub fn found(&mut self, key: &ObjectKey, content_key: &str, found: LocalModelEvent) {
+    pub fn on_event(&mut self, key: &ObjectKey, content_key: &str, found: LocalModelEvent) {
         if let Some(entry) =
             self.entries.get_mut(key).filter(|entry| entry.wanted.content_key == content_key)
         {
@@ -130,40 +134,41 @@ impl Models {
     }
 
     /// Looks at what the depot has. Returns whether something need not be held any more.
-    pub fn refresh(&mut self, depot: &Downloads, store: &mut Store) -> Result<bool, Error> {
+    pub fn refresh(&mut self, downloads: &Downloads, store: &mut Store) -> Result<bool, Error> {
         let mut is_less = false;
         for (key, entry) in &self.entries {
-            let view = self.views.entry(key.clone()).or_default();
-            let (usable, problem, is_stuck) = entry.look(key, depot);
+            let available = self.availability.entry(key.clone()).or_default();
+            let (usable, problem, is_stuck) = entry.inspect(key, downloads);
             if let Some(usable) = usable {
-                if view.usable.as_ref() != Some(&usable) {
+                if available.usable.as_ref() != Some(&usable) {
                     info!(model = %key, path = %usable.path.display(), "model is used");
                 }
-                *view = Availability { usable: Some(usable), problem: None, is_stuck: false };
+                *available = Availability { usable: Some(usable), problem: None, is_stuck: false };
                 if let Ok(ModelSource::Remote(source)) = &entry.wanted.source
-                    && self.had.get(key) != Some(source)
+                    && self.last_used.get(key) != Some(source)
                 {
-                    store.keep_model(key, source)?;
-                    self.had.insert(key.clone(), source.clone());
+                    store.save_model_in_use(key, source)?;
+                    self.last_used.insert(key.clone(), source.clone());
                     is_less = true;
                 }
                 continue;
             }
-            if is_stuck && view.problem != problem {
+            if is_stuck && available.problem != problem {
                 let (reason, problem) = problem.as_ref().map(|p| (p.reason, &p.message)).unzip();
                 warn!(model = %key, ?reason, problem, "model is not there");
             }
-            let before = view.usable.take().filter(|usable| usable.path.exists());
-            view.usable = before.or_else(|| depot.supplied(self.had.get(key)?).cloned());
-            (view.problem, view.is_stuck) = (problem, is_stuck);
+            let before = available.usable.take().filter(|usable| usable.path.exists());
+            available.usable =
+                before.or_else(|| downloads.local_artifact(self.last_used.get(key)?).cloned());
+            (available.problem, available.is_stuck) = (problem, is_stuck);
         }
         Ok(is_less)
     }
 }
 
 impl ModelEntry {
-    fn presence(&self, key: &ObjectKey, depot: &Downloads) -> ModelPresenceReport {
-        let (usable, problem, is_stuck) = self.look(key, depot);
+    fn presence(&self, key: &ObjectKey, downloads: &Downloads) -> ModelPresenceReport {
+        let (usable, problem, is_stuck) = self.inspect(key, downloads);
         let remote = match &self.wanted.source {
             Ok(ModelSource::Remote(source)) => Some(source),
             Ok(ModelSource::Local(_)) | Err(_) => None,
@@ -178,7 +183,7 @@ impl ModelEntry {
             message: problem.map(|problem| problem.message).unwrap_or_default(),
         };
         if usable.is_some() {
-            let content = remote.and_then(|source| depot.content(source)).unzip();
+            let content = remote.and_then(|source| downloads.content(source)).unzip();
             let found = match &self.found {
                 Some(LocalModelEvent::Ready { bytes }) => *bytes,
                 Some(LocalModelEvent::Problem(_)) | None => None,
@@ -187,7 +192,7 @@ impl ModelEntry {
             presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
             presence.bytes = content.1.or(found);
         } else if let Some(DownloadState::Coming { progress, .. }) =
-            remote.map(|from| depot.supply(from))
+            remote.map(|from| downloads.state(from))
         {
             presence.progress = Some(progress);
         }
@@ -195,10 +200,10 @@ impl ModelEntry {
     }
 
     /// The model that is wanted if it is here; or why not, and whether that needs somebody's help.
-    fn look(
+    fn inspect(
         &self,
         key: &ObjectKey,
-        depot: &Downloads,
+        downloads: &Downloads,
     ) -> (Option<LocalArtifact>, Option<Problem>, bool) {
         let downloading =
             |message| Some(Problem { reason: WorkerReason::ModelDownloading, message });
@@ -217,10 +222,10 @@ impl ModelEntry {
             (Ok(ModelSource::Local(path)), None) => {
                 (None, downloading(format!("{key}: looking at {}", path.display())), false)
             }
-            (Ok(ModelSource::Remote(source)), _) => match depot.supply(source) {
-                DownloadState::Ready => (depot.supplied(source).cloned(), None, false),
+            (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
+                DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
                 DownloadState::Coming { trouble: None, .. } => {
-                    let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                    let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key} is being downloaded from {from}")), false)
                 }
                 DownloadState::Coming { trouble: Some(problem), .. } => {

@@ -8,7 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::domain::artifact::{LocalArtifact, PlacedVersions};
+use tracing::warn;
+
+use crate::domain::{
+    artifact::{LocalArtifact, PlacedVersions},
+    observed_container::ObservedContainer,
+};
 
 /// Beside the objects' directories; no uid begins with a dot.
 const BUILDING: &str = ".building";
@@ -65,11 +70,33 @@ pub fn gc(root: &Path, uids: &BTreeSet<String>, kept: &BTreeSet<PathBuf>) -> io:
             remove(&object)?;
             continue;
         }
-        for lineage in below(&object)?.into_iter().filter(|dir| !kept.contains(dir)) {
-            remove(&lineage)?;
+        for generation in below(&object)?.into_iter().filter(|dir| !kept.contains(dir)) {
+            remove(&generation)?;
         }
     }
     Ok(())
+}
+
+/// The directories below `root` that containers have mounted.
+pub fn mounted_below(root: &Path, containers: &[ObservedContainer]) -> BTreeSet<PathBuf> {
+    let mounted = containers.iter().flat_map(|container| &container.sources);
+    mounted.map(PathBuf::from).filter(|path| path.starts_with(root)).collect()
+}
+
+/// As [`gc`], if `kept` differs from what the last collection kept. An error is logged. Blocking.
+pub fn gc_changed(
+    root: &Path,
+    uids: &BTreeSet<String>,
+    kept: BTreeSet<PathBuf>,
+    last_kept: &mut Option<BTreeSet<PathBuf>>,
+) {
+    if last_kept.as_ref() == Some(&kept) {
+        return;
+    }
+    match gc(root, uids, &kept) {
+        Ok(()) => *last_kept = Some(kept),
+        Err(error) => warn!(%error, path = %root.display(), "unused versions stay"),
+    }
 }
 
 fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {

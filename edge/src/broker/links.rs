@@ -1,19 +1,18 @@
 //! Starts the link to the cloud and the one to the workers' broker, and forwards what they receive as events.
 
-use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions};
+use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
 
-use crate::{
-    config::Config, error::Error, event::AgentEvent, report::publisher::PublisherIdentity,
-};
+use crate::{config::Config, error::Error, event::AgentEvent};
 
 /// Bytes of a packet over `EventBus`: the 12 MiB that `KubeEdge`'s router takes, and the topic.
 const MAX_EVENTBUS_PACKET: usize = 13 << 20;
 
-/// The link to the cloud, and the one to the workers' broker. They may be the same.
+/// Starts the link to the cloud and the one to the workers' broker. They are the same over `EventBus`.
+/// `will`: what the cloud's broker publishes when the node is lost.
 pub fn start_links(
     config: &Config,
-    speaker: &PublisherIdentity,
+    will: Message,
     sender: &mpsc::Sender<AgentEvent>,
 ) -> Result<(Link, Link), Error> {
     let mut options = cloud_options(config, format!("neptune-edge-{}", config.node));
@@ -24,18 +23,18 @@ pub fn start_links(
         let workers = format!("{}/workers/", config.prefix);
         let named = move |event| match event {
             LinkEvent::Message(message) if message.topic.starts_with(&workers) => {
-                AgentEvent::Local(LinkEvent::Message(message))
+                AgentEvent::WorkerBroker(LinkEvent::Message(message))
             }
             event => AgentEvent::Cloud(event),
         };
         let link = start_link(options, named, sender)?;
         return Ok((link.clone(), link));
     }
-    options.will = Some(speaker.offline());
+    options.will = Some(will);
     let link = start_link(options, AgentEvent::Cloud, sender)?;
     let mut options = local_options(config, format!("neptune-edge-{}-local", config.node));
     options.subscriptions = vec![config.prefix.worker_info_filter()];
-    Ok((link, start_link(options, AgentEvent::Local, sender)?))
+    Ok((link, start_link(options, AgentEvent::WorkerBroker, sender)?))
 }
 
 /// How the cloud's broker is reached, and what is for this node.

@@ -6,11 +6,16 @@ use std::{
     time::Duration,
 };
 
-use neptune_models::{Phase, Policy, Progress, Store};
+use neptune_models::{FetchPhase, FetchProgress, ModelStore, StorePolicy};
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
-use crate::{Error, cli::FetchArgs, config::policy, domain::artifact::ArtifactSource, startup::s3};
+use crate::{
+    Error,
+    cli::FetchArgs,
+    config::{policy, s3_from_environment},
+    domain::artifact::ArtifactSource,
+};
 
 /// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What may
 /// pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued by the
@@ -40,12 +45,12 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(refused("--output", "names no file".to_owned(), "give what to write"));
     };
-    let policy = Policy { s3: s3()?, ..policy(args.models)? };
+    let policy = StorePolicy { s3: s3_from_environment()?, ..policy(args.models)? };
     // Beside the output: on its file system, so that it comes by one rename.
     let dir = output.with_file_name(format!(".{name}.fetch"));
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
-    let store = Store::open(&dir, policy)?;
-    let (sender, progress) = watch::channel(Progress::default());
+    let store = ModelStore::open(&dir, policy)?;
+    let (sender, progress) = watch::channel(FetchProgress::default());
     tokio::spawn(tell(progress.clone()));
     let fetched = tokio::select! {
         fetched = store.ensure(&want, &sender) => fetched,
@@ -67,27 +72,28 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
 }
 
 /// Resolves when nothing more came for so long.
-async fn give_up(mut progress: watch::Receiver<Progress>, after: Option<u64>) -> Error {
+async fn give_up(mut progress: watch::Receiver<FetchProgress>, after: Option<u64>) -> Error {
     let Some(seconds) = after else { return std::future::pending().await };
     let patience = Duration::from_secs(seconds);
     loop {
         let received = progress.borrow_and_update().received;
         // What arrived has to be unpacked yet, which takes what it takes.
-        let moved = |told: &Progress| told.received != received || told.phase == Phase::Finishing;
+        let moved =
+            |told: &FetchProgress| told.received != received || told.phase == FetchPhase::Finishing;
         if timeout(patience, progress.wait_for(moved)).await.is_err() {
-            let trouble = progress.borrow().trouble.clone();
+            let trouble = progress.borrow().last_error.clone();
             let why = trouble.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             return Error::GaveUp { seconds, why };
         }
-        if progress.borrow().phase == Phase::Finishing {
+        if progress.borrow().phase == FetchPhase::Finishing {
             return std::future::pending().await;
         }
     }
 }
 
-async fn tell(mut progress: watch::Receiver<Progress>) {
+async fn tell(mut progress: watch::Receiver<FetchProgress>) {
     while progress.changed().await.is_ok() {
-        let trouble = progress.borrow_and_update().trouble.clone();
+        let trouble = progress.borrow_and_update().last_error.clone();
         if let Some(error) = trouble {
             warn!(%error, "not fetched yet");
         }

@@ -1,6 +1,6 @@
 //! The commands of the program: sets up logging and threads, runs one, and decides the exit code.
 
-mod doctor;
+pub mod doctor;
 mod fetch;
 
 use std::{process::ExitCode, time::Duration};
@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     Error,
     cli::{Cli, Command, LogFormat},
-    config,
+    config::{self, Config, s3_from_environment},
     error::Class,
     startup,
 };
@@ -57,6 +57,9 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
         match cli.command {
             Command::Run(args) => {
                 let config = config::config(*args)?;
+                let policy =
+                    neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
+                let config = Config { policy, ..config };
                 let mut terminate = signal(SignalKind::terminate())?;
                 let mut interrupt = signal(SignalKind::interrupt())?;
                 let stop = async {

@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use neptune_datasets::{Column, DatasetSpec, Error, Format, Options};
+use crate::{
+    desired::spec::{DatasetFields, dataset_fields},
+    domain::artifact::ArtifactSource,
+};
+use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions, LocalDataset};
 use neptune_wire::{ContentHash, DatasetReason, ObjectContent};
-use serde_json::Value;
-
-use crate::domain::artifact::ArtifactSource;
 
 /// A dataset object as this node has to have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct WantedDataset {
     /// Where it is, or why that cannot be.
     pub source: Result<DataSource, DatasetProblem>,
     /// How it is counted, or why that cannot be.
-    pub counting: Result<(Format, Options), DatasetProblem>,
+    pub counting: Result<(DatasetFormat, FormatOptions), DatasetProblem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +45,19 @@ impl DatasetProblem {
     }
 
     /// What keeps it from being counted, and what helps.
-    pub fn of(error: &Error, allowed: &[PathBuf]) -> Self {
+    pub fn of(error: &DatasetError, allowed: &[PathBuf]) -> Self {
         use DatasetReason as Reason;
         let (reason, remedy) = match error {
-            Error::UnknownFormat { .. } => {
+            DatasetError::UnknownFormat { .. } => {
                 (Reason::UnknownFormat, "correct spec.format".to_owned())
             }
-            Error::BadOption { .. } => {
+            DatasetError::InvalidOption { .. } => {
                 (Reason::DatasetOptionInvalid, "correct the field of that name in spec".to_owned())
             }
-            Error::NotAbsolute { .. } => {
+            DatasetError::InvalidPath { .. } => {
                 (Reason::DataUrlInvalid, "correct spec.dataUrl".to_owned())
             }
-            Error::OutsideAllowed { .. } | Error::LinkLeaves { .. } => {
+            DatasetError::OutsideAllowed { .. } | DatasetError::SymlinkOutsideAllowed { .. } => {
                 let allowed: Vec<_> =
                     allowed.iter().map(|root| root.display().to_string()).collect();
                 let allowed = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
@@ -65,26 +66,26 @@ impl DatasetProblem {
                 );
                 (Reason::OutsideAllowedDirectories, remedy)
             }
-            Error::Missing { .. } => {
+            DatasetError::NotFound { .. } => {
                 (Reason::PathMissing, "put it there, or correct spec.dataUrl".to_owned())
             }
-            Error::Denied { .. } => {
+            DatasetError::PermissionDenied { .. } => {
                 (Reason::PermissionDenied, "let the user of neptune-edge read it".to_owned())
             }
-            Error::WrongKind { .. } => {
+            DatasetError::WrongFileType { .. } => {
                 (Reason::WrongKindOfPath, "correct spec.dataUrl or spec.format".to_owned())
             }
-            Error::CorruptRecord { .. }
-            | Error::Json { .. }
-            | Error::NoSuchMember { .. }
-            | Error::NoSuchColumn { .. }
-            | Error::Annotation { .. } => (
+            DatasetError::CorruptRecord { .. }
+            | DatasetError::MalformedJson { .. }
+            | DatasetError::NoSuchMember { .. }
+            | DatasetError::NoSuchColumn { .. }
+            | DatasetError::MalformedAnnotation { .. } => (
                 Reason::DataMalformed,
                 "correct the data, or spec.format and its options".to_owned(),
             ),
-            Error::Io { .. } | Error::Unstable { .. } | Error::Stopped => {
-                (Reason::DatasetUnreadable, "it is tried again".to_owned())
-            }
+            DatasetError::Io { .. }
+            | DatasetError::ChangedWhileCounting { .. }
+            | DatasetError::Stopped => (Reason::DatasetUnreadable, "it is tried again".to_owned()),
         };
         Self { reason, message: format!("{error}; {remedy}") }
     }
@@ -92,14 +93,13 @@ impl DatasetProblem {
 
 /// Reads an object. One that cannot be right is kept with the reason.
 pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
-    let text = |field: &str| content.spec.get(field).and_then(Value::as_str);
-    let format = text("format").unwrap_or_default().trim();
+    let fields = dataset_fields(content);
     WantedDataset {
         uid: content.metadata.uid.clone(),
         content: hash.clone(),
-        format: format.to_owned(),
-        source: source(text("dataUrl").unwrap_or_default().trim()),
-        counting: counting(format, &content.spec),
+        format: fields.format.to_owned(),
+        source: source(fields.url),
+        counting: counting(&fields),
     }
 }
 
@@ -110,7 +110,7 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
         );
         DatasetProblem::new(DatasetReason::DataUrlInvalid, message)
     };
-    if let Some(path) = DatasetSpec::local_path(url) {
+    if let Some(path) = LocalDataset::local_path(url) {
         return Ok(DataSource::Local(path));
     }
     if !["http://", "https://", "s3://"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -121,25 +121,26 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
     Ok(DataSource::Remote(source))
 }
 
-fn counting(format: &str, spec: &Value) -> Result<(Format, Options), DatasetProblem> {
-    let trouble = |error: Error| DatasetProblem::of(&error, &[]);
-    let bad =
-        |option, reason: &str| trouble(Error::BadOption { option, reason: reason.to_owned() });
-    let format: Format = format.parse().map_err(trouble)?;
-    let text = |field: &str| spec.get(field).and_then(Value::as_str);
-    let mut options = Options { member: text("member").map(str::to_owned), ..Options::default() };
-    options.header = spec.get("header").and_then(Value::as_bool).unwrap_or(options.header);
-    if let Some(delimiter) = text("delimiter") {
+fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
+    let trouble = |error: DatasetError| DatasetProblem::of(&error, &[]);
+    let bad = |option, reason: &str| {
+        trouble(DatasetError::InvalidOption { option, reason: reason.to_owned() })
+    };
+    let format: DatasetFormat = fields.format.parse().map_err(trouble)?;
+    let mut options =
+        FormatOptions { member: fields.member.map(str::to_owned), ..FormatOptions::default() };
+    options.header = fields.header.unwrap_or(options.header);
+    if let Some(delimiter) = fields.delimiter {
         let mut characters = delimiter.chars();
         options.delimiter = match (characters.next(), characters.next()) {
             (Some(one), None) => one,
             _ => return Err(bad("delimiter", "it is not one character")),
         };
     }
-    options.label_column = match text("labelColumn") {
+    options.label_column = match fields.label_column {
         None => None,
-        Some(name) if options.header => Some(Column::Name(name.to_owned())),
-        Some(number) => Some(Column::Index(number.parse().map_err(|_| {
+        Some(name) if options.header => Some(CsvColumn::Name(name.to_owned())),
+        Some(number) => Some(CsvColumn::Index(number.parse().map_err(|_| {
             bad("labelColumn", "without a header a column is named by its number, from 0")
         })?)),
     };
@@ -150,7 +151,7 @@ fn counting(format: &str, spec: &Value) -> Result<(Format, Options), DatasetProb
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -183,14 +184,17 @@ mod tests {
     #[test]
     fn options_are_those_of_the_spec_and_else_the_formats_own() {
         let counting = |spec: Value| of(&spec).counting;
-        assert_eq!(counting(json!({"format": "csv"})), Ok((Format::Csv, Options::default())));
+        assert_eq!(
+            counting(json!({"format": "csv"})),
+            Ok((DatasetFormat::Csv, FormatOptions::default()))
+        );
         let named = counting(json!({"format": "CSV", "labelColumn": "class", "delimiter": ";"}));
         let (_, named) = named.unwrap();
-        assert_eq!(named.label_column, Some(Column::Name("class".into())));
+        assert_eq!(named.label_column, Some(CsvColumn::Name("class".into())));
         assert_eq!((named.header, named.delimiter), (true, ';'));
         let (_, bare) =
             counting(json!({"format": "csv", "header": false, "labelColumn": "3"})).unwrap();
-        assert_eq!((bare.header, bare.label_column), (false, Some(Column::Index(3))));
+        assert_eq!((bare.header, bare.label_column), (false, Some(CsvColumn::Index(3))));
         let (_, json) = counting(json!({"format": "json", "member": "images"})).unwrap();
         assert_eq!(json.member.as_deref(), Some("images"));
         for (spec, reason, text) in [
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_outside_the_allowed_directories_names_them() {
-        let error = Error::OutsideAllowed { path: "/etc/passwd".into() };
+        let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
         let trouble = DatasetProblem::of(&error, &["/code/data".into(), "/data".into()]);
         assert_eq!(trouble.reason, DatasetReason::OutsideAllowedDirectories);
         for part in ["/etc/passwd", "/code/data, /data", "--allow-data-dir"] {

@@ -2,20 +2,23 @@
 //! model servers and datasets by object.
 
 pub mod dataset;
+pub mod model;
 pub mod model_server;
 pub mod receive;
 pub mod resync;
+pub mod spec;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
-use neptune_wire::{
-    ContentHash, ModelServer, ObjectContent, ObjectKey, ObjectName, Replica, Resource, Worker,
-    WorkerName,
+use neptune_wire::{ModelServer, ObjectKey, ObjectName, Replica, Resource, Worker, WorkerName};
+
+pub use self::{
+    dataset::WantedDataset,
+    model::{ModelSource, WantedModel},
+    model_server::WantedServer,
 };
-use serde_json::Value;
-
-pub use crate::desired::{dataset::WantedDataset, model_server::WantedServer};
-use crate::{desired::model_server::refusal, domain::artifact::ArtifactSource};
+use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
+use crate::domain::artifact::ArtifactSource;
 
 /// All that the node should have.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +32,27 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Adds a worker, unless another object has a worker of that name on this node.
+    fn add_worker(&mut self, owner: &ObjectKey, uid: &str, worker: &Worker) {
+        if let Some(other) = self.workers.get(&worker.name) {
+            self.clashes.push((owner.clone(), worker.clone(), other.owner.clone()));
+            return;
+        }
+        let named = |resource, name: &ObjectName| ObjectKey {
+            namespace: owner.namespace.clone(),
+            resource,
+            name: name.clone(),
+        };
+        let wanted = WantedWorker {
+            owner: owner.clone(),
+            uid: uid.to_owned(),
+            worker: worker.clone(),
+            model: named(Resource::Models, &worker.model),
+            dataset: worker.dataset.as_ref().map(|name| named(Resource::Datasets, name)),
+        };
+        self.workers.insert(worker.name.clone(), wanted);
+    }
+
     /// Whether a worker or a model server of this name is wanted.
     pub fn names(&self, name: &WorkerName) -> bool {
         self.workers.contains_key(name) || self.server_named(name).is_some()
@@ -53,72 +77,34 @@ pub struct WantedWorker {
     pub dataset: Option<ObjectKey>,
 }
 
-/// A model object as this node has to have it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedModel {
-    /// Where it is, or why that cannot be: for a person, naming the field and what helps.
-    pub source: Result<ModelSource, String>,
-    /// `spec.modelUrl`.
-    pub url: String,
-    /// 64 lower-case hex digits.
-    pub sha256: Option<String>,
-    /// Tells this content from any other that the object ever named.
-    pub content_key: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModelSource {
-    /// To be fetched.
-    Remote(ArtifactSource),
-    /// On the node already: an absolute path.
-    Local(PathBuf),
-}
-
-/// Reads the objects. An object that cannot be right is kept with the reason.
+/// Derives the desired state from the objects. An object that cannot work is kept with the reason.
 pub fn from_replica(replica: &Replica) -> Desired {
     let mut desired = Desired::default();
-    for (key, held) in replica.objects() {
+    for (key, object) in replica.objects() {
         match key.resource {
             Resource::Models => {
-                desired.models.insert(key.clone(), model(&held.content));
+                desired.models.insert(key.clone(), wanted_model(&object.content));
             }
             Resource::Datasets => {
-                desired
-                    .datasets
-                    .insert(key.clone(), dataset::wanted_dataset(&held.content, &held.hash));
+                let dataset = wanted_dataset(&object.content, &object.hash);
+                desired.datasets.insert(key.clone(), dataset);
             }
             Resource::JointInferenceServices | Resource::InferenceModels => {}
         }
-        for worker in &held.content.workers {
-            if let Some(other) = desired.workers.get(&worker.name) {
-                desired.clashes.push((key.clone(), worker.clone(), other.owner.clone()));
-                continue;
-            }
-            let named = |resource, name: &ObjectName| ObjectKey {
-                namespace: key.namespace.clone(),
-                resource,
-                name: name.clone(),
-            };
-            let wanted = WantedWorker {
-                owner: key.clone(),
-                uid: held.content.metadata.uid.clone(),
-                worker: worker.clone(),
-                model: named(Resource::Models, &worker.model),
-                dataset: worker.dataset.as_ref().map(|name| named(Resource::Datasets, name)),
-            };
-            desired.workers.insert(worker.name.clone(), wanted);
+        for worker in &object.content.workers {
+            desired.add_worker(key, &object.content.metadata.uid, worker);
         }
     }
-    for (key, held) in replica.objects() {
-        if let Some(serving) = &held.content.serving {
-            let server = server(&desired, &held.content.metadata.uid, serving);
+    for (key, object) in replica.objects() {
+        if let Some(serving) = &object.content.serving {
+            let server = wanted_server(&desired, &object.content.metadata.uid, serving);
             desired.servers.insert(key.clone(), server);
         }
     }
     desired
 }
 
-fn server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
+fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
     let has_name = |other: &&WantedServer| other.serving.name == serving.name;
     let name_taken = || {
         let is_taken = desired.workers.contains_key(&serving.name)
@@ -135,45 +121,11 @@ fn server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
     }
 }
 
-fn model(content: &ObjectContent) -> WantedModel {
-    let text = |field: &str| {
-        content.spec.get(field).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
-    };
-    let url = text("modelUrl");
-    let sha256 = text("sha256sum").to_ascii_lowercase();
-    let content_key = ContentHash::of(&[&url, &sha256]).to_string();
-    let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digest = is_digest.then(|| sha256.clone());
-    let source = if !sha256.is_empty() && !is_digest {
-        Err(format!(
-            "spec.sha256sum {sha256:?} is not 64 hex digits; write what `sha256sum FILE` prints, or leave it out"
-        ))
-    } else {
-        source(&url, digest.as_ref())
-    };
-    WantedModel { source, url, sha256: digest, content_key }
-}
-
-fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
-    let remedy = "write http://..., https://..., s3://bucket/key, file:///... or the absolute path of a file on the node";
-    match url.split_once("://") {
-        Some(("file", path)) if path.starts_with('/') => Ok(ModelSource::Local(path.into())),
-        None if url.starts_with('/') => Ok(ModelSource::Local(url.into())),
-        None if url.is_empty() => Err(format!("spec.modelUrl is missing; {remedy}")),
-        Some(("http" | "https" | "s3", _)) => {
-            let source = ArtifactSource { url: url.to_owned(), sha256: sha256.cloned() };
-            source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
-            Ok(ModelSource::Remote(source))
-        }
-        _ => Err(format!("spec.modelUrl {url:?} cannot be used on a node; {remedy}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{Insert, Revision};
-    use serde_json::json;
+    use neptune_wire::{Insert, ObjectContent, Revision};
+    use serde_json::{Value, json};
 
     use super::*;
 

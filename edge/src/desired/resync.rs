@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::backoff::RESYNC;
 
 /// After something was found missing: messages that are on their way get this long.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DELIVERY_TIME: Duration = Duration::from_secs(1);
 /// When nothing seems missing. A whole fleet asks at this pace, spread by up to a quarter.
-const REGULAR: Duration = Duration::from_secs(5 * 60);
+const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// When the next sync is due.
 #[derive(Debug, Default)]
@@ -15,33 +15,33 @@ pub struct Resync {
     regular_at: Option<Instant>,
     urgent_at: Option<Instant>,
     urgent_sent: u32,
-    is_nudged: bool,
+    is_requested: bool,
 }
 
 impl Resync {
     /// The link came up, and a sync was sent.
-    pub fn sent_on_connecting(&mut self, now: Instant, random: u64) {
+    pub fn on_connected(&mut self, now: Instant, random: u64) {
         *self = Self { regular_at: Some(regular(now, random)), ..Self::default() };
     }
 
     /// The link went down: nothing can be sent.
-    pub fn down(&mut self) {
+    pub fn on_disconnected(&mut self) {
         *self = Self::default();
     }
 
     /// The cloud seems not to know what this node knows.
-    pub fn nudge(&mut self) {
-        self.is_nudged = true;
+    pub fn request(&mut self) {
+        self.is_requested = true;
     }
 
     /// Whether to send a sync now, which then counts as sent. Nothing is due while the link is down.
     pub fn is_due(&mut self, is_complete: bool, now: Instant, random: u64) -> bool {
         let Some(regular_at) = self.regular_at else { return false };
-        if is_complete && !self.is_nudged {
+        if is_complete && !self.is_requested {
             self.urgent_at = None;
             self.urgent_sent = 0;
         } else if self.urgent_at.is_none() {
-            self.urgent_at = Some(now + PATIENCE);
+            self.urgent_at = Some(now + DELIVERY_TIME);
         }
         let is_urgent = self.urgent_at.is_some_and(|at| at <= now);
         if !is_urgent && regular_at > now {
@@ -51,7 +51,7 @@ impl Resync {
             self.urgent_sent = self.urgent_sent.saturating_add(1);
             // The first repetition comes later than the answer can.
             self.urgent_at = Some(now + RESYNC.after(self.urgent_sent.saturating_add(1), random));
-            self.is_nudged = false;
+            self.is_requested = false;
         }
         self.regular_at = Some(regular(now, random));
         true
@@ -64,8 +64,8 @@ impl Resync {
 }
 
 fn regular(now: Instant, random: u64) -> Instant {
-    let quarter = u64::try_from(REGULAR.as_millis() / 4).unwrap_or(u64::MAX);
-    now + REGULAR * 3 / 4 + Duration::from_millis(random % quarter.max(1))
+    let quarter = u64::try_from(INTERVAL.as_millis() / 4).unwrap_or(u64::MAX);
+    now + INTERVAL * 3 / 4 + Duration::from_millis(random % quarter.max(1))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn what_stays_missing_is_asked_for_again_ever_more_slowly() {
         let (mut resync, start) = (Resync::default(), Instant::now());
-        resync.sent_on_connecting(start, 0);
+        resync.on_connected(start, 0);
         assert!(!resync.is_due(false, start, 0), "it may be on its way");
         let mut sent = Vec::new();
         while let Some(at) = resync.wake_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
@@ -94,9 +94,9 @@ mod tests {
     fn a_node_that_has_all_still_asks_every_few_minutes() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         assert!(!resync.is_due(true, start, 0), "the link is down");
-        resync.sent_on_connecting(start, 12_345);
+        resync.on_connected(start, 12_345);
         let at = resync.wake_at().unwrap_or(start);
-        assert!((start + REGULAR * 3 / 4..=start + REGULAR).contains(&at));
+        assert!((start + INTERVAL * 3 / 4..=start + INTERVAL).contains(&at));
         assert!(resync.is_due(true, at, 0));
         assert!(!resync.is_due(true, at, 0));
     }
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn an_older_index_is_answered_once() {
         let (mut resync, start) = (Resync::default(), Instant::now());
-        resync.sent_on_connecting(start, 0);
-        resync.nudge();
+        resync.on_connected(start, 0);
+        resync.request();
         assert!(!resync.is_due(true, start, 0));
-        assert!(resync.is_due(true, start + PATIENCE, 0));
-        assert!(!resync.is_due(true, start + PATIENCE * 10, 0));
-        resync.down();
+        assert!(resync.is_due(true, start + DELIVERY_TIME, 0));
+        assert!(!resync.is_due(true, start + DELIVERY_TIME * 10, 0));
+        resync.on_disconnected();
         assert_eq!(resync.wake_at(), None);
     }
 }

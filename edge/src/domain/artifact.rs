@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-use neptune_models::{Artifact, Digest, ModelError, Want};
+use neptune_models::{Artifact, ArtifactRequest, Digest, ModelError};
 use neptune_wire::{DownloadProgress, ServedModel};
 
 use crate::domain::problem::Problem;
@@ -24,12 +24,12 @@ impl ArtifactSource {
     ///
     /// # Errors
     /// What is wrong with the URL or the digest, for a person.
-    pub fn want(&self) -> Result<Want, String> {
+    pub fn want(&self) -> Result<ArtifactRequest, String> {
         let sha256 = self.sha256.as_ref().map(|text| text.parse::<Digest>()).transpose();
         let sha256 = sha256.map_err(|error| {
             format!("{error}; write what `sha256sum FILE` prints, or leave it out")
         })?;
-        Want::parse(&self.url, sha256).map_err(|error| error.to_string())
+        ArtifactRequest::parse(&self.url, sha256).map_err(|error| error.to_string())
     }
 }
 

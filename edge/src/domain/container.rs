@@ -1,22 +1,9 @@
-//! The specification of a container, as the agent wants it, and the settings that all containers of the node share.
+//! The specification of a container, as the agent wants it, and the hash that identifies it.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-use neptune_wire::{ContentHash, NodeName, TopicPrefix, WorkerName};
+use neptune_wire::{ContentHash, NodeName, WorkerName};
 use serde::Serialize;
-
-/// What every container on this node has in common.
-#[derive(Debug, Clone)]
-pub struct NodeContext {
-    pub node: NodeName,
-    pub prefix: TopicPrefix,
-    /// How workers reach the local broker.
-    pub mqtt_url: String,
-    pub data_dir: PathBuf,
-    pub docker_socket: PathBuf,
-    /// The containers' name servers; none leaves them the node's.
-    pub dns: Vec<IpAddr>,
-}
 
 /// A container as it should be. Equal specs make equal containers; a running one is left alone. A
 /// field that comes later has to be left out of the JSON where it is not set: a new agent would
@@ -74,6 +61,19 @@ impl ContainerSpec {
     /// The fingerprint that the container carries as a label.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
+    }
+}
+
+/// A specification with its hash. The hash costs a serialization, so that it is computed once per turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetContainer {
+    pub spec: ContainerSpec,
+    pub hash: ContentHash,
+}
+
+impl From<ContainerSpec> for TargetContainer {
+    fn from(spec: ContainerSpec) -> Self {
+        Self { hash: spec.hash(), spec }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod dataset_record;
 pub mod health;
 pub mod identity;
 pub mod listen_address;
+pub mod node_context;
 pub mod observed_container;
 pub mod outcome;
 pub mod problem;

@@ -13,14 +13,17 @@ pub struct RolloutState {
     /// What is to run now.
     pub current: Option<ServedVersion>,
     /// What is returned to.
-    pub good: Option<ServedVersion>,
+    #[serde(rename = "good")]
+    pub last_good: Option<ServedVersion>,
     /// The target that failed.
     pub blocked: Option<String>,
     pub last_failure: Option<LoadFailure>,
     /// What was taken out of the server's directory and answers until it is unloaded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<ServedVersion>,
+    #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
+    pub draining: Option<ServedVersion>,
     /// The newest directory of versions, and which edition each version in it was.
-    pub lineage: u64,
-    pub used: BTreeMap<String, String>,
+    #[serde(rename = "lineage")]
+    pub directory_generation: u64,
+    #[serde(rename = "used")]
+    pub used_names: BTreeMap<String, String>,
 }

@@ -7,16 +7,8 @@ use std::path::{Path, PathBuf};
 use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{
-    artifact::LocalArtifact,
-    container::{BindMount, ContainerSpec, NodeContext},
-};
-
 /// Stands in arguments and health paths for the version.
 const VERSION: &str = "{version}";
-/// Seconds between the request to stop a model server and its kill: a request that it answers takes
-/// less, and the next version waits for its port.
-const STOP_GRACE: u32 = 1;
 /// Below the data directory, a directory for each object that has a server which watches one.
 pub const VERSIONS_DIR: &str = "serving";
 
@@ -25,16 +17,17 @@ pub const VERSIONS_DIR: &str = "serving";
 pub struct ServedVersion {
     pub serving: ModelServer,
     /// Which directory of versions it is in. Editions that share one share a container.
-    pub lineage: u64,
+    #[serde(rename = "lineage")]
+    pub directory_generation: u64,
     /// As [`id`] of `serving`.
     id: String,
 }
 
 impl ServedVersion {
     /// The server as it is wanted now, whether or not a switch is held.
-    pub fn new(serving: &ModelServer, lineage: u64) -> Self {
+    pub fn new(serving: &ModelServer, directory_generation: u64) -> Self {
         let serving = ModelServer { hold: false, ..serving.clone() };
-        Self { id: id(&serving), serving, lineage }
+        Self { id: id(&serving), serving, directory_generation }
     }
 
     /// Tells it from every other: all that makes another server or another model.
@@ -64,47 +57,7 @@ impl ServedVersion {
 
     /// The directory of the node that its server watches.
     pub fn versions_dir(&self, uid: &str, data_dir: &Path) -> PathBuf {
-        versions_dir(uid, data_dir).join(self.lineage.to_string())
-    }
-
-    /// Its container. `model` is there if it has one.
-    pub fn container(
-        &self,
-        uid: &str,
-        model: Option<&LocalArtifact>,
-        site: &NodeContext,
-    ) -> ContainerSpec {
-        let ModelServer { image, command, args, env, resources, .. } = &self.serving;
-        let mut env = env.clone();
-        env.insert("NODE_NAME".to_owned(), site.node.to_string());
-        let mut mount = None;
-        if let (Some(served), Some(supplied)) = (&self.serving.model, model) {
-            let url = if self.watches() {
-                let source = self.versions_dir(uid, &site.data_dir);
-                mount = Some(BindMount { source, target: served.directory.clone() });
-                served.directory.clone()
-            } else {
-                let target = in_container(served, supplied);
-                mount = Some(BindMount { source: supplied.path.clone(), target: target.clone() });
-                target
-            };
-            env.insert("MODEL_URL".to_owned(), url);
-        }
-        ContainerSpec {
-            uid: uid.to_owned(),
-            image: image.clone(),
-            command: command.clone(),
-            args: args.iter().map(|arg| self.fill(arg)).collect(),
-            env,
-            scripts: None,
-            model: mount,
-            dataset: None,
-            cpu_millis: resources.cpu_millis.filter(|limit| *limit > 0),
-            memory_bytes: resources.memory_bytes.filter(|limit| *limit > 0),
-            stop_grace_seconds: Some(STOP_GRACE),
-            start: None,
-            dns: site.dns.clone(),
-        }
+        versions_dir(uid, data_dir).join(self.directory_generation.to_string())
     }
 
     /// The path of its health check.
@@ -112,7 +65,7 @@ impl ServedVersion {
         self.serving.health.http_path.as_ref().map(|path| self.fill(path))
     }
 
-    fn fill(&self, text: &str) -> String {
+    pub fn fill(&self, text: &str) -> String {
         match &self.serving.model {
             Some(model) => text.replace(VERSION, &model.version),
             None => text.to_owned(),
@@ -140,15 +93,6 @@ pub fn watched_model(serving: &ModelServer) -> Option<&ServedModel> {
     serving.model.as_ref().filter(|_| serving.reload == ServerUpdateMode::Watch && !names_it)
 }
 
-/// The version's directory, or the file in it if the model is one plain file.
-fn in_container(served: &ServedModel, supplied: &LocalArtifact) -> String {
-    let ServedModel { directory, version, .. } = served;
-    match &supplied.file {
-        Some(file) => format!("{directory}/{version}/{file}"),
-        None => format!("{directory}/{version}"),
-    }
-}
-
 /// Whether this can name a directory.
 pub fn is_plain_name(name: &str) -> bool {
     let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
@@ -160,48 +104,7 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::fixtures::{node_context, served_version, serving};
-
-    fn supplied(file: Option<&str>) -> LocalArtifact {
-        LocalArtifact { path: "/data/x".into(), file: file.map(str::to_owned) }
-    }
-
-    #[test]
-    fn a_replaced_server_sees_its_version_alone_and_a_watching_one_the_directory() {
-        let mut replaced = served_version("4", "replace");
-        replaced.serving.args = vec!["--model=/models/m/{version}".into()];
-        let spec = replaced.container("uid", Some(&supplied(None)), &node_context());
-        assert_eq!(spec.args, ["--model=/models/m/4"]);
-        assert_eq!(spec.env["MODEL_URL"], "/models/m/4");
-        assert_eq!(spec.model.unwrap().target, "/models/m/4");
-        let spec = replaced.container("uid", Some(&supplied(Some("m.onnx"))), &node_context());
-        assert_eq!(spec.env["MODEL_URL"], "/models/m/4/m.onnx");
-        assert_eq!(replaced.health_path().unwrap(), "/v/4");
-
-        let of = |version| {
-            served_version(version, "watch").container(
-                "uid",
-                Some(&supplied(None)),
-                &node_context(),
-            )
-        };
-        assert_eq!(of("4").hash(), of("3").hash(), "one container for all versions");
-        let mount = of("4").model.unwrap();
-        assert_eq!(mount.source, Path::new("/var/lib/neptune/serving/uid/1"));
-        assert_eq!(
-            (mount.target.as_str(), of("4").env["MODEL_URL"].as_str()),
-            ("/models/m", "/models/m")
-        );
-    }
-
-    #[test]
-    fn an_image_that_brings_its_model_has_no_mount() {
-        let mut edition = served_version("4", "replace");
-        edition.serving.model = None;
-        let spec = edition.container("uid", None, &node_context());
-        assert_eq!((spec.model, spec.env.get("MODEL_URL")), (None, None));
-        assert_eq!(edition.version(), "i");
-    }
+    use crate::fixtures::serving;
 
     #[test]
     fn holding_makes_no_other_edition() {

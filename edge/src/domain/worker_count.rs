@@ -38,8 +38,9 @@ pub struct CountTotal {
 pub struct ReportedModel {
     /// As it is told to the cloud.
     pub output: ModelOutput,
-    /// The url as the worker said it.
-    pub said: String,
+    /// The URL as the worker reported it: a path in its container, or empty.
+    #[serde(rename = "said")]
+    pub path: String,
     /// The container that said it; empty if Docker did not show it.
     #[serde(default)]
     pub container: String,

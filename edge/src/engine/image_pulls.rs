@@ -12,11 +12,10 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
 use crate::{
-    backoff::IMAGE_PULL,
+    backoff::{IMAGE_PULL, RECHECK_INTERVAL},
     domain::artifact::{ImageEvent, ImageState},
     engine::docker::Docker,
     event::AgentEvent,
-    plan::attempts::RECHECK_INTERVAL,
     random::random,
 };
 
@@ -29,7 +28,7 @@ pub struct ImagePulls {
 
 struct PullEntry {
     task: AbortHandle,
-    supply: ImageState,
+    download: ImageState,
 }
 
 impl ImagePulls {
@@ -38,7 +37,7 @@ impl ImagePulls {
     }
 
     /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
-    pub fn set(&mut self, wanted: &BTreeSet<String>) {
+    pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
         self.entries.retain(|image, entry| {
             let stays = wanted.contains(image);
             if !stays {
@@ -49,22 +48,23 @@ impl ImagePulls {
         for image in wanted {
             if !self.entries.contains_key(image) {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
-                let task = tokio::spawn(bring(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, supply: ImageState::Coming(None) };
+                let task =
+                    tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
+                let entry = PullEntry { task, download: ImageState::Coming(None) };
                 self.entries.insert(image.clone(), entry);
             }
         }
     }
 
     /// Takes note of what a task found.
-    pub fn found(&mut self, image: &str, found: ImageEvent) {
+    pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
-        entry.supply = match found {
+        entry.download = match found {
             ImageEvent::Here => ImageState::Ready,
             ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
             ImageEvent::Refused(problem) => {
                 warn!(image, problem = problem.message, "image is not there");
-                let time = match &entry.supply {
+                let time = match &entry.download {
                     ImageState::Stuck { problem: before, time } if *before == problem => {
                         time.clone()
                     }
@@ -76,20 +76,21 @@ impl ImagePulls {
     }
 
     /// How far it is.
-    pub fn supply(&self, image: &str) -> ImageState {
-        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.supply.clone())
+    pub fn state(&self, image: &str) -> ImageState {
+        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.download.clone())
     }
 }
 
 /// Looks for the image often, since somebody may load it, and asks the registry once in a while.
-async fn bring(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
+async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
     // The agent is gone only when the process ends.
-    let say =
-        async |found| drop(events.send(AgentEvent::Image { image: image.clone(), found }).await);
+    let send = async |found| {
+        drop(events.send(AgentEvent::ImagePull { image: image.clone(), found }).await);
+    };
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {
         match docker.has_image(&image).await {
-            Ok(true) => return say(ImageEvent::Here).await,
+            Ok(true) => return send(ImageEvent::Here).await,
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "pulling");
                 let pulled = tokio::select! {
@@ -101,12 +102,12 @@ async fn bring(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEve
                     Err(problem) => {
                         failures += 1;
                         pull_at = Instant::now() + IMAGE_PULL.after(failures, random());
-                        say(ImageEvent::Refused(problem)).await;
+                        send(ImageEvent::Refused(problem)).await;
                     }
                 }
             }
             Ok(false) => {}
-            Err(problem) => say(ImageEvent::Waits(problem)).await,
+            Err(problem) => send(ImageEvent::Waits(problem)).await,
         }
         tokio::time::sleep(RECHECK_INTERVAL).await;
     }

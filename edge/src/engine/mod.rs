@@ -1,8 +1,10 @@
 //! The Docker engine: the only folder that uses a Docker client.
 
+mod containers;
 pub mod create;
 pub mod docker;
 pub mod image_pulls;
+mod images;
 pub mod inspect;
 pub mod mounts;
 pub mod observer;

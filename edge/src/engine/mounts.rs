@@ -2,14 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::domain::container::NodeContext;
+use crate::domain::node_context::NodeContext;
 
 /// Whether a worker may see this path of the node.
 ///
 /// # Errors
 /// Why not, for a person. What would give a worker the machine or other workers' data is refused:
 /// the root, the kernel's file systems, and whatever contains the Docker socket or the data directory.
-pub fn may_be_mounted(path: &Path, site: &NodeContext) -> Result<(), String> {
+pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
         && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
@@ -31,10 +31,10 @@ pub fn may_be_mounted(path: &Path, site: &NodeContext) -> Result<(), String> {
         path.strip_prefix(dir)
             .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))
     });
-    if is_run || path == Path::new("/var") || site.docker_socket.starts_with(path) {
+    if is_run || path == Path::new("/var") || context.docker_socket.starts_with(path) {
         return refused("the sockets of the machine's services");
     }
-    if site.data_dir.starts_with(path) {
+    if context.data_dir.starts_with(path) {
         return refused("the agent's own data");
     }
     Ok(())

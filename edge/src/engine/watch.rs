@@ -17,7 +17,7 @@ use crate::{
 const OVERLAP_SECONDS: i64 = 2;
 
 /// Tells when the engine comes, goes, and changes one of this node's containers. For ever.
-pub async fn docker(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
+pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
     let mut failures = 0;
     loop {
         let since = Timestamp::now().as_second() - OVERLAP_SECONDS;
@@ -25,12 +25,12 @@ pub async fn docker(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<Ag
             Ok(version) => {
                 failures = 0;
                 // The agent is gone only when the process ends.
-                let _ = events.send(AgentEvent::Docker(Ok(version))).await;
+                let _ = events.send(AgentEvent::EngineStatus(Ok(version))).await;
                 changes(&docker, &node, since, &events).await
             }
             Err(problem) => problem,
         };
-        let _ = events.send(AgentEvent::Docker(Err(gone))).await;
+        let _ = events.send(AgentEvent::EngineStatus(Err(gone))).await;
         failures += 1;
         tokio::time::sleep(ENGINE_CONNECT.after(failures, random())).await;
     }
@@ -62,6 +62,6 @@ async fn changes(
 pub fn observe(docker: Arc<Docker>, node: NodeName, seq: u64, events: mpsc::Sender<AgentEvent>) {
     tokio::spawn(async move {
         let result = docker.observe(&node).await;
-        let _ = events.send(AgentEvent::Observed { seq, result }).await;
+        let _ = events.send(AgentEvent::ContainersObserved { seq, result }).await;
     });
 }

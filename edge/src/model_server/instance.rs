@@ -1,5 +1,5 @@
-//! What is known of a model server while the agent runs, and how it becomes the facts of a decision
-//! (serving.rs) and of a plan (server.rs).
+//! One model server while the agent runs: turns what is observed of it into the facts of a rollout
+//! decision (rollout/) and into the target of the plan (plan.rs). Decides nothing itself.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -10,14 +10,16 @@ use crate::{
     desired::WantedServer,
     domain::{
         artifact::{ArtifactSource, DownloadState, ImageState, LocalArtifact, PlacedVersions},
-        container::{ContainerSpec, NodeContext},
+        container::TargetContainer,
+        node_context::NodeContext,
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::ServedVersion,
     },
     engine::image_pulls::ImagePulls,
     model_server::{
-        plan::{self, WatchedDirectory},
+        container::server_container,
+        plan::{ServerTarget, WatchedDirectory},
         probe::ProbeHistory,
         rollout::{InstanceState, RolloutDecision, RolloutFacts, decide},
     },
@@ -28,177 +30,208 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct ModelServerInstance {
     pub uid: String,
-    pub memory: RolloutState,
+    /// As stored.
+    pub rollout: RolloutState,
+    /// The versions in the directory that the server watches, as far as known.
     pub placed: Option<PlacedVersions>,
-    /// By edition: which run of which container is checked.
-    pub checks: BTreeMap<String, (String, ProbeHistory)>,
-    pub status: ModelServerReport,
+    /// By version ID: the probed run of a container, and its probes.
+    pub probes: BTreeMap<String, (String, ProbeHistory)>,
+    pub report: ModelServerReport,
     pub restart: bool,
+    /// By version ID: the containers of the kept versions whose models are on the node.
+    containers: BTreeMap<String, TargetContainer>,
 }
 
-/// What a decision is taken upon beside what is remembered.
+/// What a decision depends on, beside the stored state.
 #[derive(Clone, Copy)]
 pub struct InstanceFacts<'a> {
-    pub track: &'a Attempts,
-    /// Why Docker shows nothing.
-    pub trouble: Option<&'a str>,
+    pub attempts: &'a Attempts,
+    /// Why the engine shows no containers.
+    pub engine_problem: Option<&'a str>,
     pub now: Instant,
-    /// The same as a text.
+    /// `now` as RFC 3339 text.
     pub wall: &'a str,
 }
 
 impl ModelServerInstance {
-    /// The container that is to run; none while nothing is, or its model is not here.
-    pub fn spec(&self, depot: &Downloads, site: &NodeContext) -> Option<ContainerSpec> {
-        spec(self.memory.current.as_ref()?, &self.uid, depot, site)
+    pub fn new(uid: String, rollout: RolloutState) -> Self {
+        Self { uid, rollout, ..Self::default() }
     }
 
-    /// As [`plan::Wanted`].
-    pub fn wanted<'a>(
+    /// Computes the containers of the kept versions. Needed after the rollout or the downloads changed.
+    pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
+        let versions = self.rollout.kept_versions();
+        let containers = versions.filter_map(|version| {
+            let container = container_of(version, &self.uid, downloads, context)?;
+            Some((version.id().to_owned(), container))
+        });
+        self.containers = containers.collect();
+    }
+
+    /// The container that must run, as last resolved; `None` while the model is not on the node.
+    pub fn container(&self) -> Option<&TargetContainer> {
+        self.containers.get(self.rollout.current.as_ref()?.id())
+    }
+
+    /// Whether the server must run another container than the one of this hash by now.
+    pub fn is_outdated(&self, hash: &str, downloads: &Downloads, context: &NodeContext) -> bool {
+        let current = self.rollout.current.as_ref();
+        let container = current.and_then(|it| container_of(it, &self.uid, downloads, context));
+        container.is_some_and(|container| container.hash.as_str() != hash)
+    }
+
+    /// The target of the plan.
+    pub fn target<'a>(
         &'a self,
         owner: &'a ObjectKey,
         wanted: &'a WantedServer,
-        depot: &Downloads,
-        site: &NodeContext,
-    ) -> plan::ServerTarget<'a> {
-        let versions = self.memory.versions();
-        let dir = self
-            .memory
-            .current
-            .as_ref()
-            .map(|current| current.versions_dir(&self.uid, &site.data_dir));
-        let supplied = versions.iter().filter_map(|edition| {
-            Some((edition.version().to_owned(), model(edition, depot)?.clone()))
+        downloads: &Downloads,
+        context: &NodeContext,
+    ) -> ServerTarget<'a> {
+        let versions = self.rollout.watched_versions();
+        let current = self.rollout.current.as_ref().filter(|_| !versions.is_empty());
+        let watched = current.map(|current| WatchedDirectory {
+            dir: current.versions_dir(&self.uid, &context.data_dir),
+            versions: versions
+                .iter()
+                .filter_map(|it| Some((it.version().to_owned(), model(it, downloads)?.clone())))
+                .collect(),
         });
-        let watched = dir
-            .filter(|_| !versions.is_empty())
-            .map(|dir| WatchedDirectory { dir, versions: supplied.collect() });
-        plan::ServerTarget {
+        ServerTarget {
             owner,
             uid: &self.uid,
             name: &wanted.serving.name,
-            spec: self.spec(depot, site),
+            container: self.container(),
             watched,
             placed: self.placed.as_ref(),
             restart: self.restart,
         }
     }
 
-    /// Begins the checks of what came up, and forgets those of what went.
-    pub fn look(
+    /// Starts the probes of versions whose containers came up, and drops those of the others.
+    pub fn observe(
         &mut self,
         containers: &[&ObservedContainer],
-        depot: &Downloads,
-        site: &NodeContext,
+        context: &NodeContext,
         now: Instant,
     ) {
-        let run_of = |edition| self.run_of(edition, containers, depot, site);
-        // It was taken out of the directory, and is asked for in the container that had it.
-        let leaving = self.memory.leaving.iter().zip(&self.memory.current);
-        let leaving = leaving.map(|(leaving, current)| (leaving, run_of(current)));
-        let there = self.memory.editions().map(|edition| (edition, run_of(edition)));
-        let up = there.chain(leaving).filter_map(|(edition, run)| {
+        let run_of = |version| self.run_of(version, containers, context);
+        // A draining version is not in the directory any more; the container that had it still answers.
+        let draining = self.rollout.draining.iter().zip(&self.rollout.current);
+        let draining = draining.map(|(draining, current)| (draining, run_of(current)));
+        let kept = self.rollout.kept_versions().map(|version| (version, run_of(version)));
+        let running = kept.chain(draining).filter_map(|(version, run)| {
             let run = run?;
-            let known = self.checks.get(edition.id()).filter(|(known, _)| *known == run);
-            let checks = known.map_or_else(|| ProbeHistory::new(now), |(_, checks)| checks.clone());
-            Some((edition.id().to_owned(), (run, checks)))
+            let known = self.probes.get(version.id()).filter(|(known, _)| *known == run);
+            let probes = known.map_or_else(|| ProbeHistory::new(now), |(_, probes)| probes.clone());
+            Some((version.id().to_owned(), (run, probes)))
         });
-        self.checks = up.collect();
+        self.probes = running.collect();
     }
 
-    /// The run of the container in which this edition is, if it is.
+    /// The run of the container that serves this version, if one does.
     fn run_of(
         &self,
-        edition: &ServedVersion,
+        version: &ServedVersion,
         containers: &[&ObservedContainer],
-        depot: &Downloads,
-        site: &NodeContext,
+        context: &NodeContext,
     ) -> Option<String> {
-        let hash = spec(edition, &self.uid, depot, site)?.hash();
-        let is_there = !edition.watches()
+        let hash = &self.containers.get(version.id())?.hash;
+        let is_placed = !version.watches()
             || self.placed.as_ref().is_some_and(|placed| {
-                placed.dir == edition.versions_dir(&self.uid, &site.data_dir)
-                    && placed.names.contains(edition.version())
+                placed.dir == version.versions_dir(&self.uid, &context.data_dir)
+                    && placed.names.contains(version.version())
             });
-        let is_its =
-            |container: &&&ObservedContainer| container.is_alive() && container.has_spec(&hash);
-        let container = containers.iter().find(is_its).filter(|_| is_there)?;
+        let serves =
+            |container: &&&ObservedContainer| container.is_alive() && container.has_spec(hash);
+        let container = containers.iter().find(serves).filter(|_| is_placed)?;
         Some(format!("{}@{}", container.id, container.started_at))
     }
 
-    /// The image that has to be here before the target can take the place of what runs.
+    /// The image that must be on the node before the target replaces the running version.
     pub fn awaited_image<'a>(&self, wanted: &'a WantedServer) -> Option<&'a str> {
         let image = &wanted.serving.image;
-        let is_used = self.memory.current.as_ref().is_some_and(|it| it.serving.image == *image);
+        let is_used = self.rollout.current.as_ref().is_some_and(|it| it.serving.image == *image);
         (wanted.refusal.is_none() && !is_used).then_some(image)
     }
 
-    /// What follows from all that is known.
+    /// The next step of the rollout.
     pub fn decide(
         &self,
         wanted: &WantedServer,
-        seen: &InstanceFacts<'_>,
-        depot: &Downloads,
+        facts: &InstanceFacts<'_>,
+        downloads: &Downloads,
         images: &ImagePulls,
-        site: &NodeContext,
     ) -> RolloutDecision {
-        let InstanceFacts { track, trouble, now, wall } = *seen;
-        let supply = match &wanted.serving.model {
-            Some(model) if wanted.refusal.is_none() => depot.supply(&ArtifactSource::of(model)),
+        let download = match &wanted.serving.model {
+            Some(model) if wanted.refusal.is_none() => downloads.state(&ArtifactSource::of(model)),
             _ => DownloadState::Ready,
         };
-        let hash = self.spec(depot, site).map(|spec| spec.hash());
-        let ended = track.ending.as_deref().filter(|_| {
-            let started = track.started.as_ref().map(|(started, _)| started.as_str());
-            started == hash.as_ref().map(ContentHash::as_str)
-        });
-        let reason = track.problem.as_ref().map(|problem| problem.reason);
-        let word = reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-        let problem = trouble.or(track.problem.as_ref().map(|problem| problem.message.as_str()));
-        let run = |edition: &Option<ServedVersion>| {
-            let checks = edition.as_ref().and_then(|edition| self.checks.get(edition.id()));
-            match (checks, reason) {
-                (Some((_, checks)), _) => InstanceState::Up(checks),
-                (None, Some(WorkerReason::ContainerRefused)) => {
-                    InstanceState::Down { reason: &word, message: problem.unwrap_or_default() }
-                }
-                (None, Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)) => ended
-                    .map_or(InstanceState::Absent(problem), |message| InstanceState::Down {
-                        reason: &word,
-                        message,
-                    }),
-                (None, _) => InstanceState::Absent(problem),
-            }
+        let image = self.awaited_image(wanted);
+        let reason = facts.attempts.problem.as_ref().map(|problem| format!("{:?}", problem.reason));
+        let state = |version: &Option<ServedVersion>| {
+            self.state_of(version.as_ref(), facts, reason.as_deref().unwrap_or_default())
         };
         let facts = RolloutFacts {
             target: &wanted.serving,
             refusal: wanted.refusal.as_deref(),
-            supply,
-            image: self
-                .awaited_image(wanted)
-                .map_or(ImageState::Ready, |image| images.supply(image)),
-            current: run(&self.memory.current),
-            good: run(&self.memory.good),
-            leaving: run(&self.memory.leaving),
-            failures: track.failures,
-            now,
-            wall,
+            download,
+            image: image.map_or(ImageState::Ready, |image| images.state(image)),
+            current: state(&self.rollout.current),
+            last_good: state(&self.rollout.last_good),
+            draining: state(&self.rollout.draining),
+            failures: facts.attempts.failures,
+            now: facts.now,
+            wall: facts.wall,
         };
-        decide(&self.memory, &facts)
+        decide(&self.rollout, &facts)
+    }
+
+    fn state_of<'a>(
+        &'a self,
+        version: Option<&ServedVersion>,
+        facts: &InstanceFacts<'a>,
+        reason: &'a str,
+    ) -> InstanceState<'a> {
+        if let Some((_, probes)) = version.and_then(|version| self.probes.get(version.id())) {
+            return InstanceState::Up(probes);
+        }
+        let problem = facts.attempts.problem.as_ref();
+        let message = facts.engine_problem.or(problem.map(|problem| problem.message.as_str()));
+        match problem.map(|problem| problem.reason) {
+            Some(WorkerReason::ContainerRefused) => {
+                InstanceState::Down { reason, message: message.unwrap_or_default() }
+            }
+            Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {
+                match self.ending(facts.attempts) {
+                    Some(message) => InstanceState::Down { reason, message },
+                    None => InstanceState::Absent(message),
+                }
+            }
+            _ => InstanceState::Absent(message),
+        }
+    }
+
+    /// How the container ended, if it was the one that must run.
+    fn ending<'a>(&self, attempts: &'a Attempts) -> Option<&'a str> {
+        let started = attempts.started.as_ref().map(|(started, _)| started.as_str());
+        let hash = self.container().map(|container| &container.hash);
+        attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
     }
 }
 
-fn model<'a>(edition: &ServedVersion, depot: &'a Downloads) -> Option<&'a LocalArtifact> {
-    edition.serving.model.as_ref().and_then(|model| depot.supplied(&ArtifactSource::of(model)))
+fn model<'a>(version: &ServedVersion, downloads: &'a Downloads) -> Option<&'a LocalArtifact> {
+    downloads.local_artifact(&ArtifactSource::of(version.serving.model.as_ref()?))
 }
 
-fn spec(
-    edition: &ServedVersion,
+/// The container of a version whose model, if it has one, is on the node.
+fn container_of(
+    version: &ServedVersion,
     uid: &str,
-    depot: &Downloads,
-    site: &NodeContext,
-) -> Option<ContainerSpec> {
-    let supplied = model(edition, depot);
-    let is_here = edition.serving.model.is_none() || supplied.is_some();
-    is_here.then(|| edition.container(uid, supplied, site))
+    downloads: &Downloads,
+    context: &NodeContext,
+) -> Option<TargetContainer> {
+    let local = model(version, downloads);
+    let is_present = version.serving.model.is_none() || local.is_some();
+    is_present.then(|| server_container(version, uid, local, context).into())
 }

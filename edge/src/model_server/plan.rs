@@ -1,13 +1,13 @@
-//! Decides what is to be done to a model server's container and its directory of versions, so that
-//! they become those of the edition that is to run. Which edition that is, is serving.rs's.
+//! Decides the steps for a model server's container and its directory of versions, so that they become
+//! those of the version that must run. Which version that is, is decided in rollout/. Pure.
 //!
-//! | current edition | container | directory of versions | then |
+//! | current version | container | directory of versions | then |
 //! |---|---|---|---|
-//! | none, or its model is not here | of this object, alive | | leave it |
+//! | none, or its model is not on the node | of this object, alive | | keep it |
 //! | " | other | | remove it |
-//! | there | any | has other versions | bring it up to date |
-//! | there | alive with its spec | right | leave it, or replace it if it hangs; remove its doubles |
-//! | there | other or none | right | when the back-off allows: replace by one with its spec |
+//! | exists | any | has other versions | update it |
+//! | exists | alive with its spec | right | keep it, or replace it if it hangs; remove duplicates |
+//! | exists | other or none | right | when the back-off allows: replace it by one with its spec |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,29 +20,27 @@ use neptune_wire::{ObjectKey, WorkerName};
 use crate::{
     domain::{
         artifact::{LocalArtifact, PlacedVersions},
-        container::ContainerSpec,
-        observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
-        step::Step,
+        container::TargetContainer,
     },
-    plan::{NodeFacts, Plan, attempts::Attempts},
+    plan::{NodeFacts, Plan, Target, attempts::Attempts},
 };
 
-/// A model server as it should be.
+/// A model server as it must be.
 pub struct ServerTarget<'a> {
     pub owner: &'a ObjectKey,
     pub uid: &'a str,
     pub name: &'a WorkerName,
-    /// None while nothing is to run, or its model is not on the node.
-    pub spec: Option<ContainerSpec>,
+    /// `None` while no version is chosen, or its model is not on the node.
+    pub container: Option<&'a TargetContainer>,
     /// The directory that it watches.
     pub watched: Option<WatchedDirectory>,
-    /// What is in that directory, as far as is known.
+    /// The versions in that directory, as far as known.
     pub placed: Option<&'a PlacedVersions>,
-    /// It hangs.
+    /// It hangs: replace its container.
     pub restart: bool,
 }
 
-/// A directory of versions as it should be.
+/// A directory of versions as it must be.
 pub struct WatchedDirectory {
     pub dir: PathBuf,
     pub versions: BTreeMap<String, LocalArtifact>,
@@ -57,67 +55,36 @@ impl WatchedDirectory {
     }
 }
 
-/// Adds to the plan what is to be done now.
-pub fn plan(plan: &mut Plan, facts: &NodeFacts<'_>, wanted: &ServerTarget<'_>, now: Instant) {
+/// Adds the steps for one model server.
+pub fn plan_server(
+    plan: &mut Plan,
+    facts: &NodeFacts<'_>,
+    server: &ServerTarget<'_>,
+    now: Instant,
+) {
     let idle = Attempts::default();
-    let track = facts.tracks.get(wanted.name).unwrap_or(&idle);
-    if facts.observed.is_err() || !facts.is_settled(track) {
+    let attempts = facts.attempts.get(server.name).unwrap_or(&idle);
+    if facts.observed.is_err() || !facts.is_settled(attempts) {
         return;
     }
-    let containers = facts.containers(wanted.name);
-    let Some(spec) = &wanted.spec else {
-        let is_own = |container: &ObservedContainer| {
-            container.is_alive() && container.identity.uid == wanted.uid
-        };
-        let others = containers.iter().filter(|container| !is_own(container));
-        return plan.remove(
-            wanted.name,
-            others.map(|container| container.id.clone()).collect(),
-            track,
-            now,
-        );
+    let Some(container) = server.container else {
+        plan.keep_alive(facts, (server.name, server.uid), attempts, now);
+        return;
     };
-    if let Some(watched) =
-        wanted.watched.as_ref().filter(|watched| !watched.is_placed(wanted.placed))
+    if let Some(WatchedDirectory { dir, versions }) =
+        server.watched.as_ref().filter(|watched| !watched.is_placed(server.placed))
     {
-        if let Some(at) = track.next_try.filter(|at| *at > now) {
-            return plan.wake(at);
-        }
-        plan.steps.push(Step::Place {
-            worker: wanted.name.clone(),
-            dir: watched.dir.clone(),
-            versions: watched.versions.clone(),
-        });
-        return;
+        return plan.place(server.name, dir.clone(), versions.clone(), attempts, now);
     }
-    let hash = spec.hash();
-    let right = containers
-        .iter()
-        .find(|container| container.is_alive() && container.has_spec(&hash) && !wanted.restart);
-    let wrong =
-        containers.iter().filter(|container| right.is_none_or(|right| right.id != container.id));
-    let remove: Vec<String> = wrong.map(|container| container.id.clone()).collect();
-    if right.is_some() {
-        return plan.remove(wanted.name, remove, track, now);
-    }
-    if containers.iter().any(|container| container.state == ContainerState::Removing) {
-        // Docker says when it is gone.
-        return;
-    }
-    if let Some(at) = track.next_try.filter(|at| *at > now) {
-        return plan.wake(at);
-    }
-    let identity = ContainerIdentity {
-        node: facts.site.node.clone(),
-        instance: facts.instance.clone(),
-        owner: wanted.owner.clone(),
-        uid: wanted.uid.to_owned(),
-        worker: wanted.name.clone(),
-        restarts: track.restarts_of(&hash),
-        spec_hash: hash.to_string(),
+    let target = Target {
+        name: server.name,
+        owner: server.owner,
+        uid: server.uid,
+        container,
+        restart: server.restart,
     };
-    let may_pull = track.may_pull(now);
-    plan.steps.push(Step::Start { identity, spec: Box::new(spec.clone()), remove, may_pull });
+    // The health of a model server comes from its probes, not from its convergence.
+    let _ = plan.converge(facts, &target, attempts, now);
 }
 
 #[cfg(test)]
@@ -130,8 +97,17 @@ mod tests {
     use super::*;
     use crate::{
         desired::Desired,
-        domain::{observed_container::ContainerExit, outcome::StepOutcome, problem::Problem},
+        domain::{
+            container::ContainerSpec,
+            observed_container::{
+                ContainerExit, ContainerIdentity, ContainerState, ObservedContainer,
+            },
+            outcome::StepOutcome,
+            problem::Problem,
+            step::Step,
+        },
         fixtures::{node_context, served_version},
+        model_server::container::server_container,
     };
 
     fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
@@ -157,23 +133,25 @@ mod tests {
 
     fn spec(version: &str) -> ContainerSpec {
         let model = LocalArtifact { path: "/data/x".into(), file: None };
-        served_version(version, "replace").container("uid", Some(&model), &node_context())
+        let version = served_version(version, "replace");
+        server_container(&version, "uid", Some(&model), &node_context())
     }
 
     /// What is done, in words.
     fn done(
         containers: &[ObservedContainer],
-        track: Attempts,
+        attempts: Attempts,
         placed: Option<&PlacedVersions>,
         change: impl FnOnce(&mut ServerTarget<'_>),
     ) -> (Vec<String>, Option<Instant>) {
         let name: WorkerName = "m-server-1".parse().unwrap();
         let owner = "d/inferencemodels/m".parse().unwrap();
+        let container = spec("4").into();
         let mut wanted = ServerTarget {
             owner: &owner,
             uid: "uid",
             name: &name,
-            spec: Some(spec("4")),
+            container: Some(&container),
             watched: None,
             placed,
             restart: false,
@@ -184,15 +162,12 @@ mod tests {
             is_complete: true,
             keep: &BTreeSet::new(),
             instance: &AgentInstance("ours".into()),
-            site: &node_context(),
+            context: &node_context(),
             observed: Ok((containers, 1)),
-            models: &BTreeMap::new(),
-            datasets: &BTreeMap::new(),
-            tracks: &[(name.clone(), track)].into(),
-            reloads: &BTreeMap::new(),
+            attempts: &[(name.clone(), attempts)].into(),
         };
         let mut made = Plan::default();
-        plan(&mut made, &facts, &wanted, Instant::now());
+        plan_server(&mut made, &facts, &wanted, Instant::now());
         let word = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
@@ -216,11 +191,11 @@ mod tests {
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
         assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
         assert_eq!(
-            steps(std::slice::from_ref(&old), |wanted| wanted.spec = None),
+            steps(std::slice::from_ref(&old), |wanted| wanted.container = None),
             nothing,
             "its model is not here"
         );
-        let without_model = steps(&[old.clone(), stranger], |wanted| wanted.spec = None);
+        let without_model = steps(&[old.clone(), stranger], |wanted| wanted.container = None);
         assert_eq!(without_model, [r#"remove ["stranger"]"#]);
         assert_eq!(steps(std::slice::from_ref(&right), |_| ()), nothing);
         assert_eq!(steps(&[right.clone(), old], |_| ()), [r#"remove ["old"]"#]);
@@ -229,8 +204,8 @@ mod tests {
         let ending = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
         let ended = ObservedContainer { state: ContainerState::Ended(ending), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
-        let leaving = ObservedContainer { state: ContainerState::Removing, ..right };
-        assert_eq!(steps(&[leaving], |_| ()), nothing, "Docker says when it is gone");
+        let draining = ObservedContainer { state: ContainerState::Removing, ..right };
+        assert_eq!(steps(&[draining], |_| ()), nothing, "Docker says when it is gone");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use neptune_wire::{ContentHash, WorkerReason};
 
 use crate::{
-    backoff::{CONTAINER_REFUSED, IMAGE_PULL, WORKER_RESTART},
+    backoff::{CONTAINER_REFUSED, IMAGE_PULL, RECHECK_INTERVAL, WORKER_RESTART},
     domain::{
         observed_container::{ContainerExit, ContainerState, ObservedContainer},
         outcome::StepOutcome,
@@ -14,8 +14,6 @@ use crate::{
     },
 };
 
-/// Between looks for what somebody has to put on the node: a script, an image, a file.
-pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// A worker that ran so long has no history of failing. Twice the longest wait.
 const HEALTHY: Duration = Duration::from_secs(10 * 60);
 
@@ -34,8 +32,8 @@ pub struct Attempts {
     /// The last spec that was started, and how often it was started before.
     pub started: Option<(String, u32)>,
     /// The spec that the failures belong to.
-    aimed_at: Option<ContentHash>,
-    alive: Option<RunningSince>,
+    target: Option<ContentHash>,
+    running: Option<RunningSince>,
     pull_failures: u32,
     next_pull: Option<Instant>,
 }
@@ -48,9 +46,9 @@ struct RunningSince {
 
 impl Attempts {
     /// The worker should now have this spec. Failures of another spec do not delay it.
-    pub fn aim(&mut self, spec: &ContentHash) {
-        if self.aimed_at.as_ref() != Some(spec) {
-            self.aimed_at = Some(spec.clone());
+    pub fn set_target(&mut self, spec: &ContentHash) {
+        if self.target.as_ref() != Some(spec) {
+            self.target = Some(spec.clone());
             self.failures = 0;
             self.pull_failures = 0;
             self.next_pull = None;
@@ -60,8 +58,8 @@ impl Attempts {
     }
 
     /// Another version is to run, maybe in the same container: it has failed at nothing yet.
-    pub fn forgive(&mut self) {
-        self.aimed_at = None;
+    pub fn reset_failures(&mut self) {
+        self.target = None;
         self.failures = 0;
         self.pull_failures = 0;
         self.next_pull = None;
@@ -74,8 +72,8 @@ impl Attempts {
     pub fn observe(&mut self, containers: &[&ObservedContainer], now: Instant, random: u64) {
         if let Some(container) = containers.iter().find(|container| container.is_alive()) {
             let identity = &container.identity;
-            if self.alive.as_ref().is_none_or(|alive| alive.id != container.id) {
-                self.alive = Some(RunningSince { id: container.id.clone(), since: now });
+            if self.running.as_ref().is_none_or(|running| running.id != container.id) {
+                self.running = Some(RunningSince { id: container.id.clone(), since: now });
                 self.started = Some((identity.spec_hash.clone(), identity.restarts));
             }
             if self.has_run_for(HEALTHY, now) {
@@ -89,8 +87,8 @@ impl Attempts {
             self.started =
                 Some((container.identity.spec_hash.clone(), container.identity.restarts));
         }
-        let Some(alive) = self.alive.take() else { return };
-        let ended = containers.iter().find(|container| container.id == alive.id);
+        let Some(running) = self.running.take() else { return };
+        let ended = containers.iter().find(|container| container.id == running.id);
         self.fail(now, random);
         let (reason, what) = ending(ended.map(|container| &container.state));
         let again = WORKER_RESTART.step(self.failures).as_secs();
@@ -99,7 +97,7 @@ impl Attempts {
         self.ending = Some(what);
     }
 
-    /// Takes note of how an operation ended. `seq` is the next observation's number.
+    /// Records the result of a step. `seq` is the number of the next observation.
     pub fn done(
         &mut self,
         outcome: StepOutcome,
@@ -110,42 +108,23 @@ impl Attempts {
     ) {
         self.busy = false;
         self.fresh_from = seq;
-        if let StepOutcome::Placed(placed) = outcome {
-            if let Err(problem) = placed {
+        if !matches!(outcome, StepOutcome::Placed(_)) {
+            self.running = None;
+        }
+        match outcome {
+            // The container was not touched.
+            StepOutcome::Placed(Ok(_)) => {}
+            StepOutcome::Placed(Err(problem)) => {
                 self.next_try = Some(now + RECHECK_INTERVAL);
                 self.problem = Some(problem);
             }
-            return;
-        }
-        self.alive = None;
-        match outcome {
-            StepOutcome::Started { id } => {
-                self.alive = Some(RunningSince { id, since: now });
-                self.started = spec;
-                self.next_try = None;
-                self.next_pull = None;
-                self.pull_failures = 0;
-                // Whether it stays up is not known yet, so that a history of ending stands.
-                let keeps_ending = |problem: &Problem| {
-                    matches!(
-                        problem.reason,
-                        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory
-                    )
-                };
-                if !self.problem.as_ref().is_some_and(keeps_ending) {
-                    self.problem = None;
-                    self.failures = 0;
-                }
-            }
-            StepOutcome::Removed | StepOutcome::Placed(_) => self.next_try = None,
+            StepOutcome::Started { id } => self.container_started(id, spec, now),
+            StepOutcome::Removed => self.next_try = None,
             StepOutcome::ImageAbsent => {
                 self.next_try =
                     Some(self.next_pull.map_or(now, |pull| pull.min(now + RECHECK_INTERVAL)));
-                if self
-                    .problem
-                    .as_ref()
-                    .is_none_or(|problem| problem.reason != WorkerReason::ImageMissing)
-                {
+                let has_reason = |problem: &Problem| problem.reason == WorkerReason::ImageMissing;
+                if !self.problem.as_ref().is_some_and(has_reason) {
                     let message = "the image is not on the node; pulling it".to_owned();
                     self.problem = Some(Problem { reason: WorkerReason::Starting, message });
                 }
@@ -156,22 +135,38 @@ impl Attempts {
                 self.next_try = Some(now + RECHECK_INTERVAL);
                 self.problem = Some(Problem { reason: WorkerReason::ImageMissing, message });
             }
-            StepOutcome::Failed(problem) => {
-                match problem.reason {
-                    WorkerReason::ScriptMissing
-                    | WorkerReason::ModelUnavailable
-                    | WorkerReason::DatasetUnavailable
-                    | WorkerReason::DockerUnavailable => {
-                        self.next_try = Some(now + RECHECK_INTERVAL);
-                    }
-                    _ => {
-                        self.failures = self.failures.saturating_add(1);
-                        self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
-                    }
-                }
-                self.problem = Some(problem);
+            StepOutcome::Failed(problem) => self.step_failed(problem, now, random),
+        }
+    }
+
+    fn container_started(&mut self, id: String, spec: Option<(String, u32)>, now: Instant) {
+        self.running = Some(RunningSince { id, since: now });
+        self.started = spec;
+        self.next_try = None;
+        self.next_pull = None;
+        self.pull_failures = 0;
+        // Whether it stays up is not known yet, so that a history of crashes stays.
+        let keeps_ending = |problem: &Problem| {
+            matches!(problem.reason, WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)
+        };
+        if !self.problem.as_ref().is_some_and(keeps_ending) {
+            self.problem = None;
+            self.failures = 0;
+        }
+    }
+
+    fn step_failed(&mut self, problem: Problem, now: Instant, random: u64) {
+        match problem.reason {
+            WorkerReason::ScriptMissing
+            | WorkerReason::ModelUnavailable
+            | WorkerReason::DatasetUnavailable
+            | WorkerReason::DockerUnavailable => self.next_try = Some(now + RECHECK_INTERVAL),
+            _ => {
+                self.failures = self.failures.saturating_add(1);
+                self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
             }
         }
+        self.problem = Some(problem);
     }
 
     /// Whether an image that is missing may be pulled now.
@@ -184,12 +179,12 @@ impl Attempts {
 
     /// Whether the container that is there has been seen running for so long.
     pub fn has_run_for(&self, time: Duration, now: Instant) -> bool {
-        self.alive.as_ref().is_some_and(|alive| now.duration_since(alive.since) >= time)
+        self.running.as_ref().is_some_and(|running| now.duration_since(running.since) >= time)
     }
 
     /// When the container that is there was first seen running.
-    pub fn alive_since(&self) -> Option<Instant> {
-        self.alive.as_ref().map(|alive| alive.since)
+    pub fn running_since(&self) -> Option<Instant> {
+        self.running.as_ref().map(|running| running.since)
     }
 
     /// How often this spec was started before a start that comes now.
@@ -265,57 +260,57 @@ mod tests {
 
     #[test]
     fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
-        let (mut track, now) = (Attempts::default(), Instant::now());
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
         for reason in [
             WorkerReason::ScriptMissing,
             WorkerReason::ModelUnavailable,
             WorkerReason::DockerUnavailable,
         ] {
             for _ in 0..50 {
-                track.done(failed(reason), None, 1, now, u64::MAX);
-                assert_eq!(track.next_try, Some(now + RECHECK_INTERVAL));
-                assert_eq!(track.failures, 0);
+                attempts.done(failed(reason), None, 1, now, u64::MAX);
+                assert_eq!(attempts.next_try, Some(now + RECHECK_INTERVAL));
+                assert_eq!(attempts.failures, 0);
             }
         }
         for _ in 0..50 {
-            track.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
+            attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
         }
-        assert!(track.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
+        assert!(attempts.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
     }
 
     #[test]
     fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
-        let (mut track, now) = (Attempts::default(), Instant::now());
-        track.aim(&spec("a"));
-        track.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        attempts.set_target(&spec("a"));
+        attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
         let started = || StepOutcome::Started { id: "1".into() };
-        track.done(started(), Some(("a".into(), 0)), 2, now, 0);
-        assert_eq!((track.failures, &track.problem), (0, &None));
+        attempts.done(started(), Some(("a".into(), 0)), 2, now, 0);
+        assert_eq!((attempts.failures, &attempts.problem), (0, &None));
 
-        track.observe(&[], now, 0);
-        assert_eq!(track.failures, 1, "it is gone, and nobody here removed it");
+        attempts.observe(&[], now, 0);
+        assert_eq!(attempts.failures, 1, "it is gone, and nobody here removed it");
         assert!(
-            track
+            attempts
                 .problem
                 .as_ref()
                 .is_some_and(|problem| problem.message.contains("removed from outside"))
         );
-        track.observe(&[], now, 0);
-        assert_eq!(track.failures, 1, "that is known already");
-        track.done(started(), Some(("a".into(), 1)), 3, now, 0);
-        assert_eq!(track.failures, 1);
-        track.aim(&spec("a"));
-        assert_eq!(track.failures, 1);
-        track.aim(&spec("b"));
-        assert_eq!((track.failures, track.next_try), (0, None));
+        attempts.observe(&[], now, 0);
+        assert_eq!(attempts.failures, 1, "that is known already");
+        attempts.done(started(), Some(("a".into(), 1)), 3, now, 0);
+        assert_eq!(attempts.failures, 1);
+        attempts.set_target(&spec("a"));
+        assert_eq!(attempts.failures, 1);
+        attempts.set_target(&spec("b"));
+        assert_eq!((attempts.failures, attempts.next_try), (0, None));
     }
 
     #[test]
     fn restarts_are_counted_for_each_spec() {
-        let mut track =
+        let mut attempts =
             Attempts { started: Some((spec("a").to_string(), 4)), ..Attempts::default() };
-        assert_eq!((track.restarts_of(&spec("a")), track.restarts_of(&spec("b"))), (5, 0));
-        track.started = Some((spec("a").to_string(), u32::MAX));
-        assert_eq!(track.restarts_of(&spec("a")), u32::MAX);
+        assert_eq!((attempts.restarts_of(&spec("a")), attempts.restarts_of(&spec("b"))), (5, 0));
+        attempts.started = Some((spec("a").to_string(), u32::MAX));
+        assert_eq!(attempts.restarts_of(&spec("a")), u32::MAX);
     }
 }

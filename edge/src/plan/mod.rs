@@ -1,73 +1,49 @@
-//! Decides what to do next and how each worker fares, from what should be and what is. Doing it is
-//! left to execute.rs, telling it to report.rs, model servers to server.rs.
+//! The plan of one turn: which operations on containers to start now, and when to plan again. Pure.
+//! Workers are planned in `worker/plan.rs`, model servers in `model_server/plan.rs`; the part that both
+//! share, and the removal of containers that nobody wants, are here.
 //!
-//! A worker, from the first line that fits:
-//!
-//! | Docker | operation | model and dataset | container | then |
-//! |---|---|---|---|---|
-//! | unknown | | | | wait: `DockerUnavailable` |
-//! | | in flight, or seen before its end | | | wait |
-//! | | | none usable | of this object, alive | leave it |
-//! | | | none usable | other | remove it; wait: its reason |
-//! | | | usable | alive with this spec | leave it; remove its doubles |
-//! | | | usable | on its way out | wait: Docker says when it is gone |
-//! | | | usable | other or none | when the back-off allows: replace by one with this spec |
-//!
-//! A container whose worker is not wanted is removed if this data directory made it, since what the
-//! directory ever wanted is stored before it is acted on; one that an earlier directory of this node
-//! made only once the node has all that its index lists, and not if the index says to keep it.
+//! A container without a wanted worker is removed if this data directory created it: the directory
+//! stores what is wanted before it acts on it. A container that an earlier directory of this node
+//! created is removed once the node has every object of its index, unless the index says to keep it.
 
 pub mod attempts;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    path::PathBuf,
+    time::Instant,
 };
 
-use neptune_wire::{AgentInstance, ObjectKey, WorkerName, WorkerReason, WorkerState};
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
 
 use crate::{
-    desired::{Desired, WantedWorker},
+    desired::Desired,
     domain::{
-        artifact::Availability,
-        container::NodeContext,
+        artifact::LocalArtifact,
+        container::TargetContainer,
         health::WorkerHealth,
+        node_context::NodeContext,
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
-        problem::Problem,
         step::Step,
     },
     plan::attempts::Attempts,
-    worker::{
-        container::worker_container,
-        inputs::{MissingInput, NodeInputs},
-        reload::ReloadDecision,
-    },
 };
 
-/// After so many failures in a row a worker counts as failed, not as on its way.
-const FAILED_AFTER: u32 = 3;
-/// A worker that failed so often is believed to run when it has for this long.
-const SETTLED: Duration = Duration::from_secs(10);
-
-/// All that the plan depends on.
+/// What the plan of every worker and model server depends on.
 pub struct NodeFacts<'a> {
     pub desired: &'a Desired,
-    /// The node was told all that its index lists.
+    /// The node has received every object that its index lists.
     pub is_complete: bool,
-    /// Objects that are to stay as they are, also those that this data directory was never told of.
+    /// Objects whose containers stay as they are, also those that this data directory never received.
     pub keep: &'a BTreeSet<ObjectKey>,
     pub instance: &'a AgentInstance,
-    pub site: &'a NodeContext,
-    /// What Docker shows and which observation this is; or why it does not.
+    pub context: &'a NodeContext,
+    /// The containers and the number of the observation that showed them, or why there is none.
     pub observed: Result<(&'a [ObservedContainer], u64), &'a str>,
-    pub models: &'a BTreeMap<ObjectKey, Availability>,
-    pub datasets: &'a BTreeMap<ObjectKey, Availability>,
-    pub tracks: &'a BTreeMap<WorkerName, Attempts>,
-    /// Of the workers that load other versions of their models while they run.
-    pub reloads: &'a BTreeMap<WorkerName, ReloadDecision>,
+    pub attempts: &'a BTreeMap<WorkerName, Attempts>,
 }
 
-/// What to do now, how each worker fares, and when to look again. No steps: converged.
+/// What to do now, the health of each worker, and when to plan again. No steps: converged.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct Plan {
@@ -76,676 +52,175 @@ pub struct Plan {
     pub wake_at: Option<Instant>,
 }
 
-/// Decides.
-pub fn plan(facts: &NodeFacts<'_>, now: Instant) -> Plan {
-    let mut plan = Plan::default();
-    let names: BTreeSet<&WorkerName> = match facts.observed {
-        Ok((containers, _)) => {
-            containers.iter().map(|container| &container.identity.worker).collect()
-        }
-        Err(_) => BTreeSet::new(),
-    };
-    for name in names.into_iter().filter(|name| !facts.desired.names(name)) {
-        plan.unwanted(facts, name, now);
-    }
-    for (name, wanted) in &facts.desired.workers {
-        plan.wanted(facts, name, wanted, now);
-    }
-    plan
+/// The container that a worker or a model server must have.
+pub struct Target<'a> {
+    pub name: &'a WorkerName,
+    pub owner: &'a ObjectKey,
+    pub uid: &'a str,
+    pub container: &'a TargetContainer,
+    /// Replace the container although it has the right specification.
+    pub restart: bool,
 }
 
-impl NodeFacts<'_> {
-    /// What Docker shows of a worker or a model server.
-    pub fn containers(&self, worker: &WorkerName) -> Vec<&ObservedContainer> {
+/// How far a worker or a model server is from its target.
+#[derive(Debug, PartialEq)]
+pub enum Convergence<'a> {
+    /// Its container runs.
+    Running(&'a ObservedContainer),
+    /// The engine is removing a container; its event triggers the next plan.
+    Removing,
+    /// The next attempt is due later.
+    BackingOff,
+    /// A step starts the container.
+    Starting,
+}
+
+impl<'a> NodeFacts<'a> {
+    /// The observed containers of a worker or a model server.
+    pub fn containers(&self, name: &WorkerName) -> Vec<&'a ObservedContainer> {
         let all = self.observed.map_or(&[][..], |(containers, _)| containers);
-        all.iter().filter(|container| container.identity.worker == *worker).collect()
+        all.iter().filter(|container| container.identity.worker == *name).collect()
     }
 
-    /// Whether a container whose worker is not wanted has to go.
-    fn may_go(&self, identity: &ContainerIdentity) -> bool {
+    /// Whether the observation is recent enough to act on, and no step is in flight.
+    pub fn is_settled(&self, attempts: &Attempts) -> bool {
+        !attempts.busy && self.observed.is_ok_and(|(_, seq)| seq >= attempts.fresh_from)
+    }
+
+    /// Whether a container without a wanted worker may be removed.
+    fn may_remove(&self, identity: &ContainerIdentity) -> bool {
         let is_known = self.is_complete && !self.keep.contains(&identity.owner);
         is_known || identity.instance == *self.instance
     }
+}
 
-    /// Whether what Docker shows of this worker can be acted on.
-    pub fn is_settled(&self, track: &Attempts) -> bool {
-        !track.busy && self.observed.is_ok_and(|(_, seq)| seq >= track.fresh_from)
+/// Adds the removal of containers that no wanted object owns.
+pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
+    let Ok((observed, _)) = facts.observed else { return };
+    let names = observed.iter().map(|container| &container.identity.worker);
+    let unwanted: BTreeSet<&WorkerName> = names.filter(|name| !facts.desired.names(name)).collect();
+    for name in unwanted {
+        let idle = Attempts::default();
+        let attempts = facts.attempts.get(name).unwrap_or(&idle);
+        if !facts.is_settled(attempts) {
+            continue;
+        }
+        let containers = facts.containers(name);
+        let removable = containers.iter().filter(|it| facts.may_remove(&it.identity));
+        plan.remove(name, removable.map(|it| it.id.clone()).collect(), attempts, now);
     }
 }
 
 impl Plan {
+    /// Plan again at this time at the latest.
     pub fn wake(&mut self, at: Instant) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    fn unwanted(&mut self, facts: &NodeFacts<'_>, worker: &WorkerName, now: Instant) {
-        let idle = Attempts::default();
-        let track = facts.tracks.get(worker).unwrap_or(&idle);
-        if !facts.is_settled(track) {
-            return;
-        }
-        let containers = facts.containers(worker);
-        let ids = containers
-            .iter()
-            .filter(|container| facts.may_go(&container.identity))
-            .map(|container| container.id.clone())
-            .collect();
-        self.remove(worker, ids, track, now);
-    }
-
+    /// Removes these containers when the back-off allows it.
     pub fn remove(
         &mut self,
-        worker: &WorkerName,
+        name: &WorkerName,
         ids: Vec<String>,
-        track: &Attempts,
+        attempts: &Attempts,
         now: Instant,
     ) {
         if ids.is_empty() {
             return;
         }
-        match track.next_try {
-            Some(at) if at > now => self.wake(at),
-            _ => self.steps.push(Step::Remove { worker: worker.clone(), ids }),
+        match attempts.next_try.filter(|at| *at > now) {
+            Some(at) => self.wake(at),
+            None => self.steps.push(Step::Remove { worker: name.clone(), ids }),
         }
     }
 
-    fn wanted(
+    /// Updates a directory of versions when the back-off allows it.
+    pub fn place(
         &mut self,
-        facts: &NodeFacts<'_>,
         name: &WorkerName,
-        wanted: &WantedWorker,
+        dir: PathBuf,
+        versions: BTreeMap<String, LocalArtifact>,
+        attempts: &Attempts,
         now: Instant,
     ) {
-        let idle = Attempts::default();
-        let track = facts.tracks.get(name).unwrap_or(&idle);
-        let health = match facts.observed {
-            Err(why) => waiting(WorkerReason::DockerUnavailable, why),
-            Ok(_) if !facts.is_settled(track) => in_flight(track),
-            Ok(_) => self.settled(facts, name, wanted, track, now),
-        };
-        let restarts = track.started.as_ref().map_or(0, |(_, restarts)| *restarts);
-        self.health.insert(name.clone(), WorkerHealth { restarts, ..health });
+        match attempts.next_try.filter(|at| *at > now) {
+            Some(at) => self.wake(at),
+            None => self.steps.push(Step::Place { worker: name.clone(), dir, versions }),
+        }
     }
 
-    fn settled(
+    /// Adds the steps towards the target: removes duplicates of a running container, or replaces
+    /// other containers when the back-off allows it.
+    pub fn converge<'a>(
+        &mut self,
+        facts: &NodeFacts<'a>,
+        target: &Target<'_>,
+        attempts: &Attempts,
+        now: Instant,
+    ) -> Convergence<'a> {
+        let containers = facts.containers(target.name);
+        let running = target.running(&containers);
+        let others =
+            containers.iter().filter(|it| running.is_none_or(|running| running.id != it.id));
+        let remove: Vec<String> = others.map(|it| it.id.clone()).collect();
+        if let Some(running) = running {
+            self.remove(target.name, remove, attempts, now);
+            return Convergence::Running(running);
+        }
+        if containers.iter().any(|it| it.state == ContainerState::Removing) {
+            return Convergence::Removing;
+        }
+        if let Some(at) = attempts.next_try.filter(|at| *at > now) {
+            self.wake(at);
+            return Convergence::BackingOff;
+        }
+        self.steps.push(Step::Start {
+            identity: target.identity(facts, attempts),
+            spec: Box::new(target.container.spec.clone()),
+            remove,
+            may_pull: attempts.may_pull(now),
+        });
+        Convergence::Starting
+    }
+
+    /// Removes containers other than the live ones of this object. Returns whether it has a live one.
+    pub fn keep_alive(
         &mut self,
         facts: &NodeFacts<'_>,
-        name: &WorkerName,
-        wanted: &WantedWorker,
-        track: &Attempts,
+        (name, uid): (&WorkerName, &str),
+        attempts: &Attempts,
         now: Instant,
-    ) -> WorkerHealth {
-        let containers = facts.containers(name);
-        let supplies = NodeInputs { models: facts.models, datasets: facts.datasets };
-        let uses = match supplies.of(wanted, facts.desired) {
-            Ok(uses) => uses,
-            Err(lack) => return self.without(wanted, &containers, lack, track, now),
+    ) -> bool {
+        let (own, others): (Vec<_>, Vec<_>) = facts
+            .containers(name)
+            .into_iter()
+            .partition(|container| container.is_alive() && container.identity.uid == uid);
+        self.remove(name, others.into_iter().map(|it| it.id.clone()).collect(), attempts, now);
+        !own.is_empty()
+    }
+}
+
+impl Target<'_> {
+    /// The live container with the target's specification.
+    pub fn running<'a>(
+        &self,
+        containers: &[&'a ObservedContainer],
+    ) -> Option<&'a ObservedContainer> {
+        let is_target = |container: &&&ObservedContainer| {
+            container.is_alive() && container.has_spec(&self.container.hash) && !self.restart
         };
-        let reload = facts.reloads.get(name);
-        let note = supplies.note(wanted, reload);
-        let spec = worker_container(wanted, uses, facts.site);
-        let hash = spec.hash();
-        let restart = reload.is_some_and(|reload| reload.restart);
-        let right = containers
-            .iter()
-            .find(|container| container.is_alive() && container.has_spec(&hash) && !restart);
-        if let Some(reload) = reload {
-            reload.wake_at.into_iter().for_each(|at| self.wake(at));
-            if let Some((dir, versions)) = &reload.place {
-                let (worker, dir, versions) = (name.clone(), dir.clone(), versions.clone());
-                match track.next_try.filter(|at| *at > now) {
-                    Some(at) => self.wake(at),
-                    None => self.steps.push(Step::Place { worker, dir, versions }),
-                }
-                let in_flight = || in_flight(track);
-                return right.map_or_else(in_flight, |right| self.alive(right, track, note, now));
-            }
-        }
-        let wrong = containers
-            .iter()
-            .filter(|container| right.is_none_or(|right| right.id != container.id));
-        let remove: Vec<String> = wrong.map(|container| container.id.clone()).collect();
-        if let Some(right) = right {
-            self.remove(name, remove, track, now);
-            return self.alive(right, track, note, now);
-        }
-        if containers.iter().any(|container| container.state == ContainerState::Removing) {
-            // Docker says when it is gone.
-            return in_flight(track);
-        }
-        if let Some(at) = track.next_try.filter(|at| *at > now) {
-            self.wake(at);
-            return stopped(track);
-        }
-        let identity = ContainerIdentity {
-            node: facts.site.node.clone(),
+        containers.iter().find(is_target).copied()
+    }
+
+    fn identity(&self, facts: &NodeFacts<'_>, attempts: &Attempts) -> ContainerIdentity {
+        ContainerIdentity {
+            node: facts.context.node.clone(),
             instance: facts.instance.clone(),
-            owner: wanted.owner.clone(),
-            uid: wanted.uid.clone(),
-            worker: name.clone(),
-            restarts: track.restarts_of(&hash),
-            spec_hash: hash.to_string(),
-        };
-        self.steps.push(Step::Start {
-            identity,
-            spec: Box::new(spec),
-            remove,
-            may_pull: track.may_pull(now),
-        });
-        in_flight(track)
-    }
-
-    fn without(
-        &mut self,
-        wanted: &WantedWorker,
-        containers: &[&ObservedContainer],
-        MissingInput { problem, is_stuck }: MissingInput,
-        track: &Attempts,
-        now: Instant,
-    ) -> WorkerHealth {
-        let is_own = |container: &ObservedContainer| {
-            container.is_alive() && container.identity.uid == wanted.uid
-        };
-        let others = containers.iter().filter(|container| !is_own(container));
-        self.remove(
-            &wanted.worker.name,
-            others.map(|container| container.id.clone()).collect(),
-            track,
-            now,
-        );
-        if containers.iter().any(|container| is_own(container)) {
-            let message = format!("runs as it was before: {}", problem.message);
-            return WorkerHealth {
-                state: WorkerState::Running,
-                reason: None,
-                message,
-                restarts: 0,
-            };
+            owner: self.owner.clone(),
+            uid: self.uid.to_owned(),
+            worker: self.name.clone(),
+            restarts: attempts.restarts_of(&self.container.hash),
+            spec_hash: self.container.hash.to_string(),
         }
-        let state = if is_stuck { WorkerState::Failed } else { WorkerState::Pending };
-        WorkerHealth { state, reason: Some(problem.reason), message: problem.message, restarts: 0 }
-    }
-
-    fn alive(
-        &mut self,
-        container: &ObservedContainer,
-        track: &Attempts,
-        note: String,
-        now: Instant,
-    ) -> WorkerHealth {
-        if container.state == ContainerState::Paused {
-            return waiting(
-                WorkerReason::ContainerRefused,
-                &format!("the container was paused from outside; docker unpause {}", &container.id),
-            );
-        }
-        if track.failures >= FAILED_AFTER && !track.has_run_for(SETTLED, now) {
-            if let Some(since) = track.alive_since() {
-                self.wake(since + SETTLED);
-            }
-            return stopped(track);
-        }
-        WorkerHealth { state: WorkerState::Running, reason: None, message: note, restarts: 0 }
-    }
-}
-
-fn waiting(reason: WorkerReason, message: &str) -> WorkerHealth {
-    WorkerHealth {
-        state: WorkerState::Pending,
-        reason: Some(reason),
-        message: message.to_owned(),
-        restarts: 0,
-    }
-}
-
-/// What to say of a worker to which something is being done.
-fn in_flight(track: &Attempts) -> WorkerHealth {
-    if track.problem.is_some() {
-        stopped(track)
-    } else {
-        waiting(WorkerReason::Starting, "the container is being started")
-    }
-}
-
-/// What to say of a worker that waits for its next try.
-fn stopped(track: &Attempts) -> WorkerHealth {
-    let Some(Problem { reason, message }) = &track.problem else {
-        return waiting(WorkerReason::Starting, "the container is being started");
-    };
-    let needs_help = match reason {
-        WorkerReason::ScriptMissing
-        | WorkerReason::ImageMissing
-        | WorkerReason::ContainerRefused => true,
-        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
-            track.failures >= FAILED_AFTER
-        }
-        _ => false,
-    };
-    let state = if needs_help { WorkerState::Failed } else { WorkerState::Pending };
-    WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::{
-        domain::{observed_container::ContainerExit, outcome::StepOutcome},
-        fixtures::{local_file, node_context, wanted_worker},
-        worker::inputs::WorkerInputs,
-    };
-
-    const MODEL: &str = "/data/m.bin";
-
-    /// A node that should run one worker, before anything happened.
-    struct Node {
-        desired: Desired,
-        containers: Vec<ObservedContainer>,
-        docker: Result<u64, &'static str>,
-        models: BTreeMap<ObjectKey, Availability>,
-        datasets: BTreeMap<ObjectKey, Availability>,
-        tracks: BTreeMap<WorkerName, Attempts>,
-        is_complete: bool,
-        keep: BTreeSet<ObjectKey>,
-        reloads: BTreeMap<WorkerName, ReloadDecision>,
-    }
-
-    fn node() -> Node {
-        let wanted = wanted_worker();
-        let view = Availability { usable: Some(local_file(MODEL)), ..Availability::default() };
-        Node {
-            models: [(wanted.model.clone(), view)].into(),
-            desired: Desired {
-                workers: [(wanted.worker.name.clone(), wanted)].into(),
-                ..Desired::default()
-            },
-            containers: Vec::new(),
-            docker: Ok(1),
-            datasets: BTreeMap::new(),
-            tracks: BTreeMap::new(),
-            is_complete: true,
-            keep: BTreeSet::new(),
-            reloads: BTreeMap::new(),
-        }
-    }
-
-    fn name() -> WorkerName {
-        wanted_worker().worker.name
-    }
-
-    fn hash() -> neptune_wire::ContentHash {
-        worker_container(
-            &wanted_worker(),
-            WorkerInputs { model: &local_file(MODEL), dataset: None },
-            &node_context(),
-        )
-        .hash()
-    }
-
-    fn shown(id: &str, state: ContainerState) -> ObservedContainer {
-        let identity = ContainerIdentity {
-            node: node_context().node,
-            instance: AgentInstance("ours".into()),
-            owner: wanted_worker().owner,
-            uid: wanted_worker().uid,
-            worker: name(),
-            spec_hash: hash().to_string(),
-            restarts: 0,
-        };
-        ObservedContainer {
-            id: id.into(),
-            identity,
-            state,
-            started_at: String::new(),
-            sources: Vec::new(),
-            version: None,
-        }
-    }
-
-    fn ended(exit_code: i64) -> ContainerState {
-        ContainerState::Ended(ContainerExit {
-            exit_code,
-            out_of_memory: false,
-            log_tail: "last words".into(),
-        })
-    }
-
-    impl Node {
-        fn plan(&self, now: Instant) -> Plan {
-            let facts = NodeFacts {
-                desired: &self.desired,
-                is_complete: self.is_complete,
-                keep: &self.keep,
-                instance: &AgentInstance("ours".into()),
-                site: &node_context(),
-                observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
-                models: &self.models,
-                datasets: &self.datasets,
-                tracks: &self.tracks,
-                reloads: &self.reloads,
-            };
-            plan(&facts, now)
-        }
-
-        fn track(&mut self) -> &mut Attempts {
-            self.tracks.entry(name()).or_default()
-        }
-
-        fn look(&mut self, containers: Vec<ObservedContainer>, now: Instant) {
-            self.containers = containers;
-            let containers: Vec<ObservedContainer> = self.containers.clone();
-            self.track().observe(&containers.iter().collect::<Vec<_>>(), now, 0);
-        }
-    }
-
-    fn said(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
-        let health = &plan.health[&name()];
-        (health.state, health.reason)
-    }
-
-    fn removed(plan: &Plan) -> Vec<&str> {
-        let ids = plan.steps.iter().flat_map(|step| match step {
-            Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
-                ids.iter().map(String::as_str)
-            }
-            Step::Place { .. } => [].iter().map(String::as_str),
-        });
-        ids.collect()
-    }
-
-    fn starts(plan: &Plan) -> bool {
-        plan.steps.iter().any(|step| matches!(step, Step::Start { .. }))
-    }
-
-    #[test]
-    fn a_missing_worker_is_started_once_and_a_running_one_left_alone() {
-        let (mut node, now) = (node(), Instant::now());
-        let plan = node.plan(now);
-        assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
-            if identity.restarts == 0 && remove.is_empty()));
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
-
-        node.track().busy = true;
-        assert_eq!(node.plan(now).steps, [], "an operation is in flight");
-        node.track().done(
-            StepOutcome::Started { id: "1".into() },
-            Some((hash().to_string(), 0)),
-            2,
-            now,
-            0,
-        );
-        assert_eq!(node.plan(now).steps, [], "what is shown is older than the start");
-        node.docker = Ok(2);
-        node.look(vec![shown("1", ContainerState::Running)], now);
-        let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
-        assert_eq!(said(&plan), (WorkerState::Running, None));
-    }
-
-    #[test]
-    fn a_container_of_another_spec_or_in_no_state_to_run_is_replaced() {
-        let other_spec = |state| {
-            let mut container = shown("1", state);
-            container.identity.spec_hash = "other".into();
-            container
-        };
-        for container in [
-            other_spec(ContainerState::Running),
-            shown("1", ContainerState::Unusable),
-            shown("1", ended(0)),
-        ] {
-            let mut node = node();
-            node.look(vec![container], Instant::now());
-            let plan = node.plan(Instant::now());
-            assert!(starts(&plan));
-            assert_eq!(removed(&plan), ["1"]);
-        }
-        let mut node = node();
-        node.look(vec![shown("1", ContainerState::Removing)], Instant::now());
-        assert_eq!(node.plan(Instant::now()).steps, [], "somebody else is at it");
-    }
-
-    #[test]
-    fn a_double_is_removed_and_the_worker_kept() {
-        let mut node = node();
-        node.look(
-            vec![shown("old", ended(1)), shown("good", ContainerState::Running)],
-            Instant::now(),
-        );
-        let plan = node.plan(Instant::now());
-        assert!(!starts(&plan));
-        assert_eq!(removed(&plan), ["old"]);
-        assert_eq!(said(&plan).0, WorkerState::Running);
-    }
-
-    #[test]
-    fn a_container_that_an_earlier_data_directory_made_is_adopted() {
-        let mut node = node();
-        let mut container = shown("1", ContainerState::Running);
-        container.identity.instance = AgentInstance("earlier".into());
-        node.look(vec![container], Instant::now());
-        assert_eq!(node.plan(Instant::now()).steps, []);
-    }
-
-    #[test]
-    fn what_is_not_wanted_goes_but_an_earlier_directorys_only_when_all_is_known() {
-        let (mut node, now) = (node(), Instant::now());
-        node.desired = Desired::default();
-        node.is_complete = false;
-        let mut earlier = shown("earlier", ContainerState::Running);
-        earlier.identity.instance = AgentInstance("earlier".into());
-        node.look(vec![shown("ours", ended(0)), earlier], now);
-        assert_eq!(removed(&node.plan(now)), ["ours"]);
-        node.is_complete = true;
-        assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
-        node.keep.insert(wanted_worker().owner);
-        assert_eq!(removed(&node.plan(now)), ["ours"]);
-        node.track().busy = true;
-        assert_eq!(node.plan(now).steps, []);
-    }
-
-    #[test]
-    fn a_worker_that_keeps_ending_is_started_ever_more_slowly_and_says_why() {
-        let (mut node, mut now) = (node(), Instant::now());
-        node.track().aim(&hash());
-        for failures in 1..=4 {
-            let id = failures.to_string();
-            let seq = node.docker.unwrap();
-            node.track().done(
-                StepOutcome::Started { id: id.clone() },
-                Some((hash().to_string(), failures - 1)),
-                seq,
-                now,
-                0,
-            );
-            node.look(vec![shown(&id, ended(3))], now);
-            let plan = node.plan(now);
-            assert!(!starts(&plan), "it waits");
-            let state = if failures < 3 { WorkerState::Pending } else { WorkerState::Failed };
-            assert_eq!(said(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
-            let message = &plan.health[&name()].message;
-            assert!(message.contains("exit code 3") && message.contains("last words"), "{message}");
-            let wake_at = plan.wake_at.unwrap();
-            assert!(wake_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
-            now = wake_at;
-            let plan = node.plan(now);
-            assert!(
-                matches!(&plan.steps[..], [Step::Start { identity, .. }] if identity.restarts == failures)
-            );
-        }
-        let seq = node.docker.unwrap();
-        node.track().done(
-            StepOutcome::Started { id: "5".into() },
-            Some((hash().to_string(), 5)),
-            seq,
-            now,
-            0,
-        );
-        node.look(vec![shown("5", ContainerState::Running)], now);
-        let plan = node.plan(now);
-        assert_eq!(said(&plan).0, WorkerState::Failed, "not believed yet");
-        assert_eq!(plan.wake_at, Some(now + SETTLED));
-        assert_eq!(said(&node.plan(now + SETTLED)).0, WorkerState::Running);
-    }
-
-    #[test]
-    fn a_changed_worker_does_not_wait_for_the_back_off_of_the_old_one() {
-        let (mut node, now) = (node(), Instant::now());
-        node.track().aim(&neptune_wire::ContentHash::of(&"old spec"));
-        node.track().done(refused(), None, 1, now, 0);
-        assert!(!starts(&node.plan(now)));
-        node.track().aim(&hash());
-        assert!(starts(&node.plan(now)));
-    }
-
-    #[test]
-    fn an_absent_image_is_pulled_once_in_a_while_and_looked_for_often() {
-        let (mut node, now) = (node(), Instant::now());
-        let may_pull = |node: &Node, now| match node.plan(now).steps.first() {
-            Some(Step::Start { may_pull, .. }) => Some(*may_pull),
-            _ => None,
-        };
-        assert_eq!(may_pull(&node, now), Some(false), "perhaps it is there");
-        node.track().done(StepOutcome::ImageAbsent, None, 1, now, 0);
-        assert_eq!(may_pull(&node, now), Some(true));
-        node.track().done(StepOutcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
-        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(WorkerReason::ImageMissing)));
-        assert_eq!(
-            may_pull(&node, now + Duration::from_secs(3)),
-            Some(false),
-            "perhaps somebody loaded it"
-        );
-        node.track().done(StepOutcome::ImageAbsent, None, 1, now + Duration::from_secs(3), 0);
-        assert_eq!(
-            said(&node.plan(now)),
-            (WorkerState::Failed, Some(WorkerReason::ImageMissing)),
-            "still"
-        );
-        assert_eq!(may_pull(&node, now + Duration::from_secs(20)), Some(true));
-    }
-
-    #[test]
-    fn a_worker_that_reloads_runs_on_while_its_version_is_placed_and_is_restarted_only_late() {
-        let (mut node, now) = (node(), Instant::now());
-        let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
-        let placing = ReloadDecision { place, ..ReloadDecision::default() };
-        node.reloads = [(name(), placing)].into();
-        let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
-        assert!(places(&node.plan(now)), "before it starts");
-        node.look(vec![shown("1", ContainerState::Running)], now);
-        let plan = node.plan(now);
-        assert!(places(&plan));
-        assert_eq!(said(&plan), (WorkerState::Running, None));
-        let wake_at = Some(now + Duration::from_secs(60));
-        let told = "is told".to_owned();
-        let telling = ReloadDecision { wake_at, note: told, ..ReloadDecision::default() };
-        node.reloads = [(name(), telling)].into();
-        let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, wake_at));
-        assert_eq!(plan.health[&name()].message, "is told");
-        let late = ReloadDecision { restart: true, ..ReloadDecision::default() };
-        node.reloads = [(name(), late)].into();
-        let plan = node.plan(now);
-        assert!(starts(&plan));
-        assert_eq!(removed(&plan), ["1"]);
-    }
-
-    fn refused() -> StepOutcome {
-        StepOutcome::Failed(Problem {
-            reason: WorkerReason::ContainerRefused,
-            message: String::new(),
-        })
-    }
-
-    #[test]
-    fn without_docker_nothing_is_done_and_everybody_knows_why() {
-        let mut node = node();
-        node.docker = Err("no socket");
-        let plan = node.plan(Instant::now());
-        assert_eq!(plan.steps, []);
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
-        assert_eq!(plan.health[&name()].message, "no socket");
-    }
-
-    #[test]
-    fn a_worker_waits_for_its_model_and_runs_on_the_previous_one_meanwhile() {
-        use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
-        let (mut node, now) = (node(), Instant::now());
-        let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
-        let view = |usable: Option<&str>, problem, is_stuck| Availability {
-            usable: usable.map(local_file),
-            problem,
-            is_stuck,
-        };
-        for (model, expected) in [
-            (None, (WorkerState::Pending, Some(ModelNotReceived))),
-            (
-                Some(view(None, problem(ModelDownloading), false)),
-                (WorkerState::Pending, Some(ModelDownloading)),
-            ),
-            (
-                Some(view(None, problem(ModelDigestMismatch), true)),
-                (WorkerState::Failed, Some(ModelDigestMismatch)),
-            ),
-        ] {
-            node.models = model.into_iter().map(|view| (wanted_worker().model, view)).collect();
-            node.containers.clear();
-            let plan = node.plan(now);
-            assert_eq!((said(&plan), plan.steps.len()), (expected, 0));
-
-            node.containers = vec![shown("1", ContainerState::Running)];
-            let plan = node.plan(now);
-            assert_eq!(
-                (said(&plan), plan.steps.len()),
-                ((WorkerState::Running, None), 0),
-                "what runs is left"
-            );
-
-            node.containers[0].identity.uid = "of an object that is gone".into();
-            assert_eq!(removed(&node.plan(now)), ["1"]);
-        }
-        node.models =
-            [(wanted_worker().model, view(Some(MODEL), problem(ModelDigestMismatch), true))].into();
-        node.containers.clear();
-        assert!(starts(&node.plan(now)), "on the previous version");
-        node.look(vec![shown("1", ContainerState::Running)], now);
-        let plan = node.plan(now);
-        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
-        assert!(plan.health[&name()].message.contains("the model's trouble"));
-    }
-
-    #[test]
-    fn a_worker_waits_for_its_dataset_and_goes_on_without_it() {
-        use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
-        let (mut node, now) = (node(), Instant::now());
-        let key: ObjectKey = "default/datasets/d".parse().unwrap();
-        node.desired.workers.get_mut(&name()).unwrap().dataset = Some(key.clone());
-        let plan = node.plan(now);
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
-        assert!(plan.health[&name()].message.contains("apply that Dataset"));
-
-        let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
-        let missing =
-            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
-        node.datasets.insert(key.clone(), missing.clone());
-        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
-
-        let here =
-            |path| Availability { usable: Some(local_file(path)), ..Availability::default() };
-        node.datasets.insert(key.clone(), here("/code/data/a.csv"));
-        let plan = node.plan(now);
-        let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
-        assert_eq!(spec.dataset.as_ref().unwrap().target, "/datasets/d/a.csv");
-
-        let mut running = shown("1", ContainerState::Running);
-        running.identity.spec_hash.clone_from(&identity.spec_hash);
-        node.look(vec![running], now);
-        assert_eq!(node.plan(now).steps, [], "converged");
-        node.datasets.insert(key.clone(), missing);
-        let plan = node.plan(now);
-        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
-        assert!(plan.health[&name()].message.contains("not there"));
-        node.datasets.insert(key, here("/code/data/b.csv"));
-        assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");
     }
 }

@@ -1,5 +1,5 @@
 //! Decides what a node says over `KubeEdge`'s `EventBus`, and when. It carries few messages, and of those it loses
-//! some without a word; nothing is retained. So what a broker would keep is kept here: messages go together, at most
+//! some silently; nothing is retained. So what a broker would keep is kept here: messages go together, at most
 //! one batch a second, and each is said again and again. Publishing a batch is left to upstream.rs.
 //!
 //! | a message | is said |
@@ -24,12 +24,12 @@ use serde_json::Value;
 use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
 
 /// Between two batches.
-const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of more than some 400 objects.
 /// The controller takes as much as `KubeEdge`'s router does, and lets it count as several batches.
-const LARGEST: usize = 64 * 1024;
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 /// How often it is said that something is gone.
-const GONE: u32 = 4;
+const CLEAR_REPETITIONS: u32 = 4;
 
 /// What is to be said.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub struct Batches {
     seq: u64,
     last_at: Option<Instant>,
     /// By topic.
-    words: BTreeMap<String, QueuedMessage>,
-    /// The last place that was given.
-    place: u64,
+    queued: BTreeMap<String, QueuedMessage>,
+    /// The last position that was given.
+    position: u64,
 }
 
 #[derive(Debug)]
@@ -51,16 +51,16 @@ struct QueuedMessage {
     payload: Value,
     /// Bytes in a batch.
     size: usize,
-    is_kept: bool,
-    said: u32,
+    is_retained: bool,
+    sent_count: u32,
     /// When it is to be said next; `None` as soon as may be.
     at: Option<Instant>,
-    /// Its place among those that wait.
-    place: u64,
+    /// Its position among those that wait.
+    position: u64,
 }
 
 impl QueuedMessage {
-    fn waits(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         self.at.is_none_or(|at| at <= now)
     }
 }
@@ -75,37 +75,47 @@ impl Batches {
             messages: Vec::new(),
         };
         let frame = bytes(&longest).len();
-        Self { identity, heartbeat, frame, seq: 0, last_at: None, words: BTreeMap::new(), place: 0 }
+        Self {
+            identity,
+            heartbeat,
+            frame,
+            seq: 0,
+            last_at: None,
+            queued: BTreeMap::new(),
+            position: 0,
+        }
     }
 
-    /// Adds a message, in place of what waits on its topic. Its payload is JSON, or nothing.
-    pub fn put(&mut self, topic: String, payload: &[u8], is_kept: bool) {
+    /// Queues a message, in place of the one that waits on its topic. The payload is JSON, or empty.
+    pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
         let payload = match payload {
             [] => Value::Null,
             json => serde_json::from_slice(json).expect("messages are JSON"),
         };
-        self.place += 1;
-        let mut place = self.place;
-        if let Some(before) = self.words.get(&topic) {
-            if before.is_kept && before.payload == payload {
+        self.position += 1;
+        let mut position = self.position;
+        if let Some(before) = self.queued.get(&topic) {
+            if before.is_retained && before.payload == payload {
                 return;
             }
             if before.at.is_none() {
-                place = before.place;
+                position = before.position;
             }
         }
         let message = BatchMessage { topic, payload };
         let size = bytes(&message).len();
         let BatchMessage { topic, payload } = message;
-        self.words
-            .insert(topic, QueuedMessage { payload, size, is_kept, said: 0, at: None, place });
+        self.queued.insert(
+            topic,
+            QueuedMessage { payload, size, is_retained, sent_count: 0, at: None, position },
+        );
     }
 
     /// The far side may know nothing: everything that is kept is to be said now.
-    pub fn again(&mut self) {
-        for word in self.words.values_mut() {
-            word.said = 0;
-            word.at = None;
+    pub fn repeat_all(&mut self) {
+        for message in self.queued.values_mut() {
+            message.sent_count = 0;
+            message.at = None;
         }
     }
 
@@ -121,29 +131,30 @@ impl Batches {
     pub fn wake_at(&self) -> Option<Instant> {
         let last_at = self.last_at?;
         let heartbeat_at = last_at + self.heartbeat;
-        let words = self.words.values().map(|word| word.at.unwrap_or(last_at));
-        let next = words.min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
-        Some(next.max(last_at + AT_MOST_EVERY))
+        let queued = self.queued.values().map(|message| message.at.unwrap_or(last_at));
+        let next = queued.min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
+        Some(next.max(last_at + MIN_INTERVAL))
     }
 
-    /// What still waits, in batches that go at once: a node's last words.
-    pub fn rest(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    /// What still waits, in batches that go at once: for a node that stops.
+    pub fn drain(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let mut batches = Vec::new();
-        while self.words.values().any(|word| word.waits(now)) {
+        while self.queued.values().any(|message| message.is_due(now)) {
             batches.push(self.batch(now, 0));
         }
         batches
     }
 
     fn batch(&mut self, now: Instant, random: u64) -> Vec<u8> {
-        let mut waiting: Vec<_> = self.words.iter().filter(|(_, word)| word.waits(now)).collect();
-        waiting.sort_by_key(|(_, word)| word.place);
+        let mut waiting: Vec<_> =
+            self.queued.iter().filter(|(_, message)| message.is_due(now)).collect();
+        waiting.sort_by_key(|(_, message)| message.position);
         let mut size = self.frame;
         let mut topics = Vec::new();
-        for (topic, word) in waiting {
+        for (topic, message) in waiting {
             // And a comma.
-            size += word.size + 1;
-            if size > LARGEST && !topics.is_empty() {
+            size += message.size + 1;
+            if size > MAX_BATCH_BYTES && !topics.is_empty() {
                 break;
             }
             topics.push(topic.clone());
@@ -154,19 +165,19 @@ impl Batches {
             instance: self.identity.instance.clone(),
             epoch: self.identity.epoch,
             seq: self.seq,
-            messages: topics.into_iter().map(|topic| self.say(topic, now, random)).collect(),
+            messages: topics.into_iter().map(|topic| self.take(topic, now, random)).collect(),
         })
     }
 
-    fn say(&mut self, topic: String, now: Instant, random: u64) -> BatchMessage {
-        let word = self.words.get_mut(&topic).expect("the topic was just listed");
-        word.said = word.said.saturating_add(1);
-        self.place += 1;
-        word.place = self.place;
-        word.at = Some(now + EVENTBUS_REPEAT.after(word.said, random));
-        let payload = word.payload.clone();
-        if !word.is_kept || payload.is_null() && word.said >= GONE {
-            self.words.remove(&topic);
+    fn take(&mut self, topic: String, now: Instant, random: u64) -> BatchMessage {
+        let message = self.queued.get_mut(&topic).expect("the topic was just listed");
+        message.sent_count = message.sent_count.saturating_add(1);
+        self.position += 1;
+        message.position = self.position;
+        message.at = Some(now + EVENTBUS_REPEAT.after(message.sent_count, random));
+        let payload = message.payload.clone();
+        if !message.is_retained || payload.is_null() && message.sent_count >= CLEAR_REPETITIONS {
+            self.queued.remove(&topic);
         }
         BatchMessage { topic, payload }
     }
@@ -267,14 +278,14 @@ mod tests {
         let after = |s| start + Duration::from_secs(s);
         batches.put("a".into(), b"1", true);
         listen(&mut batches, start, start, 1000);
-        batches.again();
+        batches.repeat_all();
         let asked = listen(&mut batches, start, after(1001), 1012);
         assert_eq!(asked[0], (1001, "a=1".into()));
         assert_eq!(asked.iter().filter(|(_, text)| text == "a=1").count(), 2, "{asked:?}");
         batches.put("a".into(), b"", true);
         let gone = listen(&mut batches, start, after(1100), 3600);
         assert_eq!(gone.iter().filter(|(_, text)| text == "a=null").count(), 4);
-        assert!(batches.words.is_empty());
+        assert!(batches.queued.is_empty());
     }
 
     #[test]
@@ -284,7 +295,7 @@ mod tests {
             let payload = json!("x".repeat(997)).to_string();
             batches.put(format!("topic/{n:03}"), payload.as_bytes(), false);
         }
-        let large = json!("\u{fe}\u{0}".repeat(LARGEST)).to_string();
+        let large = json!("\u{fe}\u{0}".repeat(MAX_BATCH_BYTES)).to_string();
         batches.put("topic/large".into(), large.as_bytes(), false);
         batches.put("topic/last".into(), b"1", false);
         let (mut now, mut topics, mut sizes) = (start, Vec::new(), Vec::new());
@@ -299,10 +310,10 @@ mod tests {
         assert!(topics.is_sorted(), "in their order");
         assert_eq!(now, start + Duration::from_secs(20), "5 s for the six, and a heartbeat");
         assert!(
-            sizes[..3].iter().all(|size| (LARGEST - 1100..=LARGEST).contains(size)),
+            sizes[..3].iter().all(|size| (MAX_BATCH_BYTES - 1100..=MAX_BATCH_BYTES).contains(size)),
             "{sizes:?}"
         );
-        assert!(sizes[4] > LARGEST && sizes[5] < 200, "{sizes:?}");
+        assert!(sizes[4] > MAX_BATCH_BYTES && sizes[5] < 200, "{sizes:?}");
     }
 
     #[test]
@@ -312,12 +323,12 @@ mod tests {
         assert!(batches.due(start, 0).is_some());
         batches.put("a".into(), b"1", true);
         batches.put("node".into(), b"0", true);
-        let rest = batches.rest(start);
+        let rest = batches.drain(start);
         assert_eq!(
             rest.iter().map(|batch| read(batch)).collect::<Vec<_>>(),
             [(2, "a=1 node=0".into())]
         );
-        assert_eq!(batches.rest(start), Vec::<Vec<u8>>::new());
+        assert_eq!(batches.drain(start), Vec::<Vec<u8>>::new());
     }
 
     /// With four services that do not change, and a sync every few minutes.

@@ -1,5 +1,7 @@
 //! What is published to the cloud: object status, node presence, and the batches over `EventBus`.
 
 pub mod batches;
+pub mod capacity;
+pub mod own_address;
 pub mod publisher;
 pub mod reporter;

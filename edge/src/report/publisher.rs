@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -14,19 +13,20 @@ use neptune_wire::{
     TopicPrefix, encode,
 };
 use serde::Serialize;
-use tokio::net::UdpSocket;
 use tracing::warn;
 
-use crate::{domain::identity::AgentIdentity, random::random, report::batches::Batches};
-
-const ROUTE_WITHIN: Duration = Duration::from_secs(3);
+use crate::{
+    domain::identity::AgentIdentity,
+    random::random,
+    report::{batches::Batches, capacity::capacity},
+};
 
 /// This node's voice.
 pub struct Publisher {
     pub link: Link,
-    pub speaker: PublisherIdentity,
+    pub node: PublishingNode,
     /// `None` where each message is published by itself.
-    pub bus: Option<EventBusChannel>,
+    pub event_bus: Option<EventBusChannel>,
 }
 
 /// The way by `EventBus`.
@@ -44,14 +44,14 @@ impl EventBusChannel {
 
 /// Who speaks, and under which topics.
 #[derive(Debug, Clone)]
-pub struct PublisherIdentity {
+pub struct PublishingNode {
     pub node: NodeName,
     pub prefix: TopicPrefix,
-    pub identity: AgentIdentity,
+    pub agent: AgentIdentity,
     pub heartbeat: Duration,
 }
 
-impl PublisherIdentity {
+impl PublishingNode {
     fn message(&self, topic: &Topic, retain: bool, payload: &impl Serialize) -> Message {
         Message { topic: topic.under(&self.prefix), payload: encode(payload).into(), retain }
     }
@@ -69,8 +69,8 @@ impl PublisherIdentity {
         capacity: Option<Capacity>,
     ) -> Message {
         let report = NodeReport {
-            instance: self.identity.instance.clone(),
-            epoch: self.identity.epoch,
+            instance: self.agent.instance.clone(),
+            epoch: self.agent.epoch,
             online,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             address,
@@ -83,67 +83,68 @@ impl PublisherIdentity {
 
 impl Publisher {
     /// "I am here."
-    pub fn online(&mut self, address: Option<String>, container_runtime: Option<String>) {
-        let capacity = Capacity { cpus: cpus(), memory_bytes: memory_bytes(), container_runtime };
-        self.publish(self.speaker.node_report(true, address, Some(capacity)));
+    pub fn publish_online(&mut self, address: Option<String>, container_runtime: Option<String>) {
+        let capacity = capacity(container_runtime);
+        self.publish(self.node.node_report(true, address, Some(capacity)));
     }
 
     /// "I stop." The workers go on.
-    pub fn offline(&mut self) {
-        self.publish(self.speaker.offline());
-        let Some(bus) = &mut self.bus else { return };
-        for batch in bus.batches.rest(Instant::now()) {
+    pub fn publish_offline(&mut self) {
+        self.publish(self.node.offline());
+        let Some(event_bus) = &mut self.event_bus else { return };
+        for batch in event_bus.batches.drain(Instant::now()) {
             send(
                 &self.link,
-                Message { topic: bus.topic.clone(), payload: batch.into(), retain: false },
+                Message { topic: event_bus.topic.clone(), payload: batch.into(), retain: false },
             );
         }
     }
 
     /// Says once more what a broker that retains would tell who asks.
-    pub fn again(&mut self) {
-        if let Some(bus) = &mut self.bus {
-            bus.batches.again();
+    pub fn republish_all(&mut self) {
+        if let Some(event_bus) = &mut self.event_bus {
+            event_bus.batches.repeat_all();
         }
     }
 
     /// Publishes the batch that is due. Returns when the next one is.
-    pub fn flush(&mut self, now: Instant) -> Option<Instant> {
-        let bus = self.bus.as_mut()?;
-        if let Some(batch) = bus.batches.due(now, random()) {
+    pub fn publish_batch(&mut self, now: Instant) -> Option<Instant> {
+        let event_bus = self.event_bus.as_mut()?;
+        if let Some(batch) = event_bus.batches.due(now, random()) {
             send(
                 &self.link,
-                Message { topic: bus.topic.clone(), payload: batch.into(), retain: false },
+                Message { topic: event_bus.topic.clone(), payload: batch.into(), retain: false },
             );
         }
-        bus.batches.wake_at()
+        event_bus.batches.wake_at()
     }
 
     /// "This is what I have."
-    pub fn sync(&mut self, replica: &Replica) {
-        let identity = &self.speaker.identity;
+    pub fn publish_sync(&mut self, replica: &Replica) {
+        let identity = &self.node.agent;
         let sync = replica.sync(identity.instance.clone(), identity.epoch);
-        self.publish(self.speaker.message(&Topic::Sync(self.speaker.node.clone()), false, &sync));
+        self.publish(self.node.message(&Topic::Sync(self.node.node.clone()), false, &sync));
     }
 
     /// "So it fares."
-    pub fn status(&mut self, key: &ObjectKey, report: &StatusReport) {
-        let topic = Topic::Status(self.speaker.node.clone(), key.clone());
-        self.publish(self.speaker.message(&topic, true, report));
+    pub fn publish_status(&mut self, key: &ObjectKey, report: &StatusReport) {
+        let topic = Topic::Status(self.node.node.clone(), key.clone());
+        self.publish(self.node.message(&topic, true, report));
     }
 
     /// Takes back what was said of objects that are gone.
-    pub fn farewells(&mut self, keys: &BTreeSet<ObjectKey>) {
+    pub fn clear_status(&mut self, keys: &BTreeSet<ObjectKey>) {
         for key in keys {
-            let topic =
-                Topic::Status(self.speaker.node.clone(), key.clone()).under(&self.speaker.prefix);
+            let topic = Topic::Status(self.node.node.clone(), key.clone()).under(&self.node.prefix);
             self.publish(Message { topic, payload: Bytes::new(), retain: true });
         }
     }
 
     fn publish(&mut self, message: Message) {
-        match &mut self.bus {
-            Some(bus) => bus.batches.put(message.topic, &message.payload, message.retain),
+        match &mut self.event_bus {
+            Some(event_bus) => {
+                event_bus.batches.put(message.topic, &message.payload, message.retain);
+            }
             None => send(&self.link, message),
         }
     }
@@ -155,31 +156,4 @@ fn send(link: &Link, message: Message) {
         Ok(()) | Err(LinkError::Closed) => {}
         Err(error) => warn!(%error, "message not sent"),
     }
-}
-
-/// The address of this machine that a packet to `host` would carry: where the cluster's side can
-/// reach it if it can at all. `None` without a route or a name server.
-pub async fn own_address(host: &str, port: u16) -> Option<IpAddr> {
-    let route = async {
-        // Nothing is sent: connecting a datagram socket only asks for the route.
-        let target = tokio::net::lookup_host((host, port)).await.ok()?.next()?;
-        let socket =
-            UdpSocket::bind(if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await.ok()?;
-        socket.connect(target).await.ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    };
-    tokio::time::timeout(ROUTE_WITHIN, route).await.ok()?
-}
-
-fn cpus() -> u32 {
-    std::thread::available_parallelism()
-        .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
-}
-
-fn memory_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = text.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    kilobytes.unwrap_or_default().saturating_mul(1024)
 }

@@ -19,18 +19,18 @@ use crate::domain::{
     worker_count::CountTotal,
 };
 
-/// Between two reports on one object. Counters that change faster are told together.
-const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// Between two reports on one object. Counters that change faster are reported together.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// An object of which something is to be told, and how it is now.
+/// A reported object and its state now.
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
-    pub held: &'a StoredObject,
+    pub object: &'a StoredObject,
     /// By worker, in the object's order: its health, and the last that it said of itself.
     pub workers: Vec<(WorkerHealth, String)>,
     pub total: CountTotal,
     /// Of a model server.
-    pub serving: Option<ModelServerReport>,
+    pub server: Option<ModelServerReport>,
     /// What the workers said of models.
     pub outputs: Vec<ModelOutput>,
     /// Of a model.
@@ -39,15 +39,15 @@ pub struct ObjectStatus<'a> {
     pub dataset: Option<DatasetReport>,
 }
 
-/// A start usually takes less: then only its end is told, at once, and not first its beginning.
+/// A start that takes less is reported once, when it ended.
 const START_GRACE: Duration = Duration::from_millis(500);
 
-/// Remembers what was told.
+/// Decides which reports are due, from what it sent before.
 #[derive(Debug)]
 pub struct Reporter {
     identity: AgentIdentity,
     seq: u64,
-    told: BTreeMap<ObjectKey, SentReport>,
+    last_sent: BTreeMap<ObjectKey, SentReport>,
     /// Objects with a worker that is being started, and since when.
     starting: BTreeMap<ObjectKey, Instant>,
 }
@@ -69,15 +69,15 @@ pub struct DueReports {
 
 impl Reporter {
     pub fn new(identity: AgentIdentity) -> Self {
-        Self { identity, seq: 0, told: BTreeMap::new(), starting: BTreeMap::new() }
+        Self { identity, seq: 0, last_sent: BTreeMap::new(), starting: BTreeMap::new() }
     }
 
-    /// The far side may know nothing: everything is to be told again.
-    pub fn forget(&mut self) {
-        self.told.clear();
+    /// The cloud may have lost the reports: all of them are due again.
+    pub fn resend_all(&mut self) {
+        self.last_sent.clear();
     }
 
-    /// The reports that are due. Each counts as told.
+    /// The reports that are due. Each counts as sent.
     pub fn due(
         &mut self,
         subjects: &[ObjectStatus<'_>],
@@ -85,11 +85,11 @@ impl Reporter {
         wall: Timestamp,
     ) -> DueReports {
         let mut due = DueReports::default();
-        self.told.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        self.last_sent.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
         self.starting.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
         for subject in subjects {
             let report = self.report(subject);
-            if self.told.get(subject.key).is_some_and(|told| told.report == report) {
+            if self.last_sent.get(subject.key).is_some_and(|last_sent| last_sent.report == report) {
                 continue;
             }
             let at = self.not_before(subject, now);
@@ -102,15 +102,16 @@ impl Reporter {
             if let Some(task) = &mut said.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
-            self.told.insert(subject.key.clone(), SentReport { report, at: now });
+            self.last_sent.insert(subject.key.clone(), SentReport { report, at: now });
             due.reports.push((subject.key.clone(), said));
         }
         due
     }
 
-    /// When something new of this object may be told at the earliest.
+    /// When a change of this object may be reported at the earliest.
     fn not_before(&mut self, subject: &ObjectStatus<'_>, now: Instant) -> Instant {
-        let paced = self.told.get(subject.key).map_or(now, |told| told.at + AT_MOST_EVERY);
+        let paced =
+            self.last_sent.get(subject.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
         let is_starting =
             subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
         let is_coming =
@@ -127,7 +128,7 @@ impl Reporter {
     }
 
     fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
-        let ObjectStatus { held, workers, total, serving, outputs, model, dataset, .. } = subject;
+        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -136,7 +137,7 @@ impl Reporter {
             current_time: String::new(),
         });
         let statuses =
-            held.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
+            object.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
                 name: worker.name.clone(),
                 role: worker.role,
                 state: health.state,
@@ -148,16 +149,16 @@ impl Reporter {
             instance: self.identity.instance.clone(),
             epoch: self.identity.epoch,
             seq: 0,
-            uid: held.content.metadata.uid.clone(),
-            revision: held.revision,
+            uid: object.content.metadata.uid.clone(),
+            revision: object.revision,
             phase: phase(workers.iter().map(|(health, _)| health.state))
-                .max(serving.as_ref().map_or(Phase::Running, phase_of_server))
+                .max(server.as_ref().map_or(Phase::Running, phase_of_server))
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
             status: status(subject),
             output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
-            serving: serving.clone(),
+            serving: server.clone(),
             model: model.clone().map(Box::new),
             dataset: dataset.clone().map(Box::new),
         }
@@ -205,7 +206,7 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
 /// cloud workers' word counts where there are no others.
 fn status(subject: &ObjectStatus<'_>) -> String {
     let said = |role: Option<Role>| -> Vec<&str> {
-        let workers = subject.held.content.workers.iter().zip(&subject.workers);
+        let workers = subject.object.content.workers.iter().zip(&subject.workers);
         let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
         of_role.map(|(_, (_, said))| said.as_str()).collect()
     };
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    fn held(roles: &[&str]) -> StoredObject {
+    fn object(roles: &[&str]) -> StoredObject {
         let worker = |(n, role): (usize, &&str)| json!({"name": format!("w{n}"), "role": role, "image": "i", "model": "m"});
         let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "metadata": {"namespace": "d", "name": "s", "uid": "u"},
@@ -240,20 +241,20 @@ mod tests {
 
     fn subject<'a>(
         key: &'a ObjectKey,
-        held: &'a StoredObject,
+        object: &'a StoredObject,
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> ObjectStatus<'a> {
         let counters = Counters { inference, hard: inference / 2 };
         ObjectStatus {
             key,
-            held,
+            object,
             workers: workers
                 .iter()
                 .map(|(state, said)| (health(*state), (*said).to_owned()))
                 .collect(),
             total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
-            serving: None,
+            server: None,
             outputs: Vec::new(),
             model: None,
             dataset: None,
@@ -266,9 +267,9 @@ mod tests {
 
     #[test]
     fn what_changed_is_told_at_once_and_then_at_most_once_a_second() {
-        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let running =
-            |inference| [subject(&key, &held, &[(WorkerState::Running, "running")], inference)];
+            |inference| [subject(&key, &object, &[(WorkerState::Running, "running")], inference)];
         let (mut reporter, start) = (reporter(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
 
@@ -288,16 +289,16 @@ mod tests {
         assert!((task.upload_cloud_ratio - 0.5).abs() < f64::EPSILON);
         assert_eq!(task.current_time, "1970-01-01T00:00:00.000Z");
 
-        reporter.forget();
+        reporter.resend_all();
         let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
         assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
     }
 
     #[test]
     fn a_quick_start_is_told_by_its_end_alone() {
-        let (key, held) = ("d/jointinferenceservices/s".parse().unwrap(), held(&["edge"]));
+        let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let (mut reporter, start) = (reporter(), Instant::now());
-        let mut starting = [subject(&key, &held, &[(WorkerState::Pending, "")], 0)];
+        let mut starting = [subject(&key, &object, &[(WorkerState::Pending, "")], 0)];
         starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
         let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
         assert_eq!(early, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
@@ -308,7 +309,7 @@ mod tests {
 
         let mut quick = Reporter::new(reporter.identity.clone());
         assert_eq!(quick.due(&starting, start, Timestamp::UNIX_EPOCH).reports.len(), 0);
-        let running = [subject(&key, &held, &[(WorkerState::Running, "")], 0)];
+        let running = [subject(&key, &object, &[(WorkerState::Running, "")], 0)];
         let soon = start + Duration::from_millis(100);
         assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
     }
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn a_model_is_told_when_it_is_there_and_only_once() {
         let key = "d/models/m".parse().unwrap();
-        let (mut reporter, held, start) = (reporter(), held(&[]), Instant::now());
+        let (mut reporter, object, start) = (reporter(), object(&[]), Instant::now());
         let presence = |state| ModelPresenceReport {
             state,
             url: "http://h/m".into(),
@@ -326,8 +327,9 @@ mod tests {
             reason: None,
             message: String::new(),
         };
-        let subject =
-            |state| [ObjectStatus { model: Some(presence(state)), ..subject(&key, &held, &[], 0) }];
+        let subject = |state| {
+            [ObjectStatus { model: Some(presence(state)), ..subject(&key, &object, &[], 0) }]
+        };
         let coming = subject(PresenceState::Downloading);
         let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
         assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(report.model.as_deref(), here[0].model.as_ref());
         assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), DueReports::default());
         let failed = subject(PresenceState::Failed);
-        let due = reporter.due(&failed, start + AT_MOST_EVERY, Timestamp::UNIX_EPOCH);
+        let due = reporter.due(&failed, start + MIN_INTERVAL, Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.phase, Phase::Failed);
     }
 
@@ -346,7 +348,7 @@ mod tests {
     fn the_worst_worker_decides_the_phase_and_the_edge_workers_the_status() {
         use WorkerState::{Failed, Pending, Running};
         let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
-        let both = held(&["edge", "cloud"]);
+        let both = object(&["edge", "cloud"]);
         for (workers, phase, status) in [
             ([(Running, "running"), (Running, "completed")], Phase::Running, "running"),
             ([(Running, "completed"), (Pending, "running")], Phase::Pending, "completed"),
@@ -361,7 +363,7 @@ mod tests {
             let report = &due.reports[0].1;
             assert_eq!((report.phase, report.status.as_str()), (phase, status), "{workers:?}");
         }
-        let cloud = held(&["cloud"]);
+        let cloud = object(&["cloud"]);
         let subject = subject(&key, &cloud, &[(Running, "running")], 0);
         let due = reporter().due(&[subject], Instant::now(), Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.status, "running");

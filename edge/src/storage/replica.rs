@@ -72,13 +72,13 @@ impl Store {
     }
 
     /// Every object whose status is still to be taken back upstream.
-    pub fn farewells(&self) -> Result<BTreeSet<ObjectKey>, Error> {
+    pub fn pending_clears(&self) -> Result<BTreeSet<ObjectKey>, Error> {
         let keys: Vec<String> = self.rows("SELECT key FROM farewells", |row| row.get(0))?;
         Ok(keys.iter().filter_map(|key| key.parse().ok()).collect())
     }
 
     /// The cloud's broker has taken these back.
-    pub fn farewells_said(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
+    pub fn delete_pending_clears(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
         self.quick(|tx| {
             keys.iter().try_for_each(|key| {
                 tx.execute("DELETE FROM farewells WHERE key = ?1", [key.to_string()]).map(drop)
@@ -94,65 +94,82 @@ fn store_change(
     payload: &[u8],
 ) -> rusqlite::Result<()> {
     match change {
-        ReplicaChange::Set(key) => {
-            let held = &replica.objects()[key];
-            let name = key.to_string();
-            tx.execute(
-                "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4)",
-                params![name, held.revision.0.cast_signed(), held.hash.as_str(), payload],
-            )?;
-            tx.execute("DELETE FROM tombstones WHERE key = ?1", [&name])?;
-            tx.execute("DELETE FROM farewells WHERE key = ?1", [&name])?;
-            tx.execute(
-                "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
-                [&name, &held.content.metadata.uid],
-            )?;
-            for table in ["servings", "datasets"] {
-                tx.execute(
-                    &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
-                    [&name, &held.content.metadata.uid],
-                )?;
-            }
-        }
-        ReplicaChange::Renewed(key) => {
-            let revision = replica.objects()[key].revision.0.cast_signed();
-            tx.execute(
-                "UPDATE objects SET revision = ?2 WHERE key = ?1",
-                params![key.to_string(), revision],
-            )?;
-            tx.execute("DELETE FROM tombstones WHERE key = ?1", [key.to_string()])?;
-        }
-        ReplicaChange::Removed(key) => {
-            let name = key.to_string();
-            let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
-            tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
-            tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
-            tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
-            tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
-            if was_there {
-                tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
-            }
-            if let Some(revision) = replica.tombstone(key) {
-                tx.execute(
-                    "INSERT OR REPLACE INTO tombstones VALUES (?1, ?2)",
-                    params![name, revision.0.cast_signed()],
-                )?;
-            }
-        }
-        ReplicaChange::Index => {
-            let index = replica.index();
-            tx.execute("INSERT OR REPLACE INTO meta VALUES ('index', ?1)", [encode(index)])?;
-            let mut keep = tx.prepare("SELECT key FROM tombstones")?;
-            let keys = keep
-                .query_map([], |row| row.get::<_, String>(0))?
-                .collect::<Result<Vec<_>, _>>()?;
-            for key in keys {
-                let is_kept =
-                    key.parse().is_ok_and(|key: ObjectKey| replica.tombstone(&key).is_some());
-                if !is_kept {
-                    tx.execute("DELETE FROM tombstones WHERE key = ?1", [key])?;
-                }
-            }
+        ReplicaChange::Set(key) => set_object(tx, replica, key, payload),
+        ReplicaChange::Renewed(key) => renew_object(tx, replica, key),
+        ReplicaChange::Removed(key) => remove_object(tx, replica, key),
+        ReplicaChange::Index => set_index(tx, replica),
+    }
+}
+
+/// Stores an object. Records of an earlier object of that name go.
+fn set_object(
+    tx: &Transaction<'_>,
+    replica: &Replica,
+    key: &ObjectKey,
+    payload: &[u8],
+) -> rusqlite::Result<()> {
+    let held = &replica.objects()[key];
+    let name = key.to_string();
+    tx.execute(
+        "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4)",
+        params![name, held.revision.0.cast_signed(), held.hash.as_str(), payload],
+    )?;
+    tx.execute("DELETE FROM tombstones WHERE key = ?1", [&name])?;
+    tx.execute("DELETE FROM farewells WHERE key = ?1", [&name])?;
+    tx.execute(
+        "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
+        [&name, &held.content.metadata.uid],
+    )?;
+    for table in ["servings", "datasets"] {
+        tx.execute(
+            &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
+            [&name, &held.content.metadata.uid],
+        )?;
+    }
+    Ok(())
+}
+
+/// The object is the same in a newer revision.
+fn renew_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
+    let revision = replica.objects()[key].revision.0.cast_signed();
+    tx.execute(
+        "UPDATE objects SET revision = ?2 WHERE key = ?1",
+        params![key.to_string(), revision],
+    )?;
+    tx.execute("DELETE FROM tombstones WHERE key = ?1", [key.to_string()])?;
+    Ok(())
+}
+
+/// Removes an object with its records. Its published status is to be cleared.
+fn remove_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
+    let name = key.to_string();
+    let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
+    tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
+    tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
+    tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
+    tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
+    if was_there {
+        tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
+    }
+    if let Some(revision) = replica.tombstone(key) {
+        tx.execute(
+            "INSERT OR REPLACE INTO tombstones VALUES (?1, ?2)",
+            params![name, revision.0.cast_signed()],
+        )?;
+    }
+    Ok(())
+}
+
+/// Stores the index, and drops the tombstones that it made unnecessary.
+fn set_index(tx: &Transaction<'_>, replica: &Replica) -> rusqlite::Result<()> {
+    let index = replica.index();
+    tx.execute("INSERT OR REPLACE INTO meta VALUES ('index', ?1)", [encode(index)])?;
+    let mut keep = tx.prepare("SELECT key FROM tombstones")?;
+    let keys = keep.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    for key in keys {
+        let is_kept = key.parse().is_ok_and(|key: ObjectKey| replica.tombstone(&key).is_some());
+        if !is_kept {
+            tx.execute("DELETE FROM tombstones WHERE key = ?1", [key])?;
         }
     }
     Ok(())

@@ -1,61 +1,100 @@
-//! Decides what a worker's container looks like: image, environment, mounts, and the fingerprint by
-//! which a running container is known to be the one that is wanted. Making it is left to docker.rs.
+//! Decides what a worker's container is: image, environment, mounts, and the hash by which a running
+//! container is recognized as the wanted one. Pure; the Docker request is made in engine/create.rs.
 
-use neptune_wire::Topic;
+use std::{collections::BTreeMap, path::PathBuf};
+
+use neptune_wire::{ContentHash, Topic, WorkerName, WorkerUpdateMode};
 
 use crate::{
-    desired::WantedWorker,
+    desired::{Desired, WantedWorker},
     domain::{
         artifact::LocalArtifact,
-        container::{BindMount, ContainerSpec, InitialVersion, NodeContext, ScriptMount},
+        container::{BindMount, ContainerSpec, InitialVersion, ScriptMount, TargetContainer},
+        node_context::NodeContext,
+        problem::Problem,
+        served_version::is_plain_name,
     },
-    worker::{inputs::WorkerInputs, reload},
+    worker::inputs::{MissingInput, NodeInputs, WorkerInputs},
 };
 
-/// Where models are seen from inside a container.
+/// Parent directory of the models in a container.
 pub const MODELS_DIR: &str = "/models";
-/// The same of datasets.
+/// Parent directory of the datasets in a container.
 const DATASETS_DIR: &str = "/datasets";
+/// Below the data directory, a directory of versions for each worker that reloads.
+pub const WORKERS_DIR: &str = "workers";
 
-/// The container of a worker that uses this model, and maybe this dataset, of the node. What is a
-/// directory is seen under the object's name, one file in the directory of that name.
-pub fn worker_container(
+/// What a worker resolves to with the inputs that are on the node now.
+#[derive(Debug)]
+pub struct ResolvedWorker<'a> {
+    pub model: &'a LocalArtifact,
+    /// Why `model` is not the wanted version.
+    pub model_problem: Option<&'a Problem>,
+    /// The directory name of the model's version, if the worker reloads versions while it runs.
+    pub model_version: Option<String>,
+    /// Path of the model in the container.
+    pub model_url: String,
+    pub container: TargetContainer,
+}
+
+/// The wanted workers, each with its container or the input that is missing.
+pub type ResolvedWorkers<'a> = BTreeMap<&'a WorkerName, Result<ResolvedWorker<'a>, MissingInput>>;
+
+/// Resolves all wanted workers. Done once per turn: everything else in the turn reads the result.
+pub fn resolve_workers<'a>(
+    desired: &'a Desired,
+    inputs: NodeInputs<'a>,
+    context: &NodeContext,
+) -> ResolvedWorkers<'a> {
+    let resolved = desired.workers.iter().map(|(name, wanted)| {
+        let worker = inputs.of(wanted, desired).map(|found| ResolvedWorker {
+            model_problem: inputs.model_problem(wanted),
+            ..resolve_worker(wanted, found, context)
+        });
+        (name, worker)
+    });
+    resolved.collect()
+}
+
+/// Resolves one worker that has all of its inputs.
+pub fn resolve_worker<'a>(
     wanted: &WantedWorker,
-    uses: WorkerInputs<'_>,
-    site: &NodeContext,
+    inputs: WorkerInputs<'a>,
+    context: &NodeContext,
+) -> ResolvedWorker<'a> {
+    let model = inputs.model;
+    let model_version = reloadable_version(wanted, model, context);
+    let model_url = model_path(wanted, model, model_version.as_deref());
+    let spec = container_spec(wanted, inputs, model_version.as_deref(), &model_url, context);
+    ResolvedWorker { model, model_problem: None, model_version, model_url, container: spec.into() }
+}
+
+fn container_spec(
+    wanted: &WantedWorker,
+    inputs: WorkerInputs<'_>,
+    model_version: Option<&str>,
+    model_url: &str,
+    context: &NodeContext,
 ) -> ContainerSpec {
     let worker = &wanted.worker;
-    let model = uses.model;
-    let model_url = model_url(wanted, model, site);
     let mut env = worker.env.clone();
-    let dataset = wanted.dataset.as_ref().zip(uses.dataset).map(|(key, (data, format))| {
-        let dir = format!("{DATASETS_DIR}/{}", key.name);
-        let target = match &data.file {
-            Some(file) => format!("{dir}/{file}"),
-            None => dir.clone(),
-        };
-        env.extend([
-            ("DATASET_URL".to_owned(), target.clone()),
-            ("DATASET_FORMAT".to_owned(), format.to_owned()),
-            ("DATA_PATH_PREFIX".to_owned(), dir),
-        ]);
-        BindMount { source: data.path.clone(), target }
-    });
-    let topic = Topic::WorkerInfo(worker.name.clone()).under(&site.prefix);
+    let dataset = dataset_mount(wanted, inputs, &mut env);
+    let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
     env.extend([
-        ("MQTT_URL".to_owned(), site.mqtt_url.clone()),
+        ("MQTT_URL".to_owned(), context.mqtt_url.clone()),
         ("WORKER_INFO_TOPIC".to_owned(), topic),
-        ("NODE_NAME".to_owned(), site.node.to_string()),
+        ("NODE_NAME".to_owned(), context.node.to_string()),
     ]);
-    let (mount, start) = if let Some(version) = reload::version(wanted, model, site) {
-        let topic = Topic::WorkerReload(worker.name.clone()).under(&site.prefix);
+    let (mount, start) = if let Some(version) = model_version {
+        let topic = Topic::WorkerReload(worker.name.clone()).under(&context.prefix);
         env.insert("WORKER_RELOAD_TOPIC".to_owned(), topic);
         env.remove("MODEL_URL");
-        let mount = BindMount { source: reload::dir(wanted, site), target: models_dir(wanted) };
-        (mount, Some(InitialVersion { version, model_url }))
+        let source = worker_versions_dir(wanted, context);
+        let start = InitialVersion { version: version.to_owned(), model_url: model_url.to_owned() };
+        (BindMount { source, target: models_dir(wanted) }, Some(start))
     } else {
-        env.insert("MODEL_URL".to_owned(), model_url.clone());
-        (BindMount { source: model.path.clone(), target: model_url }, None)
+        env.insert("MODEL_URL".to_owned(), model_url.to_owned());
+        (BindMount { source: inputs.model.path.clone(), target: model_url.to_owned() }, None)
     };
     let scripts = worker.scripts.as_ref();
     ContainerSpec {
@@ -71,20 +110,65 @@ pub fn worker_container(
         cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
         memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
         stop_grace_seconds: None,
-        dns: site.dns.clone(),
+        dns: context.dns.clone(),
         start,
     }
 }
 
-/// Where a worker has this model, in its container.
-pub fn model_url(wanted: &WantedWorker, model: &LocalArtifact, site: &NodeContext) -> String {
-    let parts =
-        [Some(models_dir(wanted)), reload::version(wanted, model, site), model.file.clone()];
+/// The mount of the worker's dataset, if it has one. Adds the variables that describe it to `env`.
+fn dataset_mount(
+    wanted: &WantedWorker,
+    inputs: WorkerInputs<'_>,
+    env: &mut BTreeMap<String, String>,
+) -> Option<BindMount> {
+    let (key, (data, format)) = wanted.dataset.as_ref().zip(inputs.dataset)?;
+    let dir = format!("{DATASETS_DIR}/{}", key.name);
+    let target = match &data.file {
+        Some(file) => format!("{dir}/{file}"),
+        None => dir.clone(),
+    };
+    env.extend([
+        ("DATASET_URL".to_owned(), target.clone()),
+        ("DATASET_FORMAT".to_owned(), format.to_owned()),
+        ("DATA_PATH_PREFIX".to_owned(), dir),
+    ]);
+    Some(BindMount { source: data.path.clone(), target })
+}
+
+/// The path of this model in the worker's container. A directory appears under the object's name, a
+/// file in the directory of that name.
+pub fn model_url(wanted: &WantedWorker, model: &LocalArtifact, context: &NodeContext) -> String {
+    model_path(wanted, model, reloadable_version(wanted, model, context).as_deref())
+}
+
+fn model_path(wanted: &WantedWorker, model: &LocalArtifact, version: Option<&str>) -> String {
+    let dir = models_dir(wanted);
+    let parts = [Some(dir.as_str()), version, model.file.as_deref()];
     parts.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 fn models_dir(wanted: &WantedWorker) -> String {
     format!("{MODELS_DIR}/{}", wanted.model.name)
+}
+
+/// The directory name of this version of a worker's model, if the worker reloads versions while it
+/// runs. Only a downloaded model has versions; a model at a path of the node is mounted as it is.
+pub fn reloadable_version(
+    wanted: &WantedWorker,
+    model: &LocalArtifact,
+    context: &NodeContext,
+) -> Option<String> {
+    let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
+        && model.path.starts_with(&context.data_dir)
+        && is_plain_name(&wanted.uid);
+    // The store names files by the digest of their content, so that the path identifies the content.
+    let identity = [model.path.to_string_lossy(), model.file.as_deref().unwrap_or_default().into()];
+    can_reload.then(|| ContentHash::of(&identity).as_str()[..16].to_owned())
+}
+
+/// The node's directory of a worker's versions.
+pub fn worker_versions_dir(wanted: &WantedWorker, context: &NodeContext) -> PathBuf {
+    context.data_dir.join(WORKERS_DIR).join(&wanted.uid).join(wanted.worker.name.as_str())
 }
 
 #[cfg(test)]
@@ -96,7 +180,9 @@ pub mod tests {
     use crate::fixtures::{local_file, node_context, wanted_worker};
 
     fn spec_with(wanted: &WantedWorker, model: &LocalArtifact) -> ContainerSpec {
-        worker_container(wanted, WorkerInputs { model, dataset: None }, &node_context())
+        resolve_worker(wanted, WorkerInputs { model, dataset: None }, &node_context())
+            .container
+            .spec
     }
 
     #[test]
@@ -118,9 +204,9 @@ pub mod tests {
         };
         let elsewhere =
             NodeContext { dns: vec!["169.254.96.16".parse().unwrap()], ..node_context() };
-        let uses = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+        let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
         assert_ne!(
-            worker_container(&wanted_worker(), uses, &elsewhere).hash(),
+            resolve_worker(&wanted_worker(), inputs, &elsewhere).container.spec.hash(),
             spec(|_| (), "/m/1")
         );
         let before = spec(|_| (), "/m/1");
@@ -161,8 +247,8 @@ pub mod tests {
             ..wanted_worker()
         };
         let (model, data) = (local_file("/m/1"), local_file("/code/data/a.csv"));
-        let uses = |data, format| WorkerInputs { model: &model, dataset: Some((data, format)) };
-        let spec = worker_container(&named, uses(&data, "csv"), &node_context());
+        let inputs = |data, format| WorkerInputs { model: &model, dataset: Some((data, format)) };
+        let spec = resolve_worker(&named, inputs(&data, "csv"), &node_context()).container.spec;
         assert_eq!(spec.env["DATASET_URL"], "/datasets/d/a.csv");
         assert_eq!(spec.env["DATASET_FORMAT"], "csv");
         assert_eq!(spec.env["DATA_PATH_PREFIX"], "/datasets/d");
@@ -172,11 +258,15 @@ pub mod tests {
             (Path::new("/code/data/a.csv"), "/datasets/d/a.csv")
         );
         let directory = LocalArtifact { path: "/code/data/voc".into(), file: None };
-        let other = worker_container(&named, uses(&directory, "xml"), &node_context());
+        let other =
+            resolve_worker(&named, inputs(&directory, "xml"), &node_context()).container.spec;
         assert_eq!(other.env["DATASET_URL"], "/datasets/d");
         assert_ne!(other.hash(), spec.hash(), "other data is another container");
         assert_eq!(
-            worker_container(&wanted_worker(), uses(&data, "csv"), &node_context()).dataset,
+            resolve_worker(&wanted_worker(), inputs(&data, "csv"), &node_context())
+                .container
+                .spec
+                .dataset,
             None
         );
     }

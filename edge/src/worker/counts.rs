@@ -127,7 +127,7 @@ impl Counts {
     }
 
     /// Everything is stored.
-    pub fn saved(&mut self) {
+    pub fn mark_saved(&mut self) {
         self.unsaved.clear();
     }
 }
@@ -177,7 +177,7 @@ mod tests {
         let mut counts = Counts::default();
         say(&mut counts, "w", "1", 10, 1);
         assert_eq!(counts.unsaved().count(), 1);
-        counts.saved();
+        counts.mark_saved();
         say(&mut counts, "w", "1", 10, 1);
         assert!(counts.is_saved());
     }

@@ -10,7 +10,6 @@ use crate::{
         artifact::{Availability, LocalArtifact},
         problem::Problem,
     },
-    worker::reload::ReloadDecision,
 };
 
 /// What of the node a worker uses.
@@ -53,12 +52,9 @@ impl<'a> NodeInputs<'a> {
         Ok(WorkerInputs { model, dataset: Some((data, format)) })
     }
 
-    /// What a person should know of what a running worker uses.
-    pub fn note(&self, wanted: &WantedWorker, reload: Option<&ReloadDecision>) -> String {
-        match self.models.get(&wanted.model).and_then(|view| view.problem.as_ref()) {
-            Some(problem) => format!("runs on the model's previous version: {}", problem.message),
-            None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
-        }
+    /// Why the usable version of a worker's model is not the wanted one.
+    pub fn model_problem(&self, wanted: &WantedWorker) -> Option<&'a Problem> {
+        self.models.get(&wanted.model)?.problem.as_ref()
     }
 }
 

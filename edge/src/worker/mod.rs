@@ -6,4 +6,5 @@ pub mod inputs;
 pub mod message;
 pub mod model_reports;
 pub mod pending_messages;
+pub mod plan;
 pub mod reload;

@@ -27,7 +27,7 @@ pub fn resolve(
     let is_of_model = |known: &&ReportedModel| known.output.uid == subject.uid;
     // In one container a path is one file, also when the Model has another one by now.
     let same_file = known.iter().find(is_of_model).filter(|known| {
-        known.said == model.url && (known.container == container || container.is_empty())
+        known.path == model.url && (known.container == container || container.is_empty())
     });
     let is_present = model.url.is_empty() || subject.path == Some(model.url.as_str());
     let (url, sha256) = match same_file {
@@ -47,7 +47,7 @@ pub fn resolve(
     };
     let known_container = same_file.map_or("", |known| known.container.as_str());
     let container = if container.is_empty() { known_container } else { container };
-    ReportedModel { output, said: model.url, container: container.to_owned() }
+    ReportedModel { output, path: model.url, container: container.to_owned() }
 }
 
 /// Takes note of it. Of one worker the times only grow, whatever the node's clock does.

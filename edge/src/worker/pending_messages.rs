@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use neptune_link::Message;
 
 /// Messages that are kept at once. Whoever can publish could send any number.
-const MOST: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// In the order in which they came.
 #[derive(Debug, Default)]
@@ -14,13 +14,13 @@ pub struct PendingMessages(VecDeque<Message>);
 
 impl PendingMessages {
     /// Keeps it. Returns the oldest if that has to go.
-    pub fn keep(&mut self, message: Message) -> Option<Message> {
+    pub fn push(&mut self, message: Message) -> Option<Message> {
         self.0.push_back(message);
-        (self.0.len() > MOST).then(|| self.0.pop_front()).flatten()
+        (self.0.len() > MAX_PENDING).then(|| self.0.pop_front()).flatten()
     }
 
     /// All of them, to be read again.
-    pub fn take(&mut self) -> VecDeque<Message> {
+    pub fn drain(&mut self) -> VecDeque<Message> {
         std::mem::take(&mut self.0)
     }
 }
@@ -33,10 +33,10 @@ mod tests {
     fn of_too_many_the_newest_stay_in_their_order() {
         let message =
             |n: usize| Message { topic: n.to_string(), payload: "".into(), retain: false };
-        let mut unheard = PendingMessages::default();
-        let gone: Vec<_> = (0..MOST + 2).filter_map(|n| unheard.keep(message(n))).collect();
+        let mut pending = PendingMessages::default();
+        let gone: Vec<_> = (0..MAX_PENDING + 2).filter_map(|n| pending.push(message(n))).collect();
         assert_eq!(gone, [message(0), message(1)]);
-        assert!(unheard.take().into_iter().eq((2..MOST + 2).map(message)));
-        assert_eq!(unheard.take().len(), 0);
+        assert!(pending.drain().into_iter().eq((2..MAX_PENDING + 2).map(message)));
+        assert_eq!(pending.drain().len(), 0);
     }
 }

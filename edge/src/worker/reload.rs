@@ -15,22 +15,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{ContentHash, ObjectName, WorkerUpdateMode};
+use neptune_wire::ObjectName;
 
 use crate::{
     desired::WantedWorker,
     domain::{
         artifact::{LocalArtifact, PlacedVersions},
-        container::NodeContext,
+        node_context::NodeContext,
         observed_container::ObservedContainer,
-        served_version::is_plain_name,
         worker_count::ReportedModel,
     },
-    worker::container::MODELS_DIR,
+    worker::container::{MODELS_DIR, worker_versions_dir},
 };
 
-/// Below the data directory, a directory of versions for each worker that reloads.
-pub const WORKERS_DIR: &str = "workers";
 /// For loading what it was told to load. Then it is restarted.
 pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -42,18 +39,18 @@ pub struct ReloadState {
     /// The version that it should have.
     pub target: Option<String>,
     /// Which container is to load which version, and since when.
-    pub asked: Option<(String, String, Instant)>,
+    pub requested: Option<(String, String, Instant)>,
 }
 
 /// What is known of it now.
 pub struct ReloadFacts<'a> {
     pub wanted: &'a WantedWorker,
     pub model: &'a LocalArtifact,
-    pub site: &'a NodeContext,
+    pub context: &'a NodeContext,
     /// Its container that is alive and has its spec, if there is one.
     pub running: Option<&'a ObservedContainer>,
     /// What it last said of its model.
-    pub spoken: Option<&'a ReportedModel>,
+    pub reported: Option<&'a ReportedModel>,
     pub now: Instant,
 }
 
@@ -63,7 +60,7 @@ pub struct ReloadDecision {
     pub target: String,
     /// What is to be in its directory and is not: the directory, and the versions.
     pub place: Option<(PathBuf, BTreeMap<String, LocalArtifact>)>,
-    pub asked: Option<(String, String, Instant)>,
+    pub requested: Option<(String, String, Instant)>,
     /// It has not loaded what it was told.
     pub restart: bool,
     pub wake_at: Option<Instant>,
@@ -73,9 +70,9 @@ pub struct ReloadDecision {
 
 /// Decides.
 pub fn decide(memory: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> ReloadDecision {
-    let ReloadFacts { wanted, model, site, running, spoken, now } = *facts;
-    let dir = dir(wanted, site);
-    let loaded = running.and_then(|container| loaded(container, spoken, &wanted.model.name));
+    let ReloadFacts { wanted, model, context, running, reported, now } = *facts;
+    let dir = worker_versions_dir(wanted, context);
+    let loaded = running.and_then(|container| loaded(container, reported, &wanted.model.name));
     let here = memory.placed.as_ref().filter(|placed| placed.dir == dir);
     let mut versions: BTreeMap<_, _> = [(target.clone(), model.clone())].into();
     if let (Some(loaded), Some(here)) = (&loaded, here)
@@ -93,7 +90,7 @@ pub fn decide(memory: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> 
     let Some(running) = running.filter(|_| is_there && loaded.as_ref() != Some(&target)) else {
         return decision;
     };
-    let since = match &memory.asked {
+    let since = match &memory.requested {
         Some((container, version, since)) if *container == running.id && *version == target => {
             *since
         }
@@ -102,7 +99,7 @@ pub fn decide(memory: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> 
     decision.restart = now >= since + RELOAD_TIMEOUT;
     decision.wake_at = (!decision.restart).then_some(since + RELOAD_TIMEOUT);
     decision.note = format!("is told to load another version of {}", wanted.model);
-    decision.asked = Some((running.id.clone(), target, since));
+    decision.requested = Some((running.id.clone(), target, since));
     decision
 }
 
@@ -110,11 +107,11 @@ pub fn decide(memory: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> 
 /// started with.
 fn loaded(
     container: &ObservedContainer,
-    spoken: Option<&ReportedModel>,
+    reported: Option<&ReportedModel>,
     model: &ObjectName,
 ) -> Option<String> {
-    let said = spoken.filter(|spoken| spoken.container == container.id);
-    let said = said.and_then(|spoken| version_in(&spoken.said, model));
+    let said = reported.filter(|reported| reported.container == container.id);
+    let said = said.and_then(|reported| version_in(&reported.path, model));
     said.map(str::to_owned).or_else(|| container.version.clone())
 }
 
@@ -125,28 +122,16 @@ fn version_in<'a>(path: &'a str, model: &ObjectName) -> Option<&'a str> {
     rest.split('/').next().filter(|version| !version.is_empty())
 }
 
-/// The name of this version of a worker's model, if the worker loads versions while it runs.
-pub fn version(wanted: &WantedWorker, model: &LocalArtifact, site: &NodeContext) -> Option<String> {
-    let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
-        && model.path.starts_with(&site.data_dir)
-        && is_plain_name(&wanted.uid);
-    // What is in the store is found by its content's digest, which is part of the path.
-    let content = [model.path.to_string_lossy(), model.file.as_deref().unwrap_or_default().into()];
-    can_reload.then(|| ContentHash::of(&content).as_str()[..16].to_owned())
-}
-
-/// The node's directory of a worker's versions.
-pub fn dir(wanted: &WantedWorker, site: &NodeContext) -> PathBuf {
-    site.data_dir.join(WORKERS_DIR).join(&wanted.uid).join(wanted.worker.name.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::ModelOutput;
+    use neptune_wire::{ModelOutput, WorkerUpdateMode};
 
     use super::*;
-    use crate::fixtures::{node_context, wanted_worker};
+    use crate::{
+        fixtures::{node_context, wanted_worker},
+        worker::container::reloadable_version,
+    };
 
     fn reloading() -> WantedWorker {
         let mut wanted = wanted_worker();
@@ -167,7 +152,7 @@ mod tests {
         container
     }
 
-    fn spoken(container: &str, said: &str) -> ReportedModel {
+    fn reported(container: &str, said: &str) -> ReportedModel {
         let output = ModelOutput {
             model: "m".parse().unwrap(),
             uid: "u".into(),
@@ -177,23 +162,29 @@ mod tests {
             metrics: Vec::new(),
             time: String::new(),
         };
-        ReportedModel { output, said: said.to_owned(), container: container.to_owned() }
+        ReportedModel { output, path: said.to_owned(), container: container.to_owned() }
     }
 
     fn placed(names: &[&str]) -> PlacedVersions {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        PlacedVersions { dir: dir(&reloading(), &node_context()), names }
+        PlacedVersions { dir: worker_versions_dir(&reloading(), &node_context()), names }
     }
 
     fn decided(
         memory: &ReloadState,
         running: Option<&ObservedContainer>,
-        spoken: Option<&ReportedModel>,
+        reported: Option<&ReportedModel>,
         now: Instant,
     ) -> ReloadDecision {
-        let (wanted, model, site) = (reloading(), model(), node_context());
-        let facts =
-            ReloadFacts { wanted: &wanted, model: &model, site: &site, running, spoken, now };
+        let (wanted, model, context) = (reloading(), model(), node_context());
+        let facts = ReloadFacts {
+            wanted: &wanted,
+            model: &model,
+            context: &context,
+            running,
+            reported,
+            now,
+        };
         decide(memory, &facts, "new".to_owned())
     }
 
@@ -212,15 +203,15 @@ mod tests {
         assert_eq!((to_place(&first), first.restart), (Some(vec!["new"]), false));
         let change = decided(&memory(&["old"]), Some(&old), None, now);
         assert_eq!(to_place(&change), Some(vec!["new", "old"]));
-        assert_eq!(change.asked, None, "it is told when the version is there");
-        let asked = decided(&memory(&["new", "old"]), Some(&old), None, now);
-        assert_eq!(to_place(&asked), None);
-        assert_eq!(asked.asked, Some(("c1".into(), "new".into(), now)));
-        assert_eq!((asked.wake_at, asked.restart), (Some(now + RELOAD_TIMEOUT), false));
-        let says = spoken("c1", "/models/m/new/m.pb");
+        assert_eq!(change.requested, None, "it is told when the version is there");
+        let requested = decided(&memory(&["new", "old"]), Some(&old), None, now);
+        assert_eq!(to_place(&requested), None);
+        assert_eq!(requested.requested, Some(("c1".into(), "new".into(), now)));
+        assert_eq!((requested.wake_at, requested.restart), (Some(now + RELOAD_TIMEOUT), false));
+        let says = reported("c1", "/models/m/new/m.pb");
         let loaded = decided(&memory(&["new", "old"]), Some(&old), Some(&says), now);
         assert_eq!(to_place(&loaded), Some(vec!["new"]));
-        assert_eq!((loaded.asked, loaded.note.as_str()), (None, ""));
+        assert_eq!((loaded.requested, loaded.note.as_str()), (None, ""));
         let done = decided(&memory(&["new"]), Some(&old), Some(&says), now);
         assert_eq!(done, ReloadDecision { target: "new".into(), ..ReloadDecision::default() });
     }
@@ -228,18 +219,22 @@ mod tests {
     #[test]
     fn who_does_not_load_it_in_time_is_restarted() {
         let start = Instant::now();
-        let asked = Some(("c1".to_owned(), "new".to_owned(), start));
-        let memory =
-            ReloadState { placed: Some(placed(&["new", "old"])), asked, ..ReloadState::default() };
+        let requested = Some(("c1".to_owned(), "new".to_owned(), start));
+        let memory = ReloadState {
+            placed: Some(placed(&["new", "old"])),
+            requested,
+            ..ReloadState::default()
+        };
         let old = container("old");
-        let at =
-            |now, spoken: Option<&ReportedModel>| decided(&memory, Some(&old), spoken, now).restart;
+        let at = |now, reported: Option<&ReportedModel>| {
+            decided(&memory, Some(&old), reported, now).restart
+        };
         assert!(!at(start + RELOAD_TIMEOUT / 2, None));
         assert!(at(start + RELOAD_TIMEOUT, None));
-        assert!(at(start + RELOAD_TIMEOUT, Some(&spoken("c1", "/models/m/old/m.pb"))));
-        assert!(!at(start + RELOAD_TIMEOUT, Some(&spoken("c1", "/models/m/new/m.pb"))));
+        assert!(at(start + RELOAD_TIMEOUT, Some(&reported("c1", "/models/m/old/m.pb"))));
+        assert!(!at(start + RELOAD_TIMEOUT, Some(&reported("c1", "/models/m/new/m.pb"))));
         assert!(
-            at(start + RELOAD_TIMEOUT, Some(&spoken("c0", "/models/m/new/m.pb"))),
+            at(start + RELOAD_TIMEOUT, Some(&reported("c0", "/models/m/new/m.pb"))),
             "another's word"
         );
         let another = ObservedContainer { id: "c2".into(), ..old.clone() };
@@ -255,26 +250,30 @@ mod tests {
         let memory =
             ReloadState { placed: Some(placed(&["new", "other"])), ..ReloadState::default() };
         let started_with = container("new");
-        let says = spoken("c1", "/models/m/other/m.pb");
+        let says = reported("c1", "/models/m/other/m.pb");
         let decision = decided(&memory, Some(&started_with), Some(&says), Instant::now());
-        assert!(decision.asked.is_some());
-        assert!(decided(&memory, Some(&started_with), None, Instant::now()).asked.is_none());
+        assert!(decision.requested.is_some());
+        assert!(decided(&memory, Some(&started_with), None, Instant::now()).requested.is_none());
     }
 
     #[test]
     fn only_a_model_of_the_store_has_versions_and_each_content_its_own() {
-        let (wanted, site) = (reloading(), node_context());
+        let (wanted, context) = (reloading(), node_context());
         let of = |path: &str, file: &str| {
-            version(&wanted, &LocalArtifact { path: path.into(), file: Some(file.into()) }, &site)
+            reloadable_version(
+                &wanted,
+                &LocalArtifact { path: path.into(), file: Some(file.into()) },
+                &context,
+            )
         };
         let name = of("/var/lib/neptune/models/sha256/ab/m", "m.pb").unwrap();
         assert_eq!(name.len(), 16);
         assert_ne!(of("/var/lib/neptune/models/sha256/cd/m", "m.pb").unwrap(), name);
         assert_ne!(of("/var/lib/neptune/models/sha256/ab/m", "n.pb").unwrap(), name);
         assert_eq!(of("/model/m.pb", "m.pb"), None);
-        assert_eq!(version(&crate::fixtures::wanted_worker(), &model(), &site), None);
+        assert_eq!(reloadable_version(&crate::fixtures::wanted_worker(), &model(), &context), None);
         let strange = WantedWorker { uid: "../x".into(), ..reloading() };
-        assert_eq!(version(&strange, &model(), &site), None);
+        assert_eq!(reloadable_version(&strange, &model(), &context), None);
     }
 
     #[test]

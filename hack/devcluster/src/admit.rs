@@ -1,4 +1,5 @@
-//! Turns what a client sent into what may be stored: decoding rules, defaults and validation. Pure; `prepare` sets the fields of the server.
+//! Converts a client's object into the object to store: unknown fields, defaults and validation. Pure; `prepare` sets the fields
+//! of the server.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::resource::Resource;
 use crate::schema::{default, prune, validate};
 use crate::status::{ApiError, GroupName};
 
-/// Which endpoint of an object is written.
+/// The endpoint of a request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     Main,
@@ -27,7 +28,7 @@ impl Endpoint {
         }
     }
 
-    /// Top-level fields that this endpoint never writes.
+    /// Top-level fields that this endpoint does not change.
     pub fn ignored(self, resource: &Resource) -> &'static [&'static str] {
         match self {
             Self::Main if resource.has_status => &["status"],
@@ -37,12 +38,12 @@ impl Endpoint {
     }
 }
 
-/// The second-precision time that metadata carries.
+/// The form of times in metadata, with a precision of one second.
 pub fn stamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The body must be of the kind and version that the path names.
+/// Checks that the body has the kind and version of the path.
 pub fn check_kind(resource: &Resource, value: &Value) -> Result<(), ApiError> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (given, kind) = (text("apiVersion"), text("kind"));
@@ -72,8 +73,10 @@ pub fn check_kind(resource: &Resource, value: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Drops what the schema does not know and fills defaults; returns the unknown fields.
-/// Values of a wrong type in built-in kinds and in metadata cannot be decoded at all.
+/// Removes unknown fields and sets defaults. Returns the removed fields.
+///
+/// # Errors
+/// A value of a wrong type in a built-in kind or in metadata, which an API server cannot decode.
 pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, String> {
     if resource.custom {
         if let Some(metadata) = value.get_mut("metadata") {
@@ -113,7 +116,7 @@ pub fn decode(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Str
     Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
 }
 
-/// Metadata is decoded into its type, which leaves out what holds nothing.
+/// Removes empty metadata fields, as the API server's decoder does.
 fn drop_empty(metadata: &mut Value) {
     let Some(fields) = metadata.as_object_mut() else { return };
     for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
@@ -128,17 +131,17 @@ fn drop_empty(metadata: &mut Value) {
     }
 }
 
-/// Everything that must hold for the object that is about to be stored.
+/// Validates the object that is about to be stored.
 pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut errors = check_metadata(value, resource);
     if resource.custom {
         let findings = validate::validate_update(value, old, resource.schema(), "");
-        // What metadata must have, its own checks have said.
+        // `check_metadata` has reported violations of metadata.
         errors.extend(findings.into_iter().filter(|error| !error.field.starts_with("metadata.")));
-        let rules = cel::object::check(value, old, resource.schema(), &errors);
+        let rules = cel::rules::check(value, old, resource.schema(), &errors);
         errors.extend(rules);
     } else {
-        // What the generated schemas require of a status is not checked by the API server.
+        // The generated schemas require status fields; the API server does not.
         let checked = |error: &FieldError| {
             error.fault != Fault::Required || !error.field.starts_with("status")
         };
@@ -152,12 +155,12 @@ pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<
     Err(ApiError::invalid(resource.as_kind(), object::name(value), &errors))
 }
 
-/// Whether a replace may leave out the version that it replaces.
+/// Whether a replace without resourceVersion is allowed.
 pub fn allows_unconditional_update(resource: &Resource) -> bool {
     !resource.custom && !matches!(resource.plural.as_str(), "leases" | "customresourcedefinitions")
 }
 
-/// Whether two states of an object differ in anything but the times of their managers; otherwise nothing is stored.
+/// Whether two states of an object are equal except for the times of their managers. An unchanged object is not stored.
 pub fn is_unchanged(old: &Value, new: &Value) -> bool {
     let bare = |value: &Value| {
         let mut value = value.clone();

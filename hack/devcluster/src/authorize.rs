@@ -1,4 +1,7 @@
-//! Decides what a user may do by the roles and bindings that are stored, as an API server's RBAC does. Pure.
+//! Authorizes users by the stored roles and bindings, as the RBAC of an API server. Logs each decision.
+//!
+//! Subjects are service accounts and users; groups are not supported. `hack/e2e` reads the log lines `right used: {...}` and
+//! `right missing: {...}`.
 
 use std::sync::Arc;
 
@@ -18,23 +21,11 @@ const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
 const ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/rolebindings";
 const CLUSTER_ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";
 
-/// Who asks.
+/// The name of an impersonated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User(pub String);
 
 impl User {
-    /// As API servers put service accounts into groups.
-    fn is_in(&self, group: &str) -> bool {
-        let account = self.0.strip_prefix("system:serviceaccount:");
-        match (group, account.and_then(|rest| rest.split_once(':'))) {
-            ("system:authenticated", _) | ("system:serviceaccounts", Some(_)) => true,
-            (_, Some((namespace, _))) => {
-                group.strip_prefix("system:serviceaccounts:") == Some(namespace)
-            }
-            _ => false,
-        }
-    }
-
     fn is(&self, subject: &Value) -> bool {
         let text = |field: &str| subject[field].as_str().unwrap_or_default();
         match text("kind") {
@@ -42,22 +33,21 @@ impl User {
                 self.0 == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
             }
             "User" => self.0 == text("name"),
-            "Group" => self.is_in(text("name")),
             _ => false,
         }
     }
 }
 
-/// What is asked for.
+/// The attributes of a request that roles cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Attributes<'a> {
     verb: &'a str,
     group: &'a str,
     resource: &'a str,
     subresource: &'a str,
-    /// Empty in the whole cluster.
+    /// Empty for requests on all namespaces and on cluster-scoped kinds.
     namespace: &'a str,
-    /// Empty for all of them.
+    /// Empty for collections.
     name: &'a str,
 }
 
@@ -86,7 +76,10 @@ impl Attributes<'_> {
     }
 }
 
-/// Whether a user may make a request; each right that is looked for goes to the log.
+/// Checks that a user has the rights for a request.
+///
+/// # Errors
+/// 403 for a missing right.
 pub fn check_request(
     state: &State,
     user: &User,
@@ -95,12 +88,12 @@ pub fn check_request(
     options: &Options,
     media: &str,
 ) -> Result<(), ApiError> {
-    // One that is no verb is refused anyway.
+    // Other methods are refused later.
     let Some(verb) = verb(method, path, options) else { return Ok(()) };
-    // A list or watch of one name is held to that name.
+    // A list or watch of one name needs the right for that name only.
     let selected = options.get("fieldSelector").strip_prefix("metadata.name=");
     let selected = selected.filter(|_| matches!(verb, "list" | "watch"));
-    let asked = Attributes {
+    let attributes = Attributes {
         verb,
         group: &path.group,
         resource: &path.plural,
@@ -108,24 +101,24 @@ pub fn check_request(
         namespace: path.namespace.as_deref().unwrap_or_default(),
         name: path.name.as_deref().or(selected).unwrap_or_default(),
     };
-    let check = |asked: &Attributes<'_>| {
-        let checked = check(&state.store, user, asked);
-        let (right, what) = (if checked.is_ok() { "used" } else { "missing" }, json!(asked));
+    let check = |attributes: &Attributes<'_>| {
+        let checked = check(&state.store, user, attributes);
+        let (right, what) = (if checked.is_ok() { "used" } else { "missing" }, json!(attributes));
         tracing::info!("right {right}: {what}");
         checked
     };
-    check(&asked)?;
-    // An apply of what is not there makes it.
-    let key = ObjectKey::new(asked.namespace, asked.name);
+    check(&attributes)?;
+    // An apply of a missing object creates it.
+    let key = ObjectKey::new(attributes.namespace, attributes.name);
     let kind = state.registry.find(&path.group, &path.version, &path.plural);
-    let is_there = kind.is_none_or(|kind| state.store.get(&kind.storage, &key).is_some());
-    if media == APPLY && asked.subresource.is_empty() && !is_there {
-        check(&Attributes { verb: "create", ..asked })?;
+    let exists = kind.is_none_or(|kind| state.store.get(&kind.storage, &key).is_some());
+    if media == APPLY && attributes.subresource.is_empty() && !exists {
+        check(&Attributes { verb: "create", ..attributes })?;
     }
     Ok(())
 }
 
-/// What a request does, in the words of RBAC.
+/// The RBAC verb of a request.
 fn verb(method: &Method, path: &ResourcePath, options: &Options) -> Option<&'static str> {
     Some(match (method.as_str(), path.name.is_some()) {
         ("GET" | "HEAD", _) if options.flag("watch") => "watch",
@@ -140,40 +133,40 @@ fn verb(method: &Method, path: &ResourcePath, options: &Options) -> Option<&'sta
     })
 }
 
-/// Whether a role that is bound to the user covers it.
-fn check(store: &Store, user: &User, asked: &Attributes<'_>) -> Result<(), ApiError> {
+/// Checks that a role bound to the user covers the attributes.
+fn check(store: &Store, user: &User, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     let everywhere = store.list(CLUSTER_ROLE_BINDINGS, None);
-    let here = store.list(ROLE_BINDINGS, Some(asked.namespace));
-    let here = here.filter(|_| !asked.namespace.is_empty());
-    let mut bindings = everywhere.chain(here);
+    let in_namespace = store.list(ROLE_BINDINGS, Some(attributes.namespace));
+    let in_namespace = in_namespace.filter(|_| !attributes.namespace.is_empty());
+    let mut bindings = everywhere.chain(in_namespace);
     let covers = |binding: &Arc<Value>| {
         let role = &binding["roleRef"];
         let mut roles = match role["kind"].as_str() {
-            Some("Role") => store.list(ROLES, Some(asked.namespace)),
+            Some("Role") => store.list(ROLES, Some(attributes.namespace)),
             _ => store.list(CLUSTER_ROLES, Some("")),
         };
         list(binding, "subjects").iter().any(|subject| user.is(subject))
             && roles.any(|found| {
                 role["name"] == object::name(found)
-                    && list(found, "rules").iter().any(|rule| asked.is_covered(rule))
+                    && list(found, "rules").iter().any(|rule| attributes.is_covered(rule))
             })
     };
-    if bindings.any(covers) { Ok(()) } else { Err(refusal(user, asked)) }
+    if bindings.any(covers) { Ok(()) } else { Err(refusal(user, attributes)) }
 }
 
 fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn refusal(User(user): &User, asked: &Attributes<'_>) -> ApiError {
-    let Attributes { verb, group, namespace, name, .. } = asked;
+fn refusal(User(user): &User, attributes: &Attributes<'_>) -> ApiError {
+    let Attributes { verb, group, namespace, name, .. } = attributes;
     let place = match *namespace {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {namespace:?}"),
     };
-    let path = asked.path();
+    let path = attributes.path();
     ApiError::forbidden(
-        GroupName { group, name: asked.resource },
+        GroupName { group, name: attributes.resource },
         name,
         &format!("User {user:?} cannot {verb} resource {path:?} in API group {group:?} {place}"),
     )
@@ -222,7 +215,7 @@ mod tests {
     };
 
     #[test]
-    fn only_what_a_rule_covers_is_allowed() {
+    fn requests_without_a_covering_rule_are_refused() {
         let rules = json!([
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]},
             {"apiGroups": ["g"], "resources": ["things/status"], "verbs": ["patch"]},
@@ -234,7 +227,7 @@ mod tests {
             role("ClusterRole", "", &rules),
             binding("ClusterRoleBinding", "", "ClusterRole", &subject),
         ]);
-        let allowed = |asked: Attributes<'_>| check(&store, &user, &asked).is_ok();
+        let allowed = |attributes: Attributes<'_>| check(&store, &user, &attributes).is_ok();
         assert!(allowed(PODS) && allowed(Attributes { namespace: "", ..PODS }));
         assert!(!allowed(Attributes { verb: "watch", ..PODS }));
         assert!(!allowed(Attributes { group: "g", ..PODS }));
@@ -251,8 +244,8 @@ mod tests {
         assert!(allowed(one) && !allowed(Attributes { name: "two", ..one }));
         assert!(!allowed(Attributes { name: "", ..one }));
         assert!(allowed(Attributes { verb: "delete", group: "all", ..status }));
-        let nobody = User("system:serviceaccount:n:b".to_owned());
-        let error = check(&store, &nobody, &PODS).unwrap_err();
+        let other_user = User("system:serviceaccount:n:b".to_owned());
+        let error = check(&store, &other_user, &PODS).unwrap_err();
         assert_eq!(error.code, 403);
         assert_eq!(error.reason, "Forbidden");
         assert_eq!(
@@ -262,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_in_a_namespace_reaches_no_further() {
+    fn role_binding_applies_to_its_namespace_only() {
         let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
         let (user, subject) = account();
         for kind in ["Role", "ClusterRole"] {
@@ -280,19 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_accounts_users_and_groups() {
+    fn subjects_are_service_accounts_and_users() {
         let (user, account) = account();
-        let group = |name: &str| json!({"kind": "Group", "name": name});
-        for (subject, fits) in [
+        for (subject, expected) in [
             (account, true),
             (json!({"kind": "User", "name": "system:serviceaccount:n:a"}), true),
-            (group("system:serviceaccounts:n"), true),
-            (group("system:serviceaccounts"), true),
-            (group("system:authenticated"), true),
-            (group("system:serviceaccounts:m"), false),
             (json!({"kind": "User", "name": "a"}), false),
         ] {
-            assert_eq!(user.is(&subject), fits, "{subject}");
+            assert_eq!(user.is(&subject), expected, "{subject}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The state that all requests share, behind one lock, and the signal that it changed. Touches memory only.
+//! The state that all requests share, protected by one lock, and the notification of its changes. In memory only.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,12 +10,12 @@ use crate::registry::Registry;
 use crate::store::{HISTORY, Store};
 use serde_json::Value;
 
-/// Objects and the kinds that are served.
+/// The objects and the served kinds.
 #[derive(Debug)]
 pub struct State {
     pub store: Store,
     pub registry: Registry,
-    /// The next address that a service gets, counted from the first.
+    /// Number of allocated service addresses.
     pub services: u32,
 }
 
@@ -24,11 +24,11 @@ impl State {
         Self { store: Store::new(HISTORY), registry: Registry::new(), services: 0 }
     }
 
-    /// Stores an object and follows it where it is a definition of a kind.
+    /// Stores an object and, for a definition, updates the served kinds.
     pub fn put(&mut self, storage: &str, value: Value) -> Value {
         let stored = self.store.put(storage, value);
         if storage == crd::STORAGE {
-            self.registry.set_custom(object::name(&stored), crd::resources(&stored));
+            self.registry.set_custom(object::name(&stored), crd::resource(&stored));
         }
         Value::clone(&stored)
     }
@@ -36,7 +36,7 @@ impl State {
     pub fn remove(&mut self, storage: &str, key: &ObjectKey) -> Option<Value> {
         let last = self.store.remove(storage, key)?;
         if storage == crd::STORAGE {
-            self.registry.set_custom(&key.name, Vec::new());
+            self.registry.set_custom(&key.name, None);
         }
         Some(Value::clone(&last))
     }
@@ -58,11 +58,12 @@ impl Cluster {
         }
     }
 
-    pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        look(&self.lock())
+    /// Runs a function on the state under the lock.
+    pub fn read<R>(&self, function: impl FnOnce(&State) -> R) -> R {
+        function(&self.lock())
     }
 
-    /// Runs a change under the lock and wakes the watches when anything was written.
+    /// Runs a change under the lock, and notifies the watches if it wrote anything.
     pub fn write<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, version) = {
             let mut state = self.lock();
@@ -77,22 +78,22 @@ impl Cluster {
         result
     }
 
-    /// Resolves whenever the store reaches a new version.
+    /// The version of the store, with a notification of each new version.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Becomes true when the server ends.
+    /// Becomes true when the server stops.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
 
-    /// Ends watches and controllers.
+    /// Stops watches and controllers.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }
 
-    /// A panic while holding the lock leaves whole objects: every write is one step of the store.
+    /// After a panic the state is still consistent: every write is one operation of the store.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,21 +1,27 @@
-//! What a `CustomResourceDefinition` means: the resources it serves, its conditions, and its own defaults. Pure.
+//! `CustomResourceDefinition`s: the resources that they serve, their conditions, defaults and validation. Pure.
+//!
+//! A definition has one version here. Whether its schema is structural is not checked: a test of `common/api` and
+//! `hack/test-apiextensions.sh` do that for the definitions of Neptune.
 
 use serde_json::{Value, json};
 
 use crate::builtin::definitions::OBJECT_META;
+use crate::cel;
+use crate::field::{FieldError, index, join};
 use crate::object::{self, strings};
-use crate::resource::{NameRule, Resource, Scale, api_version};
-use crate::table;
+use crate::resource::{NameRule, Resource, api_version};
+use crate::schema::Schema;
+use crate::table::{self, jsonpath::JsonPath};
 
-/// Where the objects of a definition are kept.
+pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// The key under which the store keeps the objects of a definition.
 pub fn storage(definition: &Value) -> String {
     let text =
         |path: &str| object::at_path(definition, path).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}", text("spec.group"), text("spec.names.plural"))
 }
-
-pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
-pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 pub fn has_condition(definition: &Value, kind: &str) -> bool {
     let conditions =
@@ -23,40 +29,18 @@ pub fn has_condition(definition: &Value, kind: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// The served versions; none before the definition is established.
-pub fn resources(definition: &Value) -> Vec<Resource> {
+/// The resource that a definition serves; none before the definition is established.
+pub fn resource(definition: &Value) -> Option<Resource> {
     if !has_condition(definition, "Established") {
-        return Vec::new();
+        return None;
     }
-    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let storage_version = versions.iter().find(|version| version["storage"] == true);
-    let Some(storage_version) = storage_version.and_then(|version| version["name"].as_str()) else {
-        return Vec::new();
-    };
-    versions
-        .iter()
-        .filter(|version| version["served"] == true)
-        .map(|version| resource(definition, version, storage_version))
-        .collect()
-}
-
-fn resource(definition: &Value, version: &Value, storage_version: &str) -> Resource {
     let spec = &definition["spec"];
+    let version = &spec["versions"][0];
     let names = &definition["status"]["acceptedNames"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let owned = |value: &Value| strings(value).into_iter().map(str::to_owned).collect();
     let group = text(&spec["group"]);
-    let subresources = &version["subresources"];
-    let scale = &subresources["scale"];
-    let deprecated = (version["deprecated"] == true).then(|| {
-        let given = text(&version["deprecationWarning"]);
-        if given.is_empty() {
-            format!("{group}/{} {} is deprecated", text(&version["name"]), text(&names["kind"]))
-        } else {
-            given
-        }
-    });
-    Resource {
+    Some(Resource {
         version: text(&version["name"]),
         plural: text(&names["plural"]),
         singular: text(&names["singular"]),
@@ -65,38 +49,23 @@ fn resource(definition: &Value, version: &Value, storage_version: &str) -> Resou
         namespaced: spec["scope"] == "Namespaced",
         short_names: owned(&names["shortNames"]),
         categories: owned(&names["categories"]),
-        has_status: subresources["status"].is_object(),
+        has_status: version["subresources"]["status"].is_object(),
         status_on_create: false,
-        scale: scale.is_object().then(|| Scale {
-            spec_replicas: text(&scale["specReplicasPath"]),
-            status_replicas: text(&scale["statusReplicasPath"]),
-            label_selector: scale["labelSelectorPath"].as_str().map(str::to_owned),
-        }),
         counts_generation: true,
         name_rule: NameRule::Subdomain,
-        selectable: selectable(&version["selectableFields"]),
+        selectable: Vec::new(),
         schema: whole_schema(&version["schema"]["openAPIV3Schema"]),
         custom: true,
         columns: table::custom_columns(&version["additionalPrinterColumns"]),
         storage: storage(definition).into(),
-        storage_version: api_version(&group, storage_version),
+        storage_version: api_version(&group, &text(&version["name"])),
         group,
-        deprecated,
-    }
-}
-
-fn selectable(declared: &Value) -> Vec<String> {
-    let paths =
-        declared.as_array().into_iter().flatten().filter_map(|field| field["jsonPath"].as_str());
-    paths.map(|path| path.trim_start_matches('.').to_owned()).collect()
+    })
 }
 
 /// The declared schema with the fields that every object has.
 fn whole_schema(declared: &Value) -> Value {
     let mut schema = declared.clone();
-    if !schema.is_object() {
-        schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    }
     if !schema["properties"].is_object() {
         schema["properties"] = json!({});
     }
@@ -107,8 +76,8 @@ fn whole_schema(declared: &Value) -> Value {
     schema
 }
 
-/// Defaults of a definition itself: singular, listKind, conversion.
-pub fn default_definition(definition: &mut Value) {
+/// Sets the defaults of a definition: singular, listKind and conversion.
+pub fn apply_defaults(definition: &mut Value) {
     if !definition["spec"]["names"].is_object() {
         return;
     }
@@ -127,101 +96,123 @@ pub fn default_definition(definition: &mut Value) {
     }
 }
 
-/// The status of a definition that no controller has seen.
+/// The status of a new definition.
 pub fn initial_status(definition: &Value) -> Value {
-    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-    let stored: Vec<&Value> = versions
-        .filter(|version| version["storage"] == true)
-        .map(|version| &version["name"])
-        .collect();
+    let stored = [&definition["spec"]["versions"][0]["name"]];
     json!({"conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored})
 }
 
-/// The status that the naming and establishing controllers give a definition; `taken` are the other definitions of its group.
-pub fn established(definition: &Value, taken: &[&Value], now: &str) -> Value {
-    let spec = &definition["spec"];
-    let conflict = naming_conflict(&spec["names"], taken);
-    let condition = |kind: &str, fine: bool, reason: &str, message: &str| {
-        let status = if fine { "True" } else { "False" };
-        let known =
-            definition["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        match known.iter().find(|condition| {
-            condition["type"] == kind
-                && condition["status"] == status
-                && condition["reason"] == reason
-        }) {
-            Some(known) => known.clone(),
-            None => {
-                json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now})
-            }
-        }
-    };
+/// The status after the naming and establishing controllers have processed the definition.
+pub fn established(definition: &Value, now: &str) -> Value {
     let mut status = definition["status"].clone();
-    let names_accepted = match &conflict {
-        None => condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
-        Some((reason, message)) => condition("NamesAccepted", false, reason, message),
-    };
-    let established = if conflict.is_none() || has_condition(definition, "Established") {
-        condition(
-            "Established",
-            true,
-            "InitialNamesAccepted",
-            "the initial names have been accepted",
-        )
-    } else {
-        condition("Established", false, "NotAccepted", "not all names are accepted")
-    };
-    if conflict.is_none() {
-        status["acceptedNames"] = spec["names"].clone();
-    } else if !status["acceptedNames"].is_object() {
-        status["acceptedNames"] = json!({"kind": "", "plural": ""});
+    status["acceptedNames"] = definition["spec"]["names"].clone();
+    if !has_condition(definition, "Established") {
+        let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
+        status["conditions"] = json!([
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition(
+                "Established",
+                "InitialNamesAccepted",
+                "the initial names have been accepted"
+            ),
+        ]);
     }
-    let mut conditions = vec![names_accepted, established];
-    let old = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.extend(old.into_iter().filter(|condition| {
-        !matches!(condition["type"].as_str(), Some("NamesAccepted" | "Established"))
-    }));
-    status["conditions"] = conditions.into();
-    let mut stored: Vec<Value> = status["storedVersions"].as_array().cloned().unwrap_or_default();
-    for version in spec["versions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|version| version["storage"] == true)
-    {
-        if !stored.contains(&version["name"]) {
-            stored.push(version["name"].clone());
-        }
-    }
-    status["storedVersions"] = stored.into();
     status
 }
 
-fn naming_conflict(names: &Value, taken: &[&Value]) -> Option<(String, String)> {
-    let accepted = |other: &&Value| other["status"]["acceptedNames"].clone();
+/// All violations in a definition.
+pub fn check(definition: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    for other in taken.iter().map(accepted) {
-        let mut words = vec![text(&other["plural"]), text(&other["singular"])];
-        words.extend(strings(&other["shortNames"]).into_iter().map(str::to_owned));
-        for (field, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
-            let name = text(&names[field]);
-            if words.contains(&name) {
-                return Some((reason.to_owned(), format!("{name:?} is already in use")));
+    let name = text(&definition["metadata"]["name"]);
+    if name != format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"])) {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
+    let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let [version] = versions else {
+        let detail = "devcluster serves definitions with exactly one version";
+        errors.push(FieldError::forbidden("spec.versions", detail));
+        return errors;
+    };
+    let path = index("spec.versions", 0);
+    if version["served"] != true || version["storage"] != true {
+        let detail = "devcluster needs a version that is served and stored";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    if !version["subresources"]["scale"].is_null() {
+        let detail = "devcluster does not serve the scale subresource";
+        errors.push(FieldError::forbidden(&join(&path, "subresources.scale"), detail));
+    }
+    // The API server reports the schema of the only version under its former name.
+    let schema_path = "spec.validation.openAPIV3Schema";
+    match &version["schema"]["openAPIV3Schema"] {
+        schema @ Value::Object(_) => {
+            if let Some(schema) = Schema::new(schema) {
+                cel::check_definition(schema, schema_path, &mut errors);
             }
         }
-        if let Some(short) = strings(&names["shortNames"])
-            .into_iter()
-            .find(|short| words.iter().any(|word| word == short))
-        {
-            return Some(("ShortNamesConflict".to_owned(), format!("{short:?} is already in use")));
-        }
-        for field in ["kind", "listKind"] {
-            let name = text(&names[field]);
-            if [text(&other["kind"]), text(&other["listKind"])].contains(&name) {
-                let reason = if field == "kind" { "KindConflict" } else { "ListKindConflict" };
-                return Some((reason.to_owned(), format!("{name:?} is already in use")));
-            }
+        _ => errors.push(FieldError::required(&join(&path, "schema.openAPIV3Schema"), "")),
+    }
+    for (position, column) in
+        version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate()
+    {
+        let text = text(&column["jsonPath"]);
+        if let Err(fault) = JsonPath::parse(&text) {
+            let path = join(&index("spec.additionalPrinterColumns", position), "JSONPath");
+            errors.push(FieldError::invalid(&path, text, fault));
         }
     }
-    None
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(version: &Value) -> Value {
+        json!({"metadata": {"name": "things.g.io"}, "spec": {"group": "g.io", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"}, "versions": [version]}})
+    }
+
+    fn version() -> Value {
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}})
+    }
+
+    fn messages(definition: &Value) -> Vec<String> {
+        check(definition).iter().map(FieldError::message).collect()
+    }
+
+    #[test]
+    fn definition_that_cannot_be_served_is_refused() {
+        assert_eq!(messages(&definition(&version())), [""; 0]);
+        let mut wrong = definition(&version());
+        wrong["metadata"]["name"] = "x".into();
+        assert_eq!(
+            messages(&wrong),
+            [r#"metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group"#]
+        );
+        for (field, value, expected) in [
+            ("schema", Value::Null, "spec.versions[0].schema.openAPIV3Schema: Required value"),
+            ("storage", json!(false), "needs a version that is served and stored"),
+            ("subresources", json!({"scale": {}}), "does not serve the scale subresource"),
+            (
+                "additionalPrinterColumns",
+                json!([{"jsonPath": "spec"}]),
+                "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"spec\"",
+            ),
+        ] {
+            let mut version = version();
+            version[field] = value;
+            let found = messages(&definition(&version));
+            assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        }
+        let mut wrong = definition(&version());
+        wrong["spec"]["versions"] = json!([version(), version()]);
+        assert!(messages(&wrong)[0].contains("exactly one version"));
+    }
 }

@@ -1,15 +1,16 @@
-//! Which groups, versions and resources there are, in the plain and in the aggregated form. Pure.
+//! Discovery documents: the served groups, versions and resources. Pure.
+//!
+//! The aggregated form of newer clients is missing: they fall back to these documents.
 
 use serde_json::{Value, json};
 
 use crate::registry::Registry;
-use crate::resource::{Resource, api_version};
+use crate::resource::api_version;
 
-const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// `/version`: what clients take this server for.
+/// `/version`. Clients choose their behavior by it.
 pub fn version() -> Value {
     json!({
         "major": "1", "minor": "32", "gitVersion": "v1.32.0-devcluster", "gitCommit": "", "gitTreeState": "clean",
@@ -66,82 +67,12 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
             entry["categories"] = json!(resource.categories);
         }
         list.push(entry);
-        for (subresource, (group, version, kind)) in subresources(resource) {
-            let mut entry = json!({
-                "name": format!("{}/{subresource}", resource.plural), "singularName": "", "namespaced": resource.namespaced,
-                "kind": kind, "verbs": SUBRESOURCE_VERBS,
-            });
-            if subresource == "scale" {
-                entry["group"] = group.into();
-                entry["version"] = version.into();
-            }
-            list.push(entry);
+        if resource.has_status {
+            list.push(json!({
+                "name": format!("{}/status", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+                "kind": resource.kind, "verbs": SUBRESOURCE_VERBS,
+            }));
         }
     }
     (!list.is_empty()).then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version), "resources": list}))
-}
-
-fn subresources(resource: &Resource) -> Vec<(&'static str, (String, String, String))> {
-    let mut list = Vec::new();
-    if resource.scale.is_some() {
-        list.push(("scale", ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned())));
-    }
-    if resource.has_status {
-        list.push((
-            "status",
-            (resource.group.clone(), resource.version.clone(), resource.kind.clone()),
-        ));
-    }
-    list
-}
-
-/// The aggregated form of `/api` (core group) or `/apis` (all others), in `v2` or `v2beta1`.
-pub fn aggregated(registry: &Registry, core: bool, form: &str) -> Value {
-    let items: Vec<Value> = registry
-        .groups()
-        .iter()
-        .filter(|(group, _)| group.is_empty() == core)
-        .map(|(group, versions)| {
-            let versions: Vec<Value> = versions
-                .iter()
-                .map(|version| {
-                    let resources: Vec<Value> = registry
-                        .all()
-                        .filter(|resource| resource.group == *group && resource.version == *version)
-                        .map(|resource| aggregated_resource(resource))
-                        .collect();
-                    json!({"version": version, "resources": resources, "freshness": "Current"})
-                })
-                .collect();
-            let metadata = if core {
-                json!({"creationTimestamp": null})
-            } else {
-                json!({"name": group, "creationTimestamp": null})
-            };
-            json!({"metadata": metadata, "versions": versions})
-        })
-        .collect();
-    json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{form}"), "metadata": {}, "items": items})
-}
-
-fn aggregated_resource(resource: &Resource) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
-    let mut entry = json!({
-        "resource": resource.plural, "responseKind": kind(&resource.group, &resource.version, &resource.kind),
-        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": resource.singular, "verbs": VERBS,
-    });
-    if !resource.short_names.is_empty() {
-        entry["shortNames"] = json!(resource.short_names);
-    }
-    if !resource.categories.is_empty() {
-        entry["categories"] = json!(resource.categories);
-    }
-    let subresources: Vec<Value> = subresources(resource)
-        .iter()
-        .map(|(name, (group, version, name_of_kind))| json!({"subresource": name, "responseKind": kind(group, version, name_of_kind), "verbs": SUBRESOURCE_VERBS}))
-        .collect();
-    if !subresources.is_empty() {
-        entry["subresources"] = subresources.into();
-    }
-    entry
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the server itself; refused requests are `status::ApiError`.
+//! Errors of the server itself; a refused request is a `status::ApiError`.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! Field errors as the API machinery words them: what is wrong with which field. Pure.
+//! Field errors with the texts of the API machinery. Pure.
 
 use serde_json::{Value, json};
 
-/// Why a field was refused; the wording and the cause type follow from it.
+/// The type of a field error, which determines its text and the reason of its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Required,
@@ -49,7 +49,7 @@ impl Fault {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
     pub fault: Fault,
-    /// Path as users write it: `spec.containers[0].name`; `<nil>` stands for the whole object.
+    /// A path such as `spec.containers[0].name`; `<nil>` is the whole object.
     pub field: String,
     pub value: Option<Value>,
     pub detail: String,
@@ -113,12 +113,12 @@ impl FieldError {
     }
 }
 
-/// How a refused value is printed; objects and lists are JSON, as newer API servers show them.
+/// A refused value in a message; objects and lists are JSON, as in newer API servers.
 fn shown(value: &Value) -> String {
     value.to_string()
 }
 
-/// `a` + `b` as a path.
+/// The path of a field.
 pub fn join(parent: &str, child: &str) -> String {
     if parent.is_empty() { child.to_owned() } else { format!("{parent}.{child}") }
 }
@@ -128,7 +128,7 @@ pub fn index(parent: &str, position: usize) -> String {
     format!("{parent}[{position}]")
 }
 
-/// All messages, in the form that an aggregate has: one alone stays bare, more stand in brackets.
+/// All messages in one text: several messages are in brackets, without duplicates.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut messages: Vec<String> = Vec::new();
     for error in errors {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_read_like_the_api_servers() {
+    fn messages_have_the_text_of_the_api_server() {
         let table = [
             (FieldError::required("spec.name", ""), "spec.name: Required value"),
             (
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregate_of_several_stands_in_brackets_without_repeats() {
+    fn several_messages_are_in_brackets_without_duplicates() {
         let one = FieldError::required("a", "");
         let two = FieldError::required("b", "");
         assert_eq!(aggregate(std::slice::from_ref(&one)), "a: Required value");

@@ -1,4 +1,4 @@
-//! Writes the kubeconfig that clients of a devcluster use.
+//! Writes the kubeconfig for the clients of a devcluster.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-/// The text of a kubeconfig with one context. It is JSON, which every reader of YAML reads.
+/// A kubeconfig with one context, as JSON, which is valid YAML.
 fn text(address: SocketAddr, context: &str) -> String {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": context, "preferences": {},
@@ -18,7 +18,10 @@ fn text(address: SocketAddr, context: &str) -> String {
     format!("{config:#}\n")
 }
 
-/// Replaces the file as a whole, so that nobody reads half of it.
+/// Writes the kubeconfig. The file is replaced atomically, so readers never see a part of it.
+///
+/// # Errors
+/// An I/O error, or a path without file name.
 pub fn write(path: &Path, address: SocketAddr, context: &str) -> io::Result<()> {
     let directory =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

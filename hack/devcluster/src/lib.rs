@@ -1,20 +1,12 @@
-//! A Kubernetes API on loopback, in memory, for the demo and for tests: as strict as Kubernetes 1.36 where it answers at all
-//! (`hack/test-apiextensions.sh` compares the two).
+//! An in-memory Kubernetes API on loopback, for the demo and for tests.
 //!
-//! Served: Namespace, Node, Pod, Service, `ConfigMap`, Secret, `ServiceAccount`, Event (both groups), Deployment, `DaemonSet`, Lease,
-//! `NetworkPolicy`, `PodDisruptionBudget`, the RBAC kinds, `ValidatingWebhookConfiguration`, `CustomResourceDefinition`, and whatever
-//! kinds the definitions make. Who impersonates a user (`kubectl --as`) may do what the stored roles and bindings allow; all others are
-//! administrators.
+//! It serves the built-in kinds of `builtin` and the kinds of `CustomResourceDefinition`s. What it serves is as strict as Kubernetes
+//! 1.36, because a lenient server hides defects of its clients; `hack/test-apiextensions.sh` compares the two. Input that it does not
+//! support is refused, never ignored. `README.md` lists the modules and what needs them.
 //!
-//! Rules in CEL are evaluated after the schema; a definition whose rules an API server would refuse, or this one cannot evaluate, is
-//! refused. Validating webhooks are asked last, at a `url` only: a `service` has no endpoints here.
-//!
-//! Not there, on purpose: authentication, mutating webhooks, conversion between versions beyond the `None` strategy, `logs`, `exec` and
-//! `port-forward`.
-//! A list that is read in pages is not a snapshot: later pages show later writes.
-//!
-//! There is no kubelet and no workload controller: Deployments and Pods are stored, nothing runs. What the API machinery does by
-//! itself is there: definitions become served, owners and namespaces take their content along.
+//! Not supported: authentication, mutating webhooks, webhooks of services, conversion between versions, `logs`, `exec` and
+//! `port-forward`. There is no kubelet and no workload controller: Deployments and Pods are stored and never run. A client that
+//! impersonates a user (`kubectl --as`) has the rights of the stored roles; every other client is the administrator.
 
 mod admit;
 mod apply;
@@ -24,7 +16,6 @@ mod cel;
 mod cluster;
 mod controllers;
 mod crd;
-mod crd_check;
 mod decode;
 mod discovery;
 mod error;
@@ -59,10 +50,10 @@ use tokio::net::TcpListener;
 use cluster::Cluster;
 pub use error::Error;
 
-/// Serves a fresh, empty cluster until `shutdown` resolves; open watches end then.
+/// Serves an empty cluster until `shutdown` resolves, then closes open watches.
 ///
-/// The namespaces `default` and `kube-system` exist from the start. Requests are answered as soon as this is polled: connections that
-/// came before wait in the listener's backlog.
+/// The namespaces `default` and `kube-system` exist from the start. Connections made before the first poll wait in the listener's
+/// backlog.
 ///
 /// # Errors
 /// [`Error::Serve`] when the listener fails.
@@ -79,14 +70,14 @@ pub async fn serve(
     let controllers = tokio::spawn(controllers::run(cluster.clone()));
     let router = Router::new().fallback(http::handle).with_state(cluster.clone());
     let closing = cluster.clone();
-    let ended = axum::serve(listener, router)
+    let served = axum::serve(listener, router)
         .with_graceful_shutdown(async move {
             shutdown.await;
             closing.close();
         })
         .await;
     cluster.close();
-    // The controllers end with the cluster; a panic in them was reported already.
+    // The controllers stop with the cluster; a panic in them is reported already.
     let _ = controllers.await;
-    ended.map_err(Error::Serve)
+    served.map_err(Error::Serve)
 }

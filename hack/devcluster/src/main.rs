@@ -1,4 +1,4 @@
-//! The command line of devcluster: parses arguments, listens, writes the kubeconfig, waits for a signal.
+//! The command line: parses arguments, starts the server, writes the kubeconfig and waits for a signal.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// A Kubernetes API in memory, for trying things out and for tests.
+/// An in-memory Kubernetes API for the demo and the tests of Neptune.
 #[derive(Debug, Parser)]
 #[command(name = "devcluster", version, arg_required_else_help = true)]
 struct Arguments {
@@ -21,7 +21,7 @@ struct Arguments {
 enum Command {
     /// Serve an empty cluster until SIGTERM or SIGINT.
     ///
-    /// Nothing is kept when it ends, nothing runs in it, and everybody who reaches the address is its administrator: keep it on loopback.
+    /// All objects are lost when it stops, it runs no workloads, and every client is its administrator: listen on loopback only.
     ///
     /// Example:
     ///
@@ -29,7 +29,7 @@ enum Command {
     ///   kubectl --kubeconfig /tmp/dev.kubeconfig get nodes
     #[command(verbatim_doc_comment)]
     Run {
-        /// Address to listen on; port 0 takes a free one.
+        /// Address to listen on; port 0 selects a free port.
         #[arg(
             long,
             value_name = "ADDRESS",
@@ -37,7 +37,7 @@ enum Command {
             default_value = "127.0.0.1:0"
         )]
         listen: SocketAddr,
-        /// Where to write a kubeconfig, once the server answers.
+        /// File for a kubeconfig, written when the server answers.
         #[arg(long, value_name = "FILE", env = "DEVCLUSTER_KUBECONFIG")]
         kubeconfig: Option<PathBuf>,
         /// Name of the context, the cluster and the user in the kubeconfig.
@@ -63,7 +63,7 @@ async fn main() -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     }));
-    // A connection that was accepted by the kernel is answered: the listener is bound and its server runs.
+    // The listener is bound and its server runs, so clients of the kubeconfig can connect.
     if let Some(path) = kubeconfig {
         devcluster::kubeconfig::write(&path, address, &context)
             .map_err(|source| devcluster::Error::Kubeconfig { path, source })?;

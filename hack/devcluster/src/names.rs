@@ -1,4 +1,4 @@
-//! Which names, labels and annotations the API server accepts. Pure.
+//! Validates names, labels, annotations and owner references. Pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ const LABEL_1123: &str = "a lowercase RFC 1123 label must consist of lower case 
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-/// 256 KiB over all annotations of an object, as in the API server.
+/// Limit for all annotations of an object, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 fn is_label(text: &str) -> bool {
@@ -24,9 +24,9 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// What is wrong with a name, if anything.
+/// The violation of a name, if any.
 pub fn name_fault(rule: NameRule, name: &str) -> Option<String> {
-    let (fits, words, limit) = match rule {
+    let (fits, message, limit) = match rule {
         NameRule::Subdomain => (name.split('.').all(is_label), SUBDOMAIN, 253),
         NameRule::Label => (is_label(name), LABEL_1123, 63),
         NameRule::ServiceLabel => {
@@ -42,7 +42,7 @@ pub fn name_fault(rule: NameRule, name: &str) -> Option<String> {
     if name.len() > limit {
         return Some(format!("must be no more than {limit} characters"));
     }
-    (!fits).then(|| words.to_owned())
+    (!fits).then(|| message.to_owned())
 }
 
 fn is_name_part(text: &str) -> bool {
@@ -53,7 +53,7 @@ fn is_name_part(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// What is wrong with a label key, annotation key or finalizer.
+/// The violation of a label key, annotation key or finalizer, if any.
 pub fn qualified_fault(key: &str) -> Option<String> {
     let name = match key.split_once('/') {
         None => key,
@@ -78,7 +78,7 @@ pub fn label_value_fault(value: &str) -> Option<String> {
     (!value.is_empty() && !is_name_part(value)).then(|| LABEL_VALUE.to_owned())
 }
 
-/// Labels stand in metadata and in pod templates alike.
+/// Checks the labels of an object, a pod template or a selector.
 pub fn check_labels(labels: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         if let Some(fault) = qualified_fault(key) {
@@ -91,7 +91,7 @@ pub fn check_labels(labels: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The checks on metadata that hold for every kind.
+/// Checks the metadata of an object of any kind.
 pub fn check_metadata(object: &Value, resource: &Resource) -> Vec<FieldError> {
     let metadata = &object["metadata"];
     let mut errors = Vec::new();
@@ -136,7 +136,7 @@ fn check_owners(owners: &Value, errors: &mut Vec<FieldError>) {
     for owner in owners.as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                // The API server does not say which of them.
+                // The API server does not report the position.
                 let path = join("metadata.ownerReferences", field);
                 errors.push(FieldError::invalid(&path, "", "must not be empty"));
             }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_their_rule() {
+    fn names_are_checked_by_rule() {
         let table = [
             (NameRule::Subdomain, "a.b-c", true),
             (NameRule::Subdomain, "A", false),

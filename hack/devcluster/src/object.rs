@@ -1,8 +1,8 @@
-//! Reads and writes the metadata that every object has, as JSON. Decides nothing; the verbs and the controllers say what to write.
+//! Reads and writes the metadata of JSON objects. Pure.
 
 use serde_json::{Map, Value};
 
-/// Namespace and name of an object inside one kind; the namespace is empty for cluster-scoped objects.
+/// Namespace and name of an object; the namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     pub namespace: String,
@@ -40,28 +40,28 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     strings(&object["metadata"]["finalizers"])
 }
 
-/// The strings of a JSON list; anything else counts as empty.
+/// The strings of a JSON list; empty for any other value.
 pub fn strings(list: &Value) -> Vec<&str> {
     list.as_array()
         .map(|items| items.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default()
 }
 
-/// The object's fields. Every object that reaches this crate's logic was decoded as a JSON object.
+/// The object's fields. A value that is not an object is replaced by an empty one.
 pub fn fields(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
     }
-    object.as_object_mut().expect("was just made an object")
+    object.as_object_mut().expect("is an object after the check above")
 }
 
-/// The metadata, made when it is missing.
+/// The metadata, created when it is missing.
 pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     let entry = fields(object).entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     fields(entry)
 }
 
-/// Writes a metadata field, or removes it when `value` is none.
+/// Sets a metadata field, or removes it when `value` is none.
 pub fn set_meta(object: &mut Value, field: &str, value: Option<Value>) {
     let metadata = metadata(object);
     match value {
@@ -74,7 +74,7 @@ pub fn set_meta(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// Adds a finalizer once.
+/// Adds a finalizer unless it exists.
 pub fn add_finalizer(object: &mut Value, finalizer: &str) {
     let list = metadata(object).entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
     if let Some(items) = list.as_array_mut()
@@ -84,7 +84,7 @@ pub fn add_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// Removes a finalizer, and the list with its last one.
+/// Removes a finalizer, and the list after its last finalizer.
 pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
     let metadata = metadata(object);
     let Some(items) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) else { return };
@@ -94,18 +94,7 @@ pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// A dotted path such as `.spec.replicas`, walked through objects only.
+/// The value at a dotted path such as `.spec.replicas`; lists have no paths.
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
-}
-
-/// Writes at a dotted path and makes the objects on the way.
-pub fn set_path(object: &mut Value, path: &str, value: Value) {
-    let keys: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-    let (last, parents) = keys.split_last().expect("split yields at least one part");
-    let mut node = object;
-    for key in parents {
-        node = fields(node).entry(*key).or_insert_with(|| Value::Object(Map::new()));
-    }
-    fields(node).insert((*last).to_owned(), value);
 }

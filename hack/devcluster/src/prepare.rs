@@ -1,4 +1,4 @@
-//! The fields of an object that only the server sets, and those that an endpoint may not change. Pure; `admit` says what an object must be.
+//! Sets the fields of an object that belong to the server, and restores the fields that an endpoint must not change. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::object::{self, meta_str, set_meta};
 use crate::resource::Resource;
 use crate::status::{ApiError, MODIFIED};
 
-/// Server-set fields of a new object. `suffix` ends a generated name.
+/// Sets the server's fields of a new object. `suffix` completes a generated name.
 pub fn create(
     resource: &Resource,
     value: &mut Value,
@@ -60,7 +60,7 @@ fn initial_status(plural: &str, value: &mut Value) {
     }
 }
 
-/// Server-set and protected fields of a replaced object.
+/// Sets the server's fields of a changed object, and restores protected ones.
 pub fn update(
     resource: &Resource,
     endpoint: Endpoint,
@@ -108,27 +108,27 @@ pub fn update(
         && resource.plural == "services"
         && value["spec"]["clusterIP"].as_str().unwrap_or_default().is_empty()
     {
-        // Allocated once and kept, also when a client does not send it back.
+        // The address is kept when a client does not send it.
         for field in ["clusterIP", "clusterIPs"] {
             if let Some(address) = old["spec"].get(field).cloned() {
                 value["spec"][field] = address;
             }
         }
     }
-    if resource.counts_generation && wanted(old, resource) != wanted(value, resource) {
+    if resource.counts_generation && desired(old, resource) != desired(value, resource) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         set_meta(value, "generation", Some(generation.into()));
     }
     Ok(())
 }
 
-/// The part of an object whose changes the generation counts.
-fn wanted(value: &Value, resource: &Resource) -> Value {
-    let mut wanted = value.clone();
-    let annotations = wanted["metadata"]["annotations"].take();
-    let fields = object::fields(&mut wanted);
+/// The desired state of an object: changes of it increment the generation.
+fn desired(value: &Value, resource: &Resource) -> Value {
+    let mut desired = value.clone();
+    let annotations = desired["metadata"]["annotations"].take();
+    let fields = object::fields(&mut desired);
     if !resource.custom && resource.plural == "deployments" {
-        // Deployments count these too, because their controller hands them down.
+        // Annotations count for Deployments, because their controller copies them to ReplicaSets.
         fields.insert("annotations".into(), annotations);
     }
     for field in ["metadata", "apiVersion", "kind"] {
@@ -137,7 +137,7 @@ fn wanted(value: &Value, resource: &Resource) -> Value {
     if resource.has_status {
         fields.remove("status");
     }
-    wanted
+    desired
 }
 
 fn check_identity(resource: &Resource, old: &Value, value: &Value) -> Result<(), ApiError> {

@@ -1,4 +1,4 @@
-//! Which kinds are served: the built-in ones and those of the established `CustomResourceDefinitions`. Pure.
+//! The served kinds: the built-in ones and those of the established `CustomResourceDefinitions`. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::resource::Resource;
 pub struct Registry {
     builtin: Vec<Arc<Resource>>,
     /// By the name of the definition.
-    custom: BTreeMap<String, Vec<Arc<Resource>>>,
+    custom: BTreeMap<String, Arc<Resource>>,
 }
 
 impl Registry {
@@ -21,18 +21,20 @@ impl Registry {
         }
     }
 
-    /// Replaces what a definition serves; nothing when it is gone or not established.
-    pub fn set_custom(&mut self, definition: &str, resources: Vec<Resource>) {
-        if resources.is_empty() {
-            self.custom.remove(definition);
-        } else {
-            self.custom
-                .insert(definition.to_owned(), resources.into_iter().map(Arc::new).collect());
+    /// Replaces the resource of a definition; none when the definition is deleted or not established.
+    pub fn set_custom(&mut self, definition: &str, resource: Option<Resource>) {
+        match resource {
+            Some(resource) => {
+                self.custom.insert(definition.to_owned(), Arc::new(resource));
+            }
+            None => {
+                self.custom.remove(definition);
+            }
         }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.builtin.iter().chain(self.custom.values().flatten())
+        self.builtin.iter().chain(self.custom.values())
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
@@ -41,7 +43,7 @@ impl Registry {
         })
     }
 
-    /// Groups with their versions, preferred first, in the order of discovery.
+    /// Groups with their versions, in the order of discovery.
     pub fn groups(&self) -> Vec<(String, Vec<String>)> {
         let mut groups: Vec<(String, Vec<String>)> = Vec::new();
         for resource in self.all() {
@@ -57,36 +59,6 @@ impl Registry {
                 versions.push(resource.version.clone());
             }
         }
-        for (_, versions) in &mut groups {
-            versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
-        }
         groups
-    }
-}
-
-/// Kubernetes' version order: v2 before v1 before v1beta1 before v1alpha2, anything else last.
-fn priority(version: &str) -> (u8, u32, u32) {
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
-    let (major, stage) =
-        rest.find(|c: char| !c.is_ascii_digit()).map_or((rest, ""), |end| rest.split_at(end));
-    let Ok(major) = major.parse() else { return (0, 0, 0) };
-    let minor = |name: &str| stage.strip_prefix(name).and_then(|number| number.parse().ok());
-    match (stage, minor("beta"), minor("alpha")) {
-        ("", ..) => (3, major, 0),
-        (_, Some(minor), _) => (2, major, minor),
-        (_, _, Some(minor)) => (1, major, minor),
-        _ => (0, 0, 0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_ordered_by_stability() {
-        let mut versions = vec!["v1alpha1", "foo", "v1", "v2beta1", "v10", "v1beta2"];
-        versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
-        assert_eq!(versions, ["v10", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]);
     }
 }

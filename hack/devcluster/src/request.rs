@@ -1,4 +1,4 @@
-//! What a request asks for: its path, query and headers as types. Pure.
+//! The path, query and headers of a request as types. Pure.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::field::FieldError;
 use crate::status::{ApiError, GroupName};
 
-/// A path under `/api` or `/apis` that names a resource.
+/// A path of a resource under `/api` or `/apis`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
@@ -19,7 +19,7 @@ pub struct ResourcePath {
 }
 
 impl ResourcePath {
-    /// None when the path is not one of a resource.
+    /// None for other paths.
     pub fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match parts.as_slice() {
@@ -27,7 +27,6 @@ impl ResourcePath {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,
         };
-        // Long ago, watches had paths of their own; kubectl does not use them.
         let (namespace, rest) = match rest {
             ["namespaces", namespace, plural, rest @ ..]
                 if !matches!(*plural, "status" | "finalize") =>
@@ -54,7 +53,7 @@ impl ResourcePath {
     }
 }
 
-/// How strictly unknown and repeated fields are taken.
+/// The handling of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -62,16 +61,16 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// The query and the headers that verbs look at.
+/// The query and the headers that verbs use.
 #[derive(Debug, Clone)]
 pub struct Options {
     query: HashMap<String, String>,
     pub accept: String,
     user_agent: String,
-    /// What the API calls the options of the verb.
+    /// The API type of the verb's options.
     pub kind: &'static str,
     pub now: Timestamp,
-    /// Whom the client impersonates; "" for nobody.
+    /// The impersonated user; "" for none.
     pub user: String,
 }
 
@@ -92,7 +91,7 @@ impl Options {
         }
     }
 
-    /// The same without a lasting effect.
+    /// The same options with a dry run.
     pub fn as_dry_run(&self) -> Self {
         let mut options = self.clone();
         options.query.insert("dryRun".to_owned(), "All".to_owned());
@@ -110,14 +109,17 @@ impl Options {
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            // Below 0 is as if it were not given.
+            // Negative numbers are ignored.
             text => text.parse::<i64>().map(|number| u64::try_from(number).ok()).map_err(|_| {
                 ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
             }),
         }
     }
 
-    /// The version to read at; the fault in its text.
+    /// The requested `resourceVersion`.
+    ///
+    /// # Errors
+    /// The text of the violation.
     pub fn version(&self) -> Result<Option<u64>, String> {
         match self.get("resourceVersion") {
             "" => Ok(None),
@@ -127,7 +129,7 @@ impl Options {
         }
     }
 
-    /// A finding on the options themselves, which are named by the verb.
+    /// The error for an invalid option.
     fn invalid(&self, error: FieldError) -> ApiError {
         ApiError::invalid(GroupName { group: "meta.k8s.io", name: self.kind }, "", &[error])
     }
@@ -153,7 +155,7 @@ impl Options {
         }
     }
 
-    /// The writer's name: given, or the first part of the user agent.
+    /// The field manager of the query, or the first part of the user agent.
     pub fn field_manager(&self) -> String {
         match self.get("fieldManager") {
             "" => match self.user_agent.split('/').next() {
@@ -164,19 +166,12 @@ impl Options {
         }
     }
 
-    /// Whether the client wants a Table rather than the objects.
+    /// Whether the client requests a Table instead of objects.
     pub fn wants_table(&self) -> bool {
         self.first_known_accept() == Some("Table")
     }
 
-    pub fn wants_partial(&self) -> bool {
-        matches!(
-            self.first_known_accept(),
-            Some("PartialObjectMetadata" | "PartialObjectMetadataList")
-        )
-    }
-
-    /// The `as=` of the first media type in Accept that this server can write; none for plain JSON.
+    /// The `as=` parameter of the first supported media type in Accept; none for plain JSON.
     fn first_known_accept(&self) -> Option<&str> {
         let known = self.accept.split(',').map(str::trim).find(|media| is_json(media))?;
         let parameter = |name: &str| {
@@ -188,7 +183,7 @@ impl Options {
         parameter("as").filter(|_| parameter("g") == Some("meta.k8s.io"))
     }
 
-    /// Whether anything in Accept can be written.
+    /// Whether Accept contains a supported media type.
     pub fn accepts_json(&self) -> bool {
         self.accept.is_empty() || self.accept.split(',').any(|media| is_json(media.trim()))
     }
@@ -199,7 +194,7 @@ fn is_json(media: &str) -> bool {
     matches!(name, "application/json" | "application/*" | "*/*" | "")
 }
 
-/// A path with its `%41` sequences resolved; malformed ones stay as they are.
+/// A path with decoded `%41` sequences; malformed sequences are kept.
 pub fn percent_decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -241,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read() {
+    fn paths_are_parsed() {
         let table = [
             ("/api/v1/pods", r"|v1|None|pods|None|None"),
             ("/api/v1/namespaces", r"|v1|None|namespaces|None|None"),
@@ -261,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_asked_for_through_accept() {
+    fn accept_header_selects_tables() {
         let options = |accept: &str| {
             Options::new(HashMap::new(), accept, "kubectl/v1.32", Timestamp::UNIX_EPOCH)
         };

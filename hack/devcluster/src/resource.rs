@@ -1,4 +1,4 @@
-//! What the server knows of one kind in one version: its names, scope, schema and subresources. Pure data.
+//! A served kind in one version: names, scope, schema and subresources. Pure data.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::schema::Schema;
 use crate::status::GroupName;
 use crate::table::Column;
 
-/// Which names objects of the kind may have.
+/// The rule for the names of a kind's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
     Subdomain,
@@ -17,19 +17,8 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// Where the scale subresource finds its numbers, as dotted paths.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Scale {
-    pub spec_replicas: String,
-    pub status_replicas: String,
-    pub label_selector: Option<String>,
-}
-
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a property that kinds have or lack by themselves"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of a kind")]
 pub struct Resource {
     pub group: String,
     pub version: String,
@@ -41,24 +30,22 @@ pub struct Resource {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub has_status: bool,
-    /// Kinds whose status a create may set, although there is a status subresource.
+    /// Whether a create sets the status although the kind has a status endpoint.
     pub status_on_create: bool,
-    pub scale: Option<Scale>,
-    /// Whether `metadata.generation` counts the changes of what is wanted.
+    /// Whether changes of the desired state increment `metadata.generation`.
     pub counts_generation: bool,
     pub name_rule: NameRule,
-    /// Dotted paths that field selectors may name, beside those of the metadata.
+    /// Dotted paths for field selectors, in addition to those of the metadata.
     pub selectable: Vec<String>,
     /// An `OpenAPI` schema of the whole object.
     pub schema: Value,
-    /// True for kinds that a `CustomResourceDefinition` made.
+    /// Whether a `CustomResourceDefinition` defines the kind.
     pub custom: bool,
     pub columns: Vec<Column>,
-    /// Where the objects are kept; versions of one kind share it.
+    /// The key of the kind in the store; both groups of Event have the same.
     pub storage: Arc<str>,
-    /// The apiVersion that objects have in the store.
+    /// The apiVersion of stored objects.
     pub storage_version: String,
-    pub deprecated: Option<String>,
 }
 
 impl Resource {
@@ -67,27 +54,27 @@ impl Resource {
     }
 
     pub fn schema(&self) -> Schema<'_> {
-        Schema::new(&self.schema).expect("resources are made with a schema that resolves")
+        Schema::new(&self.schema).expect("every resource has a schema that resolves")
     }
 
-    /// The resource as errors name it.
+    /// The plural with its group, for errors.
     pub fn as_plural(&self) -> GroupName<'_> {
         GroupName { group: &self.group, name: &self.plural }
     }
 
-    /// The kind as errors name it.
+    /// The kind with its group, for errors.
     pub fn as_kind(&self) -> GroupName<'_> {
         GroupName { group: &self.group, name: &self.kind }
     }
 
-    /// An object of the store in this version.
+    /// Converts a stored object into this version.
     pub fn in_version(&self, object: &Value) -> Value {
         let mut object = object.clone();
         self.convert(&mut object, &self.api_version());
         object
     }
 
-    /// An object of this version as the store keeps it.
+    /// Converts an object of this version into the stored form.
     pub fn to_storage(&self, mut object: Value) -> Value {
         self.convert(&mut object, &self.storage_version);
         object
@@ -104,7 +91,7 @@ impl Resource {
         object["kind"] = self.kind.as_str().into();
     }
 
-    /// An empty list of this kind.
+    /// A list of objects of this kind.
     pub fn list(&self, items: Vec<Value>, version: u64) -> Value {
         let mut list = json!({
             "kind": self.list_kind, "apiVersion": self.api_version(),
@@ -120,7 +107,7 @@ pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Core events and events of `events.k8s.io` are the same objects with other field names.
+/// The field names of events in the core group and in `events.k8s.io`, which are the same objects.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

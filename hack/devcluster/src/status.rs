@@ -1,4 +1,4 @@
-//! The refusals of an API server as Status objects: code, reason, message and details. Pure; the verbs decide which one to use.
+//! The errors of an API server as Status objects: code, reason, message and details. Pure.
 
 use std::borrow::Cow;
 
@@ -19,11 +19,11 @@ pub struct ApiError {
     pub details: Map<String, Value>,
 }
 
-/// What an error names: the plural and group of a resource, as in `jointinferenceservices.neptune.io`.
+/// A plural or kind with its group, such as `jointinferenceservices.neptune.io`.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupName<'a> {
     pub group: &'a str,
-    /// Plural of the resource, or the kind where an error names kinds.
+    /// The plural or the kind.
     pub name: &'a str,
 }
 
@@ -72,14 +72,14 @@ impl ApiError {
         .about(what, name)
     }
 
-    /// Another field manager owns what an apply wanted to set.
+    /// An apply conflicts with another field manager.
     pub fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         let mut error = Self::new(409, "Conflict", message);
         error.details.insert("causes".into(), causes.into());
         error
     }
 
-    /// `kind` names the kind, not the plural.
+    /// An object with violations; `kind` has the kind, not the plural.
     pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[FieldError]) -> Self {
         let message = format!("{kind} {name:?} is invalid: {}", aggregate(errors));
         let mut error = Self::new(422, "Invalid", message).about(kind, name);
@@ -93,7 +93,7 @@ impl ApiError {
         error
     }
 
-    /// A patch whose result cannot be decoded; the object is not named, as in the API server.
+    /// A patch whose result cannot be decoded. As in the API server, the message does not name the object.
     pub fn invalid_patch(result: &Value, why: &str) -> Self {
         Self::invalid(
             GroupName { group: "", name: "" },
@@ -102,7 +102,7 @@ impl ApiError {
         )
     }
 
-    /// A well-formed request that cannot be carried out on this object.
+    /// A well-formed request that cannot be applied to the object.
     pub fn unprocessable() -> Self {
         Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
     }
@@ -111,7 +111,7 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// Without a name it is about all objects of the kind.
+    /// A forbidden request; without a name for all objects of the kind.
     pub fn forbidden(what: GroupName<'_>, name: &str, why: &str) -> Self {
         let which = if name.is_empty() { String::new() } else { format!(" {name:?}") };
         Self::new(403, "Forbidden", format!("{what}{which} is forbidden: {why}")).about(what, name)
@@ -142,7 +142,7 @@ impl ApiError {
         )
     }
 
-    /// The wanted resourceVersion is no longer in the history.
+    /// A resourceVersion that is no longer in the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -169,13 +169,13 @@ impl ApiError {
         )
     }
 
-    /// The server itself failed.
+    /// A failure of the server.
     pub fn internal(why: &str) -> Self {
         let error = Self::new(500, "InternalError", format!("Internal error occurred: {why}"));
         error.with_cause(json!({"message": why}))
     }
 
-    /// An error without a reason, as untyped errors of the API server become.
+    /// An error without a reason, such as the untyped errors of an API server.
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
@@ -187,7 +187,7 @@ impl ApiError {
         self
     }
 
-    /// The Status object that goes over the wire.
+    /// The Status object of the response.
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,5 +1,4 @@
-//! The objects in memory, the one counter of versions, and the recent changes that watches replay. Pure: no clock, no waiting, no rules about
-//! what may be written.
+//! The objects in memory, the version counter, and the recent changes for watches. Pure.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use serde_json::Value;
 
 use crate::object::{self, ObjectKey};
 
-/// Changes that watches can still catch up with; older ones are answered with 410 Expired.
+/// Number of changes in the history. Watches from an older version get 410 Expired.
 pub const HISTORY: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,18 +17,18 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One write, as watches see it.
+/// One write in the history.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub version: u64,
     pub kind: ChangeKind,
     pub storage: Arc<str>,
-    /// The object after the write; for a delete its last state, with the version of the delete.
+    /// The object after the write; for a delete the last state, with the version of the delete.
     pub object: Arc<Value>,
     pub previous: Option<Arc<Value>>,
 }
 
-/// The wanted version is older than the history.
+/// The requested version is older than the history.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Compacted {
     pub oldest: u64,
@@ -60,7 +59,7 @@ impl Store {
         self.objects.get(storage)?.get(key).cloned()
     }
 
-    /// Objects of a kind in the order of their keys; of all namespaces when none is named.
+    /// Objects of a kind in the order of their keys, of one or all namespaces.
     pub fn list<'a>(
         &'a self,
         storage: &str,
@@ -74,14 +73,14 @@ impl Store {
             .map(|(_, object)| object)
     }
 
-    /// Every object with the storage that holds it.
+    /// All objects with the key of their kind.
     pub fn all(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Value>)> {
         self.objects
             .iter()
             .flat_map(|(storage, objects)| objects.values().map(move |object| (storage, object)))
     }
 
-    /// Creates or replaces an object and gives it the next version.
+    /// Creates or replaces an object, and sets its version.
     pub fn put(&mut self, storage: &str, mut value: Value) -> Arc<Value> {
         self.version += 1;
         object::set_meta(&mut value, "resourceVersion", Some(self.version.to_string().into()));
@@ -103,7 +102,7 @@ impl Store {
         value
     }
 
-    /// Removes an object; its last state comes back with the version of the delete.
+    /// Removes an object and returns its last state with the version of the delete.
     pub fn remove(&mut self, storage: &str, key: &ObjectKey) -> Option<Arc<Value>> {
         let previous = self.objects.get_mut(storage)?.remove(key)?;
         self.version += 1;
@@ -167,13 +166,13 @@ mod tests {
             ),
             ("1", "2")
         );
-        let gone = store.remove("pods", &ObjectKey::new("default", "a")).unwrap();
-        assert_eq!(object::meta_str(&gone, "resourceVersion"), "3");
+        let removed = store.remove("pods", &ObjectKey::new("default", "a")).unwrap();
+        assert_eq!(object::meta_str(&removed, "resourceVersion"), "3");
         assert!(store.get("pods", &ObjectKey::new("default", "a")).is_none());
     }
 
     #[test]
-    fn changes_tell_added_from_modified_from_deleted() {
+    fn changes_are_added_modified_or_deleted() {
         let mut store = Store::new(8);
         store.put("pods", named("a"));
         store.put("pods", named("a"));
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_before_the_history_is_refused() {
+    fn version_before_the_history_is_compacted() {
         let mut store = Store::new(2);
         for name in ["a", "b", "c", "d"] {
             store.put("pods", named(name));

@@ -1,4 +1,5 @@
-//! Watches: replays the store's changes to one client until it leaves, its time is up, or the server ends. Touches the clock of tokio.
+//! Watches: sends the store's changes to one client until the client disconnects, the watch times out or the server stops.
+//! Reads the clock of tokio.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,29 +19,29 @@ use crate::status::{ApiError, GroupName};
 use crate::store::{Change, ChangeKind};
 use crate::verbs::{Call, read};
 
-/// Without `timeoutSeconds` a watch ends after this time, the shortest that API servers choose.
+/// Duration of a watch without `timeoutSeconds`: the shortest that API servers choose.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
-/// Clients learn the current version at least this often when they take bookmarks.
+/// The longest time between two bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(30);
 
 struct Watch {
     cluster: Arc<Cluster>,
     call: Call,
     selector: Selector,
-    /// Changes up to this version were sent or did not concern the client.
+    /// Changes up to this version were sent or are of no concern to the client.
     position: u64,
     bookmarks: bool,
     pending: VecDeque<Vec<u8>>,
-    /// A table was sent, so that the next one carries no headers.
+    /// A table was sent; the next ones have no column headers.
     started: bool,
-    ended: bool,
+    finished: bool,
     changes: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
     deadline: Instant,
     next_bookmark: Instant,
 }
 
-/// Starts a watch: a line of JSON an event.
+/// Starts a watch. Each event is one line of JSON.
 pub fn open(
     cluster: &Arc<Cluster>,
     call: Call,
@@ -52,7 +53,7 @@ pub fn open(
         .filter(|seconds| *seconds > 0)
         .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     let from = call.options.version().map_err(ApiError::untyped)?.filter(|version| *version > 0);
-    let initial = initial_events(&call)?;
+    refuse_streaming_list(&call)?;
     let now = Instant::now();
     let mut watch = Watch {
         changes: cluster.changes(),
@@ -63,18 +64,13 @@ pub fn open(
         bookmarks: call.options.flag("allowWatchBookmarks"),
         pending: VecDeque::new(),
         started: false,
-        ended: false,
+        finished: false,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_PERIOD,
         call,
     };
-    if initial == Some(true) || (initial.is_none() && from.is_none()) {
+    if from.is_none() {
         cluster.read(|state| watch.send_current(state));
-        if initial == Some(true) {
-            watch.send_bookmark(true);
-        }
-    } else if from.is_none() {
-        watch.position = cluster.read(|state| state.store.version());
     }
     Ok(futures::stream::unfold(watch, |mut watch| async move {
         let line = watch.next().await?;
@@ -82,37 +78,19 @@ pub fn open(
     }))
 }
 
-/// Whether the client asks for the present objects as events; none when it does not say.
-fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
-    let options = &call.options;
-    let given = match options.get("sendInitialEvents") {
-        "" => None,
-        text => Some(text == "true"),
-    };
-    let wrong = match (given, options.get("resourceVersionMatch")) {
-        (None, "") | (Some(_), "NotOlderThan") => None,
-        (None, _) => {
-            Some("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        }
-        (Some(_), _) => {
-            Some("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        }
-    };
-    match wrong {
-        None => Ok(given),
-        Some(detail) => {
-            let kind = GroupName { group: "meta.k8s.io", name: "ListOptions" };
-            Err(ApiError::invalid(
-                kind,
-                "",
-                &[FieldError::forbidden("resourceVersionMatch", detail)],
-            ))
-        }
+/// Refuses streaming lists as an API server without the feature does; clients then list and watch.
+fn refuse_streaming_list(call: &Call) -> Result<(), ApiError> {
+    if call.options.get("sendInitialEvents").is_empty() {
+        return Ok(());
     }
+    let detail =
+        "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    let error = FieldError::forbidden("sendInitialEvents", detail);
+    Err(ApiError::invalid(GroupName { group: "meta.k8s.io", name: "ListOptions" }, "", &[error]))
 }
 
-/// Why a waiting watch goes on.
-enum Woken {
+/// Why a waiting watch continues.
+enum Trigger {
     Change,
     Closing,
     Timeout,
@@ -125,33 +103,33 @@ impl Watch {
             if let Some(line) = self.pending.pop_front() {
                 return Some(line);
             }
-            if self.ended {
+            if self.finished {
                 return None;
             }
             self.changes.borrow_and_update();
             self.collect();
-            if !self.pending.is_empty() || self.ended {
+            if !self.pending.is_empty() || self.finished {
                 continue;
             }
-            let woken = {
+            let trigger = {
                 let (deadline, next_bookmark, bookmarks) =
                     (self.deadline, self.next_bookmark, self.bookmarks);
                 tokio::select! {
-                    changed = self.changes.changed() => if changed.is_ok() { Woken::Change } else { Woken::Closing },
-                    _ = self.closing.wait_for(|closing| *closing) => Woken::Closing,
-                    () = tokio::time::sleep_until(deadline) => Woken::Timeout,
-                    () = tokio::time::sleep_until(next_bookmark), if bookmarks => Woken::Bookmark,
+                    changed = self.changes.changed() => if changed.is_ok() { Trigger::Change } else { Trigger::Closing },
+                    _ = self.closing.wait_for(|closing| *closing) => Trigger::Closing,
+                    () = tokio::time::sleep_until(deadline) => Trigger::Timeout,
+                    () = tokio::time::sleep_until(next_bookmark), if bookmarks => Trigger::Bookmark,
                 }
             };
-            self.ended = matches!(woken, Woken::Closing | Woken::Timeout);
-            if self.bookmarks && matches!(woken, Woken::Bookmark | Woken::Timeout) {
+            self.finished = matches!(trigger, Trigger::Closing | Trigger::Timeout);
+            if self.bookmarks && matches!(trigger, Trigger::Bookmark | Trigger::Timeout) {
                 self.next_bookmark = Instant::now() + BOOKMARK_PERIOD;
-                self.send_bookmark(false);
+                self.send_bookmark();
             }
         }
     }
 
-    /// Queues what happened since the last look.
+    /// Queues the events of all changes since the last call.
     fn collect(&mut self) {
         let cluster = self.cluster.clone();
         cluster.read(|state| {
@@ -163,7 +141,7 @@ impl Watch {
                         self.position, compacted.oldest
                     );
                     self.send("ERROR", &ApiError::expired(message).to_status());
-                    self.ended = true;
+                    self.finished = true;
                     return;
                 }
             };
@@ -176,12 +154,12 @@ impl Watch {
                 &self.call.resource.version,
                 &self.call.resource.plural,
             );
-            // A kind that is no longer served ends its watches.
-            self.ended |= state.registry.find(group, version, plural).is_none();
+            // The watch of a kind ends when the kind is no longer served.
+            self.finished |= state.registry.find(group, version, plural).is_none();
         });
     }
 
-    fn concerns(&self, object: &Value) -> bool {
+    fn is_selected(&self, object: &Value) -> bool {
         let namespace = &self.call.namespace;
         (namespace.is_empty() || object["metadata"]["namespace"] == namespace.as_str())
             && self.selector.matches(object)
@@ -197,12 +175,13 @@ impl Watch {
             .previous
             .as_ref()
             .map(|previous| resource.in_version(previous))
-            .filter(|previous| self.concerns(previous));
-        let after = change.kind != ChangeKind::Deleted && self.concerns(&object);
+            .filter(|previous| self.is_selected(previous));
+        let after = change.kind != ChangeKind::Deleted && self.is_selected(&object);
         match (before, after) {
             (None, true) => self.send_object("ADDED", &object),
             (Some(_), true) => self.send_object("MODIFIED", &object),
-            // An object that leaves the selection is deleted for this client, which sees it as it was before, at the version of the change.
+            // An object that leaves the selection is deleted for this client. The event has the last selected state and the
+            // version of the change.
             (Some(mut previous), false) => {
                 let version = change.version.to_string();
                 set_meta(&mut previous, "resourceVersion", Some(version.into()));
@@ -216,7 +195,7 @@ impl Watch {
         let resource = self.call.resource.clone();
         for stored in state.store.list(&resource.storage, None) {
             let object = resource.in_version(stored);
-            if self.concerns(&object) {
+            if self.is_selected(&object) {
                 self.send_object("ADDED", &object);
             }
         }
@@ -230,9 +209,8 @@ impl Watch {
         self.send(kind, &shown);
     }
 
-    fn send_bookmark(&mut self, initial_end: bool) {
-        let shown =
-            bookmark_object(&self.call.resource, self.position, initial_end, &self.call.options);
+    fn send_bookmark(&mut self) {
+        let shown = bookmark_object(&self.call.resource, self.position, &self.call.options);
         self.send("BOOKMARK", &shown);
     }
 

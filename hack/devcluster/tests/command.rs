@@ -1,4 +1,4 @@
-//! The program itself: its kubeconfig, its signals, its refusals.
+//! The command line: kubeconfig, signals and errors.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn devcluster() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devcluster"));
@@ -19,7 +19,7 @@ fn devcluster() -> Command {
 }
 
 #[tokio::test]
-async fn it_serves_writes_a_kubeconfig_and_ends_on_a_signal_with_a_watch_open() {
+async fn sigterm_stops_the_server_while_a_watch_is_open() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("deep/kubeconfig");
     let mut child = devcluster()
@@ -31,7 +31,7 @@ async fn it_serves_writes_a_kubeconfig_and_ends_on_a_signal_with_a_watch_open() 
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     let address = line.rsplit("http://").next().unwrap().trim().to_owned();
 
     let config: serde_json::Value =
@@ -41,22 +41,22 @@ async fn it_serves_writes_a_kubeconfig_and_ends_on_a_signal_with_a_watch_open() 
     assert_eq!(
         std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
         1,
-        "nothing else was left"
+        "the temporary file is renamed"
     );
 
     let mut watch = TcpStream::connect(&address).await.unwrap();
     watch.write_all(b"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut start = [0; 15];
-    timeout(PATIENCE, watch.read_exact(&mut start)).await.unwrap().unwrap();
+    timeout(TIMEOUT, watch.read_exact(&mut start)).await.unwrap().unwrap();
     assert_eq!(&start, b"HTTP/1.1 200 OK");
 
     let id = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-    assert!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+    assert!(timeout(TIMEOUT, child.wait()).await.unwrap().unwrap().success());
 }
 
 #[tokio::test]
-async fn a_taken_port_is_told() {
+async fn occupied_port_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = devcluster().args(["run", "--listen", &address]).output().await.unwrap();

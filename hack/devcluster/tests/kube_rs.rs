@@ -1,14 +1,14 @@
-//! What kube-rs does to a cluster, done to a devcluster: the real client, in one process with the server.
+//! The API that kube-rs uses, tested with kube-rs in the process of the server.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bed::{Bed, WIDGET_CRD};
 use futures::{StreamExt, TryStreamExt};
+use harness::{TestServer, WIDGET_CRD};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn widget_resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("devcluster.example", "v1", "Widget"))
@@ -41,10 +41,10 @@ fn widget(name: &str, spec: Value) -> DynamicObject {
     DynamicObject::new(name, &widget_resource()).within("default").data(data)
 }
 
-/// A cluster that serves widgets.
-async fn widget_cluster() -> (Bed, Client) {
-    let bed = Bed::start().await;
-    let client = bed.client();
+/// A server with the widget definition.
+async fn widget_cluster() -> (TestServer, Client) {
+    let server = TestServer::start().await;
+    let client = server.client();
     let definition: CustomResourceDefinition = serde_saphyr::from_str(WIDGET_CRD).unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), &definition).await.unwrap();
@@ -53,11 +53,11 @@ async fn widget_cluster() -> (Bed, Client) {
         "widgets.devcluster.example",
         conditions::is_crd_established(),
     );
-    timeout(PATIENCE, established).await.unwrap().unwrap();
-    (bed, client)
+    timeout(TIMEOUT, established).await.unwrap().unwrap();
+    (server, client)
 }
 
-/// Code, reason and message of the refusal.
+/// Code, reason and message of a refusal.
 fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String, String) {
     match result {
         Err(kube::Error::Api(status)) => {
@@ -67,29 +67,30 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String, 
     }
 }
 
-/// Waits until the object with this uid is gone.
-async fn gone<K>(api: Api<K>, name: &str, uid: &str)
+/// Waits until the object with this uid is deleted.
+async fn wait_deleted<K>(api: Api<K>, name: &str, uid: &str)
 where
     K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + Resource + 'static,
 {
-    let gone = await_condition(api, name, conditions::is_deleted(uid));
-    timeout(PATIENCE, gone).await.unwrap().unwrap();
+    let deleted = await_condition(api, name, conditions::is_deleted(uid));
+    timeout(TIMEOUT, deleted).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn objects_are_created_read_replaced_and_deleted() {
-    let (_bed, client) = widget_cluster().await;
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
-    let made = api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
-    assert_eq!(made.data["spec"], json!({"size": 1, "mode": "slow"}), "defaults are filled in");
-    assert_eq!(made.metadata.generation, Some(1));
+    let created =
+        api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
+    assert_eq!(created.data["spec"], json!({"size": 1, "mode": "slow"}), "defaults are filled in");
+    assert_eq!(created.metadata.generation, Some(1));
     assert!(
-        made.uid().is_some()
-            && made.resource_version().is_some()
-            && made.creation_timestamp().is_some()
+        created.uid().is_some()
+            && created.resource_version().is_some()
+            && created.creation_timestamp().is_some()
     );
 
-    let mut newer = made.clone();
+    let mut newer = created.clone();
     newer.data["spec"]["size"] = 2.into();
     let stored = api.replace("a", &PostParams::default(), &newer).await.unwrap();
     assert_eq!(stored.metadata.generation, Some(2));
@@ -120,14 +121,14 @@ async fn objects_are_created_read_replaced_and_deleted() {
     let (code, reason, _) =
         refusal(api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await);
     assert_eq!((code, reason.as_str()), (409, "AlreadyExists"));
-    assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_right(), "gone at once");
+    assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_right(), "removed at once");
     let (code, _, message) = refusal(api.get("a").await);
     assert_eq!((code, message.as_str()), (404, "widgets.devcluster.example \"a\" not found"));
 }
 
 #[tokio::test]
-async fn what_the_schema_forbids_is_refused_in_the_api_servers_words() {
-    let (_bed, client) = widget_cluster().await;
+async fn schema_violations_have_the_messages_of_the_api_server() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let table = [
         (json!({}), "Widget.devcluster.example \"a\" is invalid: spec.size: Required value"),
@@ -177,13 +178,13 @@ async fn what_the_schema_forbids_is_refused_in_the_api_servers_words() {
 }
 
 #[tokio::test]
-async fn status_and_spec_are_written_through_their_own_doors() {
-    let (_bed, client) = widget_cluster().await;
+async fn spec_and_status_are_written_by_their_own_endpoints() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let mut wanted = widget("a", json!({"size": 1}));
     wanted.data["status"] = json!({"replicas": 9});
-    let made = api.create(&PostParams::default(), &wanted).await.unwrap();
-    assert_eq!(made.data.get("status"), None, "a create does not set the status");
+    let created = api.create(&PostParams::default(), &wanted).await.unwrap();
+    assert_eq!(created.data.get("status"), None, "a create does not set the status");
 
     let both =
         json!({"spec": {"size": 7}, "metadata": {"labels": {"x": "y"}}, "status": {"replicas": 2}});
@@ -200,23 +201,11 @@ async fn status_and_spec_are_written_through_their_own_doors() {
         (&json!(7), &json!(2))
     );
     assert_eq!((after.metadata.generation, after.labels().len()), (Some(2), 1));
-
-    let (code, _, message) = refusal(api.get_scale("a").await);
-    assert_eq!(code, 500);
-    assert!(
-        message.ends_with(r#"the spec replicas field ".spec.replicas" does not exist"#),
-        "{message}"
-    );
-    let change = Patch::Merge(json!({"spec": {"replicas": 5}}));
-    api.patch_scale("a", &PatchParams::default(), &change).await.unwrap();
-    let scale = api.get_scale("a").await.unwrap();
-    assert_eq!((scale.spec.unwrap().replicas, scale.status.unwrap().replicas), (Some(5), 2));
-    assert_eq!(api.get("a").await.unwrap().data["spec"]["replicas"], 5);
 }
 
 #[tokio::test]
 async fn server_side_apply_merges_conflicts_and_removes() {
-    let (_bed, client) = widget_cluster().await;
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let apply = |manager: &str, spec: Value| {
         let (api, params) = (api.clone(), PatchParams::apply(manager));
@@ -272,10 +261,10 @@ async fn server_side_apply_merges_conflicts_and_removes() {
 }
 
 #[tokio::test]
-async fn options_that_exclude_each_other_are_refused_by_name() {
-    let (_bed, client) = widget_cluster().await;
+async fn invalid_options_are_refused() {
+    let (_server, client) = widget_cluster().await;
     let path = "/apis/devcluster.example/v1/namespaces/default/widgets";
-    for (query, says) in [
+    for (query, expected) in [
         ("dryRun=Some", r#"dryRun: Unsupported value: ["Some"]: supported values: "All""#),
         ("fieldValidation=Odd", r#"supported values: "", "Ignore", "Strict", "Warn""#),
     ] {
@@ -286,37 +275,26 @@ async fn options_that_exclude_each_other_are_refused_by_name() {
             code == 422 && message.starts_with(r#"CreateOptions.meta.k8s.io "" is invalid: "#),
             "{message}"
         );
-        assert!(message.ends_with(says), "{message}");
+        assert!(message.ends_with(expected), "{message}");
     }
-    for (query, code, says) in [
-        ("resourceVersionMatch=Exact", 422, "forbidden unless resourceVersion is provided"),
-        (
-            "resourceVersionMatch=Odd&resourceVersion=1",
-            422,
-            r#"supported values: "Exact", "NotOlderThan", """#,
-        ),
-        ("sendInitialEvents=true", 422, "sendInitialEvents is forbidden for list"),
-        (
-            "continue=1/default/a&resourceVersion=1",
-            400,
-            "specifying resource version is not allowed when using continue",
-        ),
+    for (query, code, expected) in [
+        ("watch=1&sendInitialEvents=true", 422, "unless the WatchList feature gate is enabled"),
         ("resourceVersion=x", 400, r#"strconv.ParseUint: parsing "x": invalid syntax"#),
     ] {
         let request = axum::http::Request::get(format!("{path}?{query}")).body(Vec::new()).unwrap();
         let (found, _, message) = refusal(client.request::<Value>(request).await);
         assert_eq!(found, code, "{message}");
-        assert!(message.ends_with(says), "{message}");
+        assert!(message.ends_with(expected), "{message}");
     }
-    let request = axum::http::Request::get(path).body(Vec::new()).unwrap();
-    let list = client.request::<Value>(request).await.unwrap();
-    assert_eq!(list["metadata"]["continue"], "", "a list of custom resources has it always");
+    let orphan = widgets(&client).delete("a", &DeleteParams::orphan()).await;
+    let (code, _, message) = refusal(orphan);
+    assert!(code == 422 && message.ends_with(r#"supported values: "Background""#), "{message}");
 }
 
 #[tokio::test]
-async fn a_deployment_is_applied_with_its_defaults_and_merged_by_container() {
-    let bed = Bed::start().await;
-    let api: Api<Deployment> = Api::namespaced(bed.client(), "default");
+async fn applied_deployment_gets_defaults_and_merges_containers() {
+    let server = TestServer::start().await;
+    let api: Api<Deployment> = Api::namespaced(server.client(), "default");
     let config = |image: &str| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {
             "selector": {"matchLabels": {"app": "w"}},
@@ -324,10 +302,10 @@ async fn a_deployment_is_applied_with_its_defaults_and_merged_by_container() {
                 {"name": "c", "image": image, "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]}}}})
     };
     let params = PatchParams::apply("neptune");
-    let made = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
-    assert_eq!(made.spec.as_ref().unwrap().replicas, Some(1));
+    let created = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
+    assert_eq!(created.spec.as_ref().unwrap().replicas, Some(1));
     let again = api.patch("w", &params, &Patch::Apply(config("x:1"))).await.unwrap();
-    assert_eq!(again.resource_version(), made.resource_version());
+    assert_eq!(again.resource_version(), created.resource_version());
     let extra =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "y"}]}}}});
     api.patch("w", &PatchParams::default(), &Patch::Strategic(extra)).await.unwrap();
@@ -348,8 +326,8 @@ async fn a_deployment_is_applied_with_its_defaults_and_merged_by_container() {
 }
 
 #[tokio::test]
-async fn a_watch_shows_every_change_and_leaves_with_the_selection() {
-    let (_bed, client) = widget_cluster().await;
+async fn watch_follows_the_label_selection() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let params = WatchParams::default().labels("team=a");
@@ -370,12 +348,12 @@ async fn a_watch_shows_every_change_and_leaves_with_the_selection() {
     .unwrap();
     let mut seen = Vec::new();
     while seen.len() < 3 {
-        match timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap() {
+        match timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap().unwrap() {
             WatchEvent::Added(object) => seen.push(format!("added {}", object.name_any())),
             WatchEvent::Modified(object) => {
                 seen.push(format!("modified {}", object.data["spec"]["size"]));
             }
-            // As it was while it belonged to the selection.
+            // The state before the object left the selection.
             WatchEvent::Deleted(object) => {
                 seen.push(format!(
                     "deleted {} of team {}",
@@ -391,9 +369,9 @@ async fn a_watch_shows_every_change_and_leaves_with_the_selection() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_history_is_told_to_list_again() {
-    let bed = Bed::start().await;
-    let api: Api<ConfigMap> = Api::namespaced(bed.client(), "default");
+async fn watch_from_compacted_version_expires() {
+    let server = TestServer::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(server.client(), "default");
     let name = |position: usize| format!("m{position}");
     let filler = |value: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(value % 3)}, "data": {"v": value.to_string()}});
     for position in 0..4200 {
@@ -402,7 +380,7 @@ async fn a_watch_from_before_the_history_is_told_to_list_again() {
         api.patch(&name(position % 3), &params, &Patch::Apply(map)).await.unwrap();
     }
     let mut events = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
-    match timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap() {
+    match timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap().unwrap() {
         WatchEvent::Error(status) => {
             assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
         }
@@ -411,29 +389,12 @@ async fn a_watch_from_before_the_history_is_told_to_list_again() {
 }
 
 #[tokio::test]
-async fn pages_cover_a_list() {
-    let bed = Bed::start().await;
-    let api: Api<ConfigMap> = Api::namespaced(bed.client(), "default");
-    for name in ["a", "b", "c"] {
-        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        api.create(&PostParams::default(), &map).await.unwrap();
-    }
-    let first = api.list(&ListParams::default().limit(2)).await.unwrap();
-    assert_eq!(first.metadata.remaining_item_count, Some(1));
-    let token = first.metadata.continue_.clone().unwrap();
-    let rest = api.list(&ListParams::default().limit(2).continue_token(&token)).await.unwrap();
-    let names: Vec<String> = first.iter().chain(rest.iter()).map(ResourceExt::name_any).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-    assert_eq!(rest.metadata.continue_.as_deref().unwrap_or_default(), "");
-}
-
-#[tokio::test]
-async fn finalizers_hold_an_object_back() {
-    let (_bed, client) = widget_cluster().await;
+async fn finalizers_delay_deletion() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
-    let mut held = widget("a", json!({"size": 1}));
-    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
-    api.create(&PostParams::default(), &held).await.unwrap();
+    let mut widget_with_finalizer = widget("a", json!({"size": 1}));
+    widget_with_finalizer.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &widget_with_finalizer).await.unwrap();
     let pending = api.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert!(pending.metadata.deletion_timestamp.is_some());
     let more =
@@ -453,42 +414,33 @@ async fn finalizers_hold_an_object_back() {
 }
 
 #[tokio::test]
-async fn owned_objects_go_with_their_owner() {
-    let (_bed, client) = widget_cluster().await;
+async fn dependents_are_deleted_with_their_owner() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    for (policy, stays) in [
-        (DeleteParams::background(), false),
-        (DeleteParams::foreground(), false),
-        (DeleteParams::orphan(), true),
-    ] {
-        let owner =
-            api.create(&PostParams::default(), &widget("owner", json!({"size": 1}))).await.unwrap();
-        let mut map = ConfigMap::default();
-        map.metadata.name = Some("owned".to_owned());
-        map.metadata.owner_references =
-            Some(vec![owner.controller_owner_ref(&widget_resource()).unwrap()]);
-        let made = maps.create(&PostParams::default(), &map).await.unwrap();
-        api.delete("owner", &policy).await.unwrap();
-        gone(api.clone(), "owner", &owner.uid().unwrap()).await;
-        if stays {
-            assert_eq!(maps.get("owned").await.unwrap().metadata.owner_references, None);
-        } else {
-            gone(maps.clone(), "owned", &made.uid().unwrap()).await;
-        }
-    }
+    let owner =
+        api.create(&PostParams::default(), &widget("owner", json!({"size": 1}))).await.unwrap();
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("owned".to_owned());
+    map.metadata.owner_references =
+        Some(vec![owner.controller_owner_ref(&widget_resource()).unwrap()]);
+    let created = maps.create(&PostParams::default(), &map).await.unwrap();
+    api.delete("owner", &DeleteParams::background()).await.unwrap();
+    wait_deleted(api.clone(), "owner", &owner.uid().unwrap()).await;
+    wait_deleted(maps.clone(), "owned", &created.uid().unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_namespace_takes_its_content_along() {
-    let (_bed, client) = widget_cluster().await;
+async fn deleted_namespace_deletes_its_content() {
+    let (_server, client) = widget_cluster().await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let space: Namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
     let space = namespaces.create(&PostParams::default(), &space).await.unwrap();
     let api: Api<DynamicObject> = Api::namespaced_with(client, "n", &widget_resource());
-    let mut held = DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}}));
-    held.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
-    api.create(&PostParams::default(), &held).await.unwrap();
+    let mut widget_with_finalizer =
+        DynamicObject::new("a", &widget_resource()).data(json!({"spec": {"size": 1}}));
+    widget_with_finalizer.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &widget_with_finalizer).await.unwrap();
     namespaces.delete("n", &DeleteParams::default()).await.unwrap();
     let late = DynamicObject::new("b", &widget_resource()).data(json!({"spec": {"size": 1}}));
     let (code, reason, message) = refusal(api.create(&PostParams::default(), &late).await);
@@ -501,31 +453,31 @@ async fn a_namespace_takes_its_content_along() {
     )
     .await
     .unwrap();
-    gone(namespaces, "n", &space.uid().unwrap()).await;
+    wait_deleted(namespaces, "n", &space.uid().unwrap()).await;
     assert_eq!(refusal(api.get("a").await).0, 404);
 }
 
 #[tokio::test]
-async fn a_deleted_definition_takes_its_objects_along() {
-    let (_bed, client) = widget_cluster().await;
+async fn deleted_definition_deletes_its_objects() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     api.create(&PostParams::default(), &widget("a", json!({"size": 1}))).await.unwrap();
     let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = api.watch(&WatchParams::default(), &start).await.unwrap().boxed();
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
     definitions.delete("widgets.devcluster.example", &DeleteParams::default()).await.unwrap();
-    let event = timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().unwrap();
+    let event = timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Deleted(_)), "{event:?}");
     assert!(
-        timeout(PATIENCE, events.try_next()).await.unwrap().unwrap().is_none(),
-        "the watch ends"
+        timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap().is_none(),
+        "the watch finishes"
     );
     assert_eq!(refusal(api.get("a").await).0, 404);
 }
 
 #[tokio::test]
-async fn a_controller_reconciles_owners_when_owned_objects_change() {
-    let (_bed, client) = widget_cluster().await;
+async fn controller_reconciles_the_owner_of_a_changed_object() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let (sender, mut reconciled) = mpsc::unbounded_channel();
@@ -553,36 +505,34 @@ async fn a_controller_reconciles_owners_when_owned_objects_change() {
             map.and_then(|map| map.data.as_ref()?.get("size").cloned()).as_deref() == Some(wanted)
         })
     };
-    timeout(PATIENCE, holds("4")).await.unwrap().unwrap();
+    timeout(TIMEOUT, holds("4")).await.unwrap().unwrap();
     maps.delete("a", &DeleteParams::default()).await.unwrap();
-    timeout(PATIENCE, reconciled.recv()).await.unwrap().unwrap();
-    timeout(PATIENCE, holds("4")).await.unwrap().unwrap();
+    timeout(TIMEOUT, reconciled.recv()).await.unwrap().unwrap();
+    timeout(TIMEOUT, holds("4")).await.unwrap().unwrap();
     api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 5}})))
         .await
         .unwrap();
-    timeout(PATIENCE, holds("5")).await.unwrap().unwrap();
+    timeout(TIMEOUT, holds("5")).await.unwrap().unwrap();
     running.abort();
 }
 
 #[tokio::test]
-async fn both_ways_of_listing_start_a_watcher() {
-    let bed = Bed::start().await;
-    let api: Api<Node> = Api::all(bed.client());
+async fn watcher_starts_with_existing_objects() {
+    let server = TestServer::start().await;
+    let api: Api<Node> = Api::all(server.client());
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "edge0"}})).unwrap();
     api.create(&PostParams::default(), &node).await.unwrap();
-    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
-        let mut names = watcher(api.clone(), config)
-            .default_backoff()
-            .applied_objects()
-            .map_ok(|node| node.name_any())
-            .boxed();
-        assert_eq!(timeout(PATIENCE, names.try_next()).await.unwrap().unwrap().unwrap(), "edge0");
-    }
+    let mut names = watcher(api.clone(), watcher::Config::default())
+        .default_backoff()
+        .applied_objects()
+        .map_ok(|node| node.name_any())
+        .boxed();
+    assert_eq!(timeout(TIMEOUT, names.try_next()).await.unwrap().unwrap().unwrap(), "edge0");
 }
 
 #[tokio::test]
-async fn recorded_events_are_one_store_seen_from_both_groups() {
-    let (_bed, client) = widget_cluster().await;
+async fn recorded_events_are_served_by_both_groups() {
+    let (_server, client) = widget_cluster().await;
     let owner = widgets(&client)
         .create(&PostParams::default(), &widget("a", json!({"size": 1})))
         .await
@@ -591,7 +541,7 @@ async fn recorded_events_are_one_store_seen_from_both_groups() {
     let event = Event {
         type_: EventType::Normal,
         reason: "Made".into(),
-        note: Some("it is there".into()),
+        note: Some("created".into()),
         action: "Making".into(),
         secondary: None,
     };
@@ -604,18 +554,18 @@ async fn recorded_events_are_one_store_seen_from_both_groups() {
     let seen = &seen.items[0];
     assert_eq!(
         (seen.message.as_deref(), seen.reporting_component.as_deref()),
-        (Some("it is there"), Some("tester"))
+        (Some("created"), Some("tester"))
     );
     assert_eq!(seen.series.as_ref().unwrap().count, Some(2));
     let grouped: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(client, "default");
     let same = grouped.get(&seen.name_any()).await.unwrap();
-    assert_eq!(same.note.as_deref(), Some("it is there"));
+    assert_eq!(same.note.as_deref(), Some("created"));
     assert_eq!(same.uid(), seen.uid());
 }
 
 #[tokio::test]
-async fn a_dry_run_answers_and_stores_nothing() {
-    let (_bed, client) = widget_cluster().await;
+async fn dry_run_stores_nothing() {
+    let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let answer = api.create(&dry, &widget("a", json!({"size": 1}))).await.unwrap();
@@ -625,9 +575,9 @@ async fn a_dry_run_answers_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn node_status_is_patched_by_condition_type() {
-    let bed = Bed::start().await;
-    let api: Api<Node> = Api::all(bed.client());
+async fn strategic_patch_merges_conditions_by_type() {
+    let server = TestServer::start().await;
+    let api: Api<Node> = Api::all(server.client());
     let node = json!({"metadata": {"name": "edge0"}, "status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}});
     api.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});

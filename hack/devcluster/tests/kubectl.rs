@@ -1,19 +1,19 @@
-//! What people do with kubectl, done to a devcluster with the real kubectl of the PATH (or of the variable KUBECTL).
+//! The use of kubectl by a person, with the kubectl of the PATH or of the variable KUBECTL (1.20 and later).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::ffi::OsStr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bed::{Bed, WIDGET_CRD};
+use harness::{TestServer, WIDGET_CRD};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const WIDGET: &str = "\
 apiVersion: devcluster.example/v1
@@ -45,15 +45,15 @@ spec:
         - containerPort: 80
 ";
 
-/// kubectl with a kubeconfig and a home of its own.
+/// kubectl with its own kubeconfig and home directory.
 struct Kubectl {
-    _bed: Bed,
+    _server: TestServer,
     home: TempDir,
 }
 
-/// What a run of kubectl printed.
+/// The result of one kubectl command.
 #[derive(Debug)]
-struct Ran {
+struct Run {
     ok: bool,
     out: String,
     err: String,
@@ -61,22 +61,22 @@ struct Ran {
 
 impl Kubectl {
     async fn start() -> Self {
-        let bed = Bed::start().await;
+        let server = TestServer::start().await;
         let home = TempDir::new().unwrap();
-        devcluster::kubeconfig::write(&home.path().join("config"), bed.address, "devcluster")
+        devcluster::kubeconfig::write(&home.path().join("config"), server.address, "devcluster")
             .unwrap();
-        Self { _bed: bed, home }
+        Self { _server: server, home }
     }
 
-    /// A cluster that serves widgets and has one.
+    /// A server with the widget definition and one widget.
     async fn with_widget() -> Self {
         let kubectl = Self::start().await;
-        kubectl.good(&["apply", "-f", "-"], WIDGET_CRD).await;
+        kubectl.succeed(&["apply", "-f", "-"], WIDGET_CRD).await;
         kubectl
-            .good(&["wait", "--for=condition=established", "crd/widgets.devcluster.example"], "")
+            .succeed(&["wait", "--for=condition=established", "crd/widgets.devcluster.example"], "")
             .await;
         assert_eq!(
-            kubectl.good(&["apply", "-f", "-"], WIDGET).await,
+            kubectl.succeed(&["apply", "-f", "-"], WIDGET).await,
             "widget.devcluster.example/a created\n"
         );
         kubectl
@@ -97,35 +97,35 @@ impl Kubectl {
         command
     }
 
-    async fn run(&self, arguments: &[&str], input: &str) -> Ran {
+    async fn run(&self, arguments: &[&str], input: &str) -> Run {
         self.finish(self.command(arguments), input).await
     }
 
-    async fn finish(&self, mut command: Command, input: &str) -> Ran {
+    async fn finish(&self, mut command: Command, input: &str) -> Run {
         let mut child = command
             .spawn()
             .expect("these tests need kubectl in the PATH, or its path in the variable KUBECTL");
         let mut stdin = child.stdin.take().unwrap();
-        // kubectl may end without reading what it does not need.
+        // kubectl may exit without reading its input.
         let _ = stdin.write_all(input.as_bytes()).await;
         drop(stdin);
-        let output = timeout(PATIENCE, child.wait_with_output())
+        let output = timeout(TIMEOUT, child.wait_with_output())
             .await
-            .expect("kubectl ends in time")
+            .expect("kubectl exits in time")
             .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ran { ok: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
+        Run { ok: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// The output of a run that must work.
-    async fn good(&self, arguments: &[&str], input: &str) -> String {
+    /// Runs a command that must succeed, and returns its output.
+    async fn succeed(&self, arguments: &[&str], input: &str) -> String {
         let ran = self.run(arguments, input).await;
         assert!(ran.ok, "kubectl {arguments:?}: {ran:?}");
         ran.out
     }
 
-    /// The errors of a run that must not work.
-    async fn bad(&self, arguments: &[&str], input: &str) -> String {
+    /// Runs a command that must fail, and returns its errors.
+    async fn fail(&self, arguments: &[&str], input: &str) -> String {
         let ran = self.run(arguments, input).await;
         assert!(!ran.ok, "kubectl {arguments:?}: {ran:?}");
         ran.err
@@ -133,7 +133,7 @@ impl Kubectl {
 
     /// The minor version of this kubectl.
     async fn minor(&self) -> u32 {
-        let version = self.good(&["version", "--client", "-o", "json"], "").await;
+        let version = self.succeed(&["version", "--client", "-o", "json"], "").await;
         let version: serde_json::Value = serde_json::from_str(&version).unwrap();
         let minor =
             version["clientVersion"]["minor"].as_str().unwrap().trim_end_matches('+').to_owned();
@@ -141,29 +141,29 @@ impl Kubectl {
     }
 }
 
-/// The words of each line of a table.
+/// The columns of each line of a table.
 fn rows(table: &str) -> Vec<Vec<&str>> {
     table.lines().map(|line| line.split_whitespace().collect()).collect()
 }
 
 #[tokio::test]
-async fn apply_is_stable_and_changes_only_what_changed() {
+async fn repeated_apply_changes_nothing() {
     let kubectl = Kubectl::with_widget().await;
     assert_eq!(
-        kubectl.good(&["apply", "-f", "-"], WIDGET).await,
+        kubectl.succeed(&["apply", "-f", "-"], WIDGET).await,
         "widget.devcluster.example/a unchanged\n"
     );
     assert_eq!(
-        kubectl.good(&["apply", "-f", "-"], WIDGET_CRD).await,
+        kubectl.succeed(&["apply", "-f", "-"], WIDGET_CRD).await,
         "customresourcedefinition.apiextensions.k8s.io/widgets.devcluster.example unchanged\n"
     );
     let less = WIDGET.replace("  ports:\n  - port: 80\n", "");
     assert_eq!(
-        kubectl.good(&["apply", "-f", "-"], &less).await,
+        kubectl.succeed(&["apply", "-f", "-"], &less).await,
         "widget.devcluster.example/a configured\n"
     );
     assert_eq!(
-        kubectl.good(&["get", "wg", "a", "-o", "jsonpath={.spec}"], "").await,
+        kubectl.succeed(&["get", "wg", "a", "-o", "jsonpath={.spec}"], "").await,
         r#"{"mode":"slow","size":3}"#
     );
 }
@@ -171,31 +171,31 @@ async fn apply_is_stable_and_changes_only_what_changed() {
 #[tokio::test]
 async fn tables_have_the_columns_of_the_definition() {
     let kubectl = Kubectl::with_widget().await;
-    let table = kubectl.good(&["get", "wg"], "").await;
+    let table = kubectl.succeed(&["get", "wg"], "").await;
     assert_eq!(rows(&table)[0], ["NAME", "PHASE", "REPLICAS", "AGE"]);
-    let table = kubectl.good(&["get", "widgets", "-A", "-o", "wide"], "").await;
+    let table = kubectl.succeed(&["get", "widgets", "-A", "-o", "wide"], "").await;
     assert_eq!(rows(&table)[0], ["NAMESPACE", "NAME", "PHASE", "REPLICAS", "MODE", "AGE"]);
     assert_eq!(rows(&table)[1][..3], ["default", "a", "slow"]);
-    let all = kubectl.good(&["get", "all"], "").await;
+    let all = kubectl.succeed(&["get", "all"], "").await;
     assert!(all.contains("widget.devcluster.example/a"), "{all}");
     let node = "apiVersion: v1\nkind: Node\nmetadata:\n  name: edge0\n  labels: {node-role.kubernetes.io/edge: ''}\n";
-    kubectl.good(&["apply", "-f", "-"], node).await;
+    kubectl.succeed(&["apply", "-f", "-"], node).await;
     assert_eq!(
-        rows(&kubectl.good(&["get", "nodes"], "").await)[1][..3],
+        rows(&kubectl.succeed(&["get", "nodes"], "").await)[1][..3],
         ["edge0", "Unknown", "edge"]
     );
 }
 
 #[tokio::test]
-async fn a_watch_prints_each_change_as_a_row() {
+async fn get_watch_prints_a_row_per_change() {
     let kubectl = Kubectl::with_widget().await;
     let mut child = kubectl.command(&["get", "wg", "-w"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let mut next = async || timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     assert!(next().await.starts_with("NAME"));
     assert!(next().await.starts_with("a "));
     kubectl
-        .good(&["patch", "wg", "a", "--type=merge", "-p", r#"{"spec":{"replicas":4}}"#], "")
+        .succeed(&["patch", "wg", "a", "--type=merge", "-p", r#"{"spec":{"replicas":4}}"#], "")
         .await;
     assert_eq!(next().await.split_whitespace().nth(1), Some("4"));
     child.kill().await.unwrap();
@@ -206,7 +206,7 @@ async fn unknown_fields_and_schema_violations_are_refused() {
     let kubectl = Kubectl::with_widget().await;
     let typo = WIDGET.replace("size: 3", "size: 3\n  sice: 4").replace("name: a", "name: b");
     if kubectl.minor().await >= 27 {
-        let error = kubectl.bad(&["apply", "-f", "-"], &typo).await;
+        let error = kubectl.fail(&["apply", "-f", "-"], &typo).await;
         assert_eq!(
             error,
             "Error from server (BadRequest): error when creating \"STDIN\": Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.sice\"\n"
@@ -215,7 +215,7 @@ async fn unknown_fields_and_schema_violations_are_refused() {
         assert!(ran.ok && ran.err.contains("Warning: unknown field \"spec.sice\""), "{ran:?}");
         let outside =
             WIDGET_CRD.replace("      additionalPrinterColumns:", "      printerColumns:");
-        let error = kubectl.bad(&["apply", "-f", "-"], &outside).await;
+        let error = kubectl.fail(&["apply", "-f", "-"], &outside).await;
         assert!(
             error.contains(
                 r#"strict decoding error: unknown field "spec.versions[0].printerColumns""#
@@ -224,17 +224,17 @@ async fn unknown_fields_and_schema_violations_are_refused() {
         );
     }
     let wrong = WIDGET.replace("size: 3", "size: 0").replace("name: a", "name: c");
-    let error = kubectl.bad(&["create", "-f", "-"], &wrong).await;
+    let error = kubectl.fail(&["create", "-f", "-"], &wrong).await;
     assert_eq!(
         error,
         "The Widget \"c\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1\n"
     );
-    let error = kubectl.bad(&["create", "-f", "-"], WIDGET).await;
+    let error = kubectl.fail(&["create", "-f", "-"], WIDGET).await;
     assert_eq!(
         error,
         "Error from server (AlreadyExists): error when creating \"STDIN\": widgets.devcluster.example \"a\" already exists\n"
     );
-    let error = kubectl.bad(&["get", "wg", "none"], "").await;
+    let error = kubectl.fail(&["get", "wg", "none"], "").await;
     assert_eq!(
         error,
         "Error from server (NotFound): widgets.devcluster.example \"none\" not found\n"
@@ -244,22 +244,22 @@ async fn unknown_fields_and_schema_violations_are_refused() {
 #[tokio::test]
 async fn describe_edit_label_annotate_and_explain_work() {
     let kubectl = Kubectl::with_widget().await;
-    let text = kubectl.good(&["describe", "wg", "a"], "").await;
+    let text = kubectl.succeed(&["describe", "wg", "a"], "").await;
     assert!(text.contains("Kind:         Widget") && text.contains("Size:    3"), "{text}");
     let mut edit = kubectl.command(&["edit", "wg", "a"]);
     edit.env("EDITOR", "sed -i s/size:.3/size:\\ 5/");
     let ran = kubectl.finish(edit, "").await;
     assert!(ran.ok, "{ran:?}");
     assert_eq!(ran.out, "widget.devcluster.example/a edited\n");
-    kubectl.good(&["label", "wg", "a", "team=x"], "").await;
-    kubectl.good(&["annotate", "wg", "a", "note=y"], "").await;
+    kubectl.succeed(&["label", "wg", "a", "team=x"], "").await;
+    kubectl.succeed(&["annotate", "wg", "a", "note=y"], "").await;
     let shown = kubectl
-        .good(
+        .succeed(
             &[
                 "get",
                 "wg",
                 "-l",
-                "team in (x)",
+                "team=x",
                 "-o",
                 "jsonpath={.items[0].spec.size} {.items[0].metadata.annotations.note}",
             ],
@@ -267,26 +267,26 @@ async fn describe_edit_label_annotate_and_explain_work() {
         )
         .await;
     assert_eq!(shown, "5 y");
-    let text = kubectl.good(&["explain", "wg.spec.size"], "").await;
-    assert!(text.contains("How big it is."), "{text}");
-    let text = kubectl.good(&["explain", "deployment.spec.replicas"], "").await;
+    let text = kubectl.succeed(&["explain", "wg.spec.size"], "").await;
+    assert!(text.contains("The size, at least 1."), "{text}");
+    let text = kubectl.succeed(&["explain", "deployment.spec.replicas"], "").await;
     assert!(text.contains("Number of desired pods."), "{text}");
 }
 
 #[tokio::test]
-async fn server_side_apply_tells_conflicts() {
+async fn server_side_apply_reports_conflicts() {
     let kubectl = Kubectl::with_widget().await;
     let other = WIDGET.replace("size: 3", "size: 9").replace("  name: a", "  name: b");
-    kubectl.good(&["apply", "--server-side", "--field-manager=one", "-f", "-"], &other).await;
+    kubectl.succeed(&["apply", "--server-side", "--field-manager=one", "-f", "-"], &other).await;
     let other = other.replace("size: 9", "size: 8");
     let error =
-        kubectl.bad(&["apply", "--server-side", "--field-manager=two", "-f", "-"], &other).await;
+        kubectl.fail(&["apply", "--server-side", "--field-manager=two", "-f", "-"], &other).await;
     assert!(
         error.contains("Apply failed with 1 conflict: conflict with \"one\": .spec.size"),
         "{error}"
     );
     let out = kubectl
-        .good(
+        .succeed(
             &["apply", "--server-side", "--force-conflicts", "--field-manager=two", "-f", "-"],
             &other,
         )
@@ -294,7 +294,7 @@ async fn server_side_apply_tells_conflicts() {
     assert_eq!(out, "widget.devcluster.example/b serverside-applied\n");
     let minor = kubectl.minor().await;
     let show: &[&str] = if minor >= 21 { &["--show-managed-fields"] } else { &[] };
-    let fields = kubectl.good(&[&["get", "wg", "b", "-o", "json"], show].concat(), "").await;
+    let fields = kubectl.succeed(&[&["get", "wg", "b", "-o", "json"], show].concat(), "").await;
     let fields: serde_json::Value = serde_json::from_str(&fields).unwrap();
     let owners: Vec<&str> = fields["metadata"]["managedFields"]
         .as_array()
@@ -306,18 +306,18 @@ async fn server_side_apply_tells_conflicts() {
 }
 
 #[tokio::test]
-async fn built_in_kinds_take_strategic_patches() {
+async fn apply_and_patch_change_built_in_kinds() {
     let kubectl = Kubectl::start().await;
-    kubectl.good(&["apply", "-f", "-"], DEPLOYMENT).await;
-    kubectl.good(&["set", "env", "deployment/web", "A=1"], "").await;
-    kubectl.good(&["apply", "-f", "-"], &DEPLOYMENT.replace("web:1", "web:2")).await;
-    kubectl.good(&["scale", "deployment/web", "--replicas=3"], "").await;
+    kubectl.succeed(&["apply", "-f", "-"], DEPLOYMENT).await;
+    kubectl.succeed(&["set", "env", "deployment/web", "A=1"], "").await;
+    kubectl.succeed(&["apply", "-f", "-"], &DEPLOYMENT.replace("web:1", "web:2")).await;
+    kubectl.succeed(&["rollout", "restart", "deployment/web"], "").await;
     let path = "jsonpath={.spec.replicas} {.spec.template.spec.containers[0].image} {.spec.template.spec.containers[0].env[0].name} {.metadata.generation}";
-    assert_eq!(kubectl.good(&["get", "deployment", "web", "-o", path], "").await, "3 web:2 A 4");
+    assert_eq!(kubectl.succeed(&["get", "deployment", "web", "-o", path], "").await, "1 web:2 A 4");
     let ran = kubectl.run(&["diff", "-f", "-"], &DEPLOYMENT.replace("web:1", "web:3")).await;
-    assert!(ran.out.contains("image: web:3"), "diff asks for a dry run: {ran:?}");
+    assert!(ran.out.contains("image: web:3"), "diff uses a dry run: {ran:?}");
     let error = kubectl
-        .bad(
+        .fail(
             &["apply", "-f", "-"],
             &DEPLOYMENT.replace("matchLabels: {app: web}", "matchLabels: {app: x}"),
         )
@@ -330,17 +330,17 @@ async fn built_in_kinds_take_strategic_patches() {
 }
 
 #[tokio::test]
-async fn deletes_wait_until_the_objects_are_gone() {
+async fn delete_waits_until_objects_are_deleted() {
     let kubectl = Kubectl::with_widget().await;
-    kubectl.good(&["create", "namespace", "n"], "").await;
-    kubectl.good(&["-n", "n", "create", "configmap", "m", "--from-literal=k=v"], "").await;
-    kubectl.good(&["delete", "namespace", "n"], "").await;
-    assert_eq!(kubectl.good(&["get", "configmaps", "-A", "-o", "name"], "").await, "");
-    let deleted = kubectl.good(&["delete", "-f", "-"], WIDGET).await;
+    kubectl.succeed(&["create", "namespace", "n"], "").await;
+    kubectl.succeed(&["-n", "n", "create", "configmap", "m", "--from-literal=k=v"], "").await;
+    kubectl.succeed(&["delete", "namespace", "n"], "").await;
+    assert_eq!(kubectl.succeed(&["get", "configmaps", "-A", "-o", "name"], "").await, "");
+    let deleted = kubectl.succeed(&["delete", "-f", "-"], WIDGET).await;
     assert!(deleted.starts_with("widget.devcluster.example \"a\" deleted"), "{deleted}");
-    kubectl.good(&["apply", "-f", "-"], WIDGET).await;
-    kubectl.good(&["delete", "crd", "widgets.devcluster.example"], "").await;
-    let error = kubectl.bad(&["get", "wg"], "").await;
+    kubectl.succeed(&["apply", "-f", "-"], WIDGET).await;
+    kubectl.succeed(&["delete", "crd", "widgets.devcluster.example"], "").await;
+    let error = kubectl.fail(&["get", "wg"], "").await;
     assert!(
         error.contains("the server doesn't have a resource type \"wg\"")
             || error.contains("could not find the requested resource"),
@@ -349,103 +349,55 @@ async fn deletes_wait_until_the_objects_are_gone() {
 }
 
 #[tokio::test]
-async fn who_impersonates_a_user_may_do_what_the_roles_allow() {
+async fn impersonated_user_has_the_rights_of_its_roles() {
+    const ROLE: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader}
+rules: [{apiGroups: [''], resources: [configmaps], verbs: [get, list, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+";
     let kubectl = Kubectl::start().await;
     let as_reader = |arguments: &[&'static str]| -> Vec<&'static str> {
         [&["--as", "system:serviceaccount:default:reader"], arguments].concat()
     };
-    let error = kubectl.bad(&as_reader(&["get", "configmaps"]), "").await;
+    let error = kubectl.fail(&as_reader(&["get", "configmaps"]), "").await;
     assert!(
         error.contains(r#"configmaps is forbidden: User "system:serviceaccount:default:reader" cannot list resource "configmaps" in API group "" in the namespace "default""#),
         "{error}"
     );
-    kubectl
-        .good(&["create", "role", "reader", "--verb=get,list,patch", "--resource=configmaps"], "")
-        .await;
-    kubectl
-        .good(
-            &[
-                "create",
-                "rolebinding",
-                "reader",
-                "--role=reader",
-                "--serviceaccount=default:reader",
-            ],
-            "",
-        )
-        .await;
-    kubectl.good(&as_reader(&["get", "configmaps"]), "").await;
-    kubectl.bad(&as_reader(&["get", "configmaps", "-n", "kube-system"]), "").await;
-    kubectl.bad(&as_reader(&["get", "configmaps", "-A"]), "").await;
-    // An apply of what is not there makes it; of what is there, it patches.
+    kubectl.succeed(&["apply", "-f", "-"], ROLE).await;
+    kubectl.succeed(&as_reader(&["get", "configmaps"]), "").await;
+    kubectl.fail(&as_reader(&["get", "configmaps", "-n", "kube-system"]), "").await;
+    kubectl.fail(&as_reader(&["get", "configmaps", "-A"]), "").await;
+    // An apply needs the right to create a missing object, and to patch an existing one.
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: b}\n";
     let apply = ["apply", "--server-side", "-f", "-"];
-    let error = kubectl.bad(&as_reader(&apply), map).await;
+    let error = kubectl.fail(&as_reader(&apply), map).await;
     assert!(error.contains("cannot create resource"), "{error}");
-    kubectl.good(&["create", "configmap", "m"], "").await;
-    kubectl.good(&as_reader(&apply), map).await;
-    let error = kubectl.bad(&as_reader(&["delete", "configmap", "m"]), "").await;
+    kubectl.succeed(&["create", "configmap", "m"], "").await;
+    kubectl.succeed(&as_reader(&apply), map).await;
+    let error = kubectl.fail(&as_reader(&["delete", "configmap", "m"]), "").await;
     assert!(error.contains(r#"configmaps "m" is forbidden"#), "{error}");
 }
 
 #[tokio::test]
-async fn daemon_sets_policies_and_budgets_are_checked_and_shown() {
-    const OBJECTS: &str = "\
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: agent}
-spec:
-  selector: {matchLabels: {app: agent}}
-  template:
-    metadata: {labels: {app: agent}}
-    spec:
-      nodeSelector: {role: edge}
-      containers: [{name: main, image: agent:1}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: only-one}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  ingress:
-  - from: [{namespaceSelector: {matchLabels: {team: one}}}]
-    ports: [{port: 8081}]
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: web}
-spec:
-  maxUnavailable: 1
-  selector: {matchLabels: {app: web}}
-";
+async fn create_commands_of_the_installation_succeed() {
     let kubectl = Kubectl::start().await;
-    kubectl.good(&["apply", "--validate=strict", "--dry-run=server", "-f", "-"], OBJECTS).await;
-    assert_eq!(rows(&kubectl.good(&["get", "ds,netpol,pdb"], "").await), Vec::<Vec<&str>>::new());
-    kubectl.good(&["apply", "--validate=strict", "-f", "-"], OBJECTS).await;
-    let again = kubectl.good(&["apply", "--validate=strict", "-f", "-"], OBJECTS).await;
-    assert!(again.starts_with("daemonset.apps/agent unchanged\n"), "{again}");
-    let table = kubectl.good(&["get", "ds"], "").await;
-    assert_eq!(rows(&table)[1][..7], ["agent", "0", "0", "0", "0", "0", "role=edge"], "{table}");
-    let table = kubectl.good(&["get", "netpol"], "").await;
-    assert_eq!(rows(&table)[1][..2], ["only-one", "app=web"], "{table}");
-    let table = kubectl.good(&["get", "pdb"], "").await;
-    assert_eq!(rows(&table)[1][..4], ["web", "N/A", "1", "0"], "{table}");
-    for (right, wrong, why) in [
-        (
-            "labels: {app: agent}}\n    spec",
-            "labels: {app: x}}\n    spec",
-            "does not match template",
-        ),
-        ("  maxUnavailable: 1", "  maxUnavailable: 1\n  minAvailable: 1", "cannot be both set"),
-        (
-            "from: [{namespaceSelector: {matchLabels: {team: one}}}]",
-            "from: [{}]",
-            "must specify a peer",
-        ),
-        ("port: 8081", "port: 0", "between 1 and 65535"),
+    kubectl.succeed(&["create", "namespace", "n"], "").await;
+    for arguments in [
+        ["create", "configmap", "ca", "--from-literal=ca.crt=x"].as_slice(),
+        &["create", "secret", "generic", "passwords", "--from-literal=passwords=a"],
+        &["create", "serviceaccount", "agent"],
     ] {
-        assert!(OBJECTS.contains(right), "{right}");
-        let error = kubectl.bad(&["apply", "-f", "-"], &OBJECTS.replace(right, wrong)).await;
-        assert!(error.contains(why), "{error}");
+        kubectl.succeed(&[&["-n", "n"], arguments].concat(), "").await;
     }
+    let path = "jsonpath={.data.passwords} {.type}";
+    let shown = kubectl.succeed(&["-n", "n", "get", "secret", "passwords", "-o", path], "").await;
+    assert_eq!(shown, "YQ== Opaque");
 }

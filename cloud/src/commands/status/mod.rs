@@ -1,5 +1,5 @@
-//! The `status` command: reads an object and its surroundings from the API server and prints a page.
-//! What stands on it is page.rs, how it looks text.rs.
+//! The `status` command: reads an object and the objects it refers to from the API server, and
+//! prints a page. `page.rs` decides the content, `text.rs` the layout.
 
 mod page;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     cli::{ObjectArgument, Output, Status},
-    commands::status::page::{Page, Surroundings},
+    commands::status::page::{Page, RelatedObjects},
     error::Error,
     kubernetes::kubeconfig,
 };
@@ -33,7 +33,7 @@ use crate::{
 /// Prints the page of one object.
 ///
 /// # Errors
-/// No kubeconfig, no answer, no such object.
+/// No usable kubeconfig, no answer from the API server, or no such object.
 pub async fn status(flags: Status) -> Result<(), Error> {
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
     let namespace = flags.namespace.unwrap_or_else(|| config.default_namespace.clone());
@@ -42,22 +42,22 @@ pub async fn status(flags: Status) -> Result<(), Error> {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
     };
-    let told = match flags.output {
+    let output = match flags.output {
         Output::Text => text::text(&page, Timestamp::now()),
         Output::Json => {
-            serde_json::to_string_pretty(&page).expect("it is all text and numbers") + "\n"
+            serde_json::to_string_pretty(&page).expect("a page has only strings and numbers") + "\n"
         }
     };
-    // Nobody reads: that is no failure.
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    // A closed pipe (`| head`) is not an error.
+    let _ = std::io::stdout().write_all(output.as_bytes());
     Ok(())
 }
 
 async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
     let service: JointInferenceService = get(client, namespace, name).await?;
     let nodes = [&service.spec.edge_worker.node_name, &service.spec.cloud_worker.node_name];
-    let around = surroundings(client, &service, &nodes.map(String::as_str)).await?;
-    Ok(page::of_service(&service, &around))
+    let related = related_objects(client, &service, &nodes.map(String::as_str)).await?;
+    Ok(page::of_service(&service, &related))
 }
 
 async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
@@ -65,8 +65,8 @@ async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result
     let placed = model.status.as_ref().and_then(|status| status.node.clone());
     let node = placed.or_else(|| model.spec.node_name.clone());
     let nodes: Vec<&str> = node.iter().map(String::as_str).collect();
-    let around = surroundings(client, &model, &nodes).await?;
-    Ok(page::of_inference_model(&model, &around))
+    let related = related_objects(client, &model, &nodes).await?;
+    Ok(page::of_inference_model(&model, &related))
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>
@@ -80,8 +80,12 @@ where
     Api::<K>::namespaced(client.clone(), namespace).get(name).await.map_err(Error::api(step))
 }
 
-/// What a user may not read is not on the page.
-async fn surroundings<K>(client: &Client, object: &K, nodes: &[&str]) -> Result<Surroundings, Error>
+/// Objects that the user may not read are left out.
+async fn related_objects<K>(
+    client: &Client,
+    object: &K,
+    nodes: &[&str],
+) -> Result<RelatedObjects, Error>
 where
     K: Resource<DynamicType = ()>,
 {
@@ -105,7 +109,7 @@ where
     let is_own = |deployment: &Deployment| {
         deployment.owner_references().iter().any(|owner| owner.uid == uid)
     };
-    Ok(Surroundings {
+    Ok(RelatedObjects {
         models,
         nodes: found,
         deployments: deployments.into_iter().filter(is_own).collect(),

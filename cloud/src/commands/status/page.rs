@@ -1,5 +1,5 @@
-//! One page of what a user asks of an object: what it is doing, where, with which models, what was
-//! counted, and what to do. Pure; made of what the API server has.
+//! Content of the status page of an object: state, workers, nodes, models, counters, recent events and
+//! advice. Pure.
 
 use k8s_openapi::{
     api::{
@@ -13,60 +13,61 @@ use kube::ResourceExt as _;
 use neptune_api::{InferenceModel, JisConditionType, JointInferenceService, Model, ModelNodeState};
 use serde::Serialize;
 
-/// The newest ones; who wants more has `kubectl get events`.
+/// Number of events on the page, newest last. `kubectl get events` shows all of them.
 const EVENTS: usize = 8;
-/// Where to look when the controller says nothing.
-const CONTROLLER: &str = "see that it runs: kubectl -n neptune-system logs deploy/neptune-cloud";
+/// How to check the controller.
+const CONTROLLER: &str =
+    "check that it is running: kubectl -n neptune-system logs deploy/neptune-cloud";
 
-/// What the API server has of an object and its surroundings.
+/// Objects of the API server that belong to the object on the page.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
-    /// Models of its namespace.
+pub struct RelatedObjects {
+    /// Models in the same namespace.
     pub models: Vec<Model>,
-    /// The nodes that it names.
+    /// Nodes that the object references.
     pub nodes: Vec<Node>,
-    /// The Deployments that it owns.
+    /// Deployments that the object owns.
     pub deployments: Vec<Deployment>,
-    /// The Events about it.
+    /// Events of the object.
     pub events: Vec<Event>,
 }
 
-/// What is told.
+/// The page; its JSON form is the output of `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
-    /// In one word; Unknown as long as no controller has looked.
+    /// One word; `Unknown` until a controller has reconciled the object.
     pub state: String,
     pub reason: String,
-    /// Since when.
+    /// Last transition of the condition.
     pub since: Option<Timestamp>,
     pub message: String,
-    /// When the status was last written.
+    /// Last write of the status.
     pub written: Option<Timestamp>,
     pub workers: Vec<Worker>,
     pub nodes: Vec<NodeLine>,
     pub counted: Option<Counted>,
     pub serving: Option<Endpoint>,
     pub events: Vec<EventLine>,
-    /// What to do; empty where all is well.
+    /// Next steps for the user; empty if nothing is wrong.
     pub advice: Vec<String>,
 }
 
-/// A half of a service, or the server of a model.
+/// A worker of a service, or the model server of an `InferenceModel`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
     pub role: &'static str,
     pub name: String,
     pub node: String,
-    /// Deployment or agent.
+    /// `Deployment` or `agent`.
     pub run_by: &'static str,
     pub state: String,
     pub model: String,
-    /// The digest of what is there, else of what is wanted; or the version.
+    /// Digest of the model on the node, or else of the spec; or the served version.
     pub version: String,
 }
 
@@ -74,7 +75,7 @@ pub struct Worker {
 #[serde(rename_all = "camelCase")]
 pub struct NodeLine {
     pub name: String,
-    /// True, False, Unknown, or that there is none.
+    /// Status of the Ready condition: `True`, `False` or `Unknown`; or `no such node`.
     pub ready: String,
     pub last_seen: Option<Timestamp>,
 }
@@ -88,15 +89,16 @@ pub struct Counted {
     pub reports: Vec<Report>,
 }
 
-/// What one agent has counted.
+/// Counters of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub node: String,
     pub inferences: u64,
     pub hard_examples: u64,
-    /// The agent's how manieth start, and which message of it.
+    /// Agent start count.
     pub epoch: u64,
+    /// Message number within the epoch.
     pub seq: u64,
 }
 
@@ -106,7 +108,7 @@ pub struct Endpoint {
     pub url: String,
     pub serving_version: String,
     pub target_version: String,
-    /// How much of it has been downloaded.
+    /// Download progress of the target version.
     pub progress: Option<String>,
     pub last_failure: Option<String>,
 }
@@ -129,12 +131,12 @@ fn time(time: Option<&Time>) -> Option<Timestamp> {
 }
 
 /// The page of a service.
-pub fn of_service(service: &JointInferenceService, around: &Surroundings) -> Page {
+pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> Page {
     let status = service.status.clone().unwrap_or_default();
     let condition = status.conditions.last();
     let is_running = condition.is_some_and(|last| last.type_ == JisConditionType::Running);
     let worker = |role, name: &str, node: &str, model: &str| {
-        let deployment = around.deployments.iter().find(|_| role == "cloud");
+        let deployment = related.deployments.iter().find(|_| role == "cloud");
         Worker {
             role,
             name: name.to_owned(),
@@ -146,7 +148,7 @@ pub fn of_service(service: &JointInferenceService, around: &Surroundings) -> Pag
                 None => "-".to_owned(),
             },
             model: model.to_owned(),
-            version: digest(around, model, node),
+            version: digest(related, model, node),
         }
     };
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
@@ -154,11 +156,11 @@ pub fn of_service(service: &JointInferenceService, around: &Surroundings) -> Pag
         worker("edge", &edge.name, &edge.node_name, &edge.model.name),
         worker("cloud", &cloud.name, &cloud.node_name, &cloud.model.name),
     ];
-    let mut advice = common_advice(service, status.observed_generation, &workers, around);
+    let mut advice = common_advice(service, status.observed_generation, &workers, related);
     if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
         advice.push(message);
     }
-    advice.extend(model_advice(around, &workers));
+    advice.extend(model_advice(related, &workers));
     let metric = |key: &str| {
         let found = status.metrics.iter().find(|metric| metric.key == key);
         or_none(found.map(|metric| metric.value.as_str()))
@@ -178,22 +180,22 @@ pub fn of_service(service: &JointInferenceService, around: &Surroundings) -> Pag
         since: time(condition.and_then(|last| last.last_transition_time.as_ref())),
         message: or_none(condition.and_then(|last| last.message.as_deref())),
         written: time(condition.and_then(|last| last.last_heartbeat_time.as_ref())),
-        nodes: node_lines(&workers, around),
+        nodes: node_lines(&workers, related),
         workers,
         counted,
         serving: None,
-        events: event_lines(around),
+        events: event_lines(related),
         advice,
     }
 }
 
-/// The page of a model that is served.
-pub fn of_inference_model(model: &InferenceModel, around: &Surroundings) -> Page {
+/// The page of an `InferenceModel`.
+pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> Page {
     let status = model.status.clone().unwrap_or_default();
     let is_edge = model.spec.deploy_to_layer == "edge";
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let is_ready = ready.is_some_and(|ready| ready.status == "True");
-    let deployment = around.deployments.first();
+    let deployment = related.deployments.first();
     let node = status.node.as_deref().or(model.spec.node_name.as_deref());
     let worker = Worker {
         role: if is_edge { "edge" } else { "cloud" },
@@ -209,14 +211,14 @@ pub fn of_inference_model(model: &InferenceModel, around: &Surroundings) -> Page
         version: or_none(status.serving_version.as_deref()),
     };
     let workers = vec![worker];
-    let mut advice = common_advice(model, status.observed_generation, &workers, around);
-    // What is wrong, before what is on its way.
-    let told = ["Degraded", "Progressing", "Ready"].iter().filter_map(|wanted| {
+    let mut advice = common_advice(model, status.observed_generation, &workers, related);
+    // Problems first, then progress.
+    let output = ["Degraded", "Progressing", "Ready"].iter().filter_map(|wanted| {
         let found = status.conditions.iter().find(|condition| condition.type_ == *wanted)?;
         let is_trouble = (found.status == "True") != (*wanted == "Ready");
         (is_trouble && !found.message.is_empty()).then(|| found.message.clone())
     });
-    for message in told {
+    for message in output {
         if !advice.contains(&message) {
             advice.push(message);
         }
@@ -232,7 +234,7 @@ pub fn of_inference_model(model: &InferenceModel, around: &Surroundings) -> Page
         since: ready.map(|ready| ready.last_transition_time.0),
         message: or_none(ready.map(|ready| ready.message.as_str())),
         written: None,
-        nodes: node_lines(&workers, around),
+        nodes: node_lines(&workers, related),
         workers,
         counted: None,
         serving: Some(Endpoint {
@@ -244,7 +246,7 @@ pub fn of_inference_model(model: &InferenceModel, around: &Surroundings) -> Page
                 .last_failure
                 .map(|failure| format!("{}: {}", failure.version, failure.message)),
         }),
-        events: event_lines(around),
+        events: event_lines(related),
         advice,
     }
 }
@@ -267,26 +269,26 @@ fn pods_of(deployment: &Deployment) -> String {
     format!("{}/{wanted} ready", ready.unwrap_or_default())
 }
 
-/// Of what the node has, else of what the Model says that it should have.
-fn digest(around: &Surroundings, model: &str, node: &str) -> String {
-    let Some(model) = around.models.iter().find(|known| known.name_any() == model) else {
+/// Digest of the model file on the node, or else of the Model's spec.
+fn digest(related: &RelatedObjects, model: &str, node: &str) -> String {
+    let Some(model) = related.models.iter().find(|known| known.name_any() == model) else {
         return "no such Model".to_owned();
     };
     let nodes = model.status.iter().flat_map(|status| &status.nodes);
-    let there = nodes.into_iter().find(|there| there.node == node);
-    let digest = there.and_then(|there| there.sha256sum.as_ref());
+    let entry = nodes.into_iter().find(|entry| entry.node == node);
+    let digest = entry.and_then(|entry| entry.sha256sum.as_ref());
     let digest = digest.or(model.spec.sha256sum.as_ref());
     let digest = digest.map_or("no sha256sum".to_owned(), |all| {
         format!("sha256 {}", all.get(..12).unwrap_or(all))
     });
-    match there.map(|there| there.state) {
+    match entry.map(|entry| entry.state) {
         None | Some(ModelNodeState::Present | ModelNodeState::Unknown) => digest,
         Some(state) => format!("{digest} ({state:?})"),
     }
 }
 
-fn model_advice(around: &Surroundings, workers: &[Worker]) -> Vec<String> {
-    let used = around
+fn model_advice(related: &RelatedObjects, workers: &[Worker]) -> Vec<String> {
+    let used = related
         .models
         .iter()
         .filter(|model| workers.iter().any(|worker| worker.model == model.name_any()));
@@ -295,13 +297,13 @@ fn model_advice(around: &Surroundings, workers: &[Worker]) -> Vec<String> {
     bad.filter_map(|node| node.message.clone()).collect()
 }
 
-fn node_lines(workers: &[Worker], around: &Surroundings) -> Vec<NodeLine> {
+fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
     let mut lines: Vec<NodeLine> = Vec::new();
     for name in workers.iter().map(|worker| &worker.node).filter(|name| *name != "-") {
         if lines.iter().any(|line| line.name == *name) {
             continue;
         }
-        let node = around.nodes.iter().find(|node| node.name_any() == *name);
+        let node = related.nodes.iter().find(|node| node.name_any() == *name);
         let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|found| found.type_ == "Ready");
         let absent = if node.is_some() { "Unknown" } else { "no such node" };
@@ -314,30 +316,30 @@ fn node_lines(workers: &[Worker], around: &Surroundings) -> Vec<NodeLine> {
     lines
 }
 
-/// What holds of objects of every kind.
+/// Advice that applies to every kind.
 fn common_advice(
     object: &impl kube::Resource,
     observed: Option<i64>,
     workers: &[Worker],
-    around: &Surroundings,
+    related: &RelatedObjects,
 ) -> Vec<String> {
     let mut advice = Vec::new();
     match (observed, object.meta().generation) {
-        (None, _) => advice.push(format!("no controller has looked at it; {CONTROLLER}")),
+        (None, _) => advice.push(format!("no controller has reconciled this object; {CONTROLLER}")),
         (Some(seen), Some(now)) if seen < now => {
-            advice.push(format!("the controller has not seen the last change; {CONTROLLER}"));
+            advice.push(format!("the controller has not reconciled the last change; {CONTROLLER}"));
         }
         _ => {}
     }
-    for node in node_lines(workers, around) {
+    for node in node_lines(workers, related) {
         match node.ready.as_str() {
             "True" | "Unknown" => {}
             "False" => advice.push(format!(
-                "node {} is not ready: what it counts comes with it; kubectl describe node {}",
+                "node {} is not ready; counters are reported on reconnect; see kubectl describe node {}",
                 node.name, node.name
             )),
             _ => advice.push(format!(
-                "there is no node {}: correct the name, or let the node join (kubectl get nodes)",
+                "node {} not found; correct the name or join the node (kubectl get nodes)",
                 node.name
             )),
         }
@@ -345,7 +347,7 @@ fn common_advice(
     advice
 }
 
-fn event_lines(around: &Surroundings) -> Vec<EventLine> {
+fn event_lines(related: &RelatedObjects) -> Vec<EventLine> {
     let line = |event: &Event| EventLine {
         time: event
             .series
@@ -358,7 +360,7 @@ fn event_lines(around: &Surroundings) -> Vec<EventLine> {
         reason: or_none(event.reason.as_deref()),
         message: event.message.clone().unwrap_or_default(),
     };
-    let mut lines: Vec<EventLine> = around.events.iter().map(line).collect();
+    let mut lines: Vec<EventLine> = related.events.iter().map(line).collect();
     lines.sort_by_key(|line| line.time);
     lines.split_off(lines.len().saturating_sub(EVENTS))
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::commands::status::{
-    page::{Page, Surroundings, of_inference_model, of_service},
+    page::{Page, RelatedObjects, of_inference_model, of_service},
     text::text,
 };
 
@@ -42,7 +42,7 @@ fn running() -> Value {
         "conditions": [
             {"type": "Pending", "status": "False"},
             {"type": "Running", "status": "True", "reason": "WorkersRunning",
-                "message": "the edge worker and the cloud worker run",
+                "message": "edge and cloud worker are running",
                 "lastTransitionTime": "2026-08-01T09:00:00Z",
                 "lastHeartbeatTime": "2026-08-01T11:59:55Z"},
         ],
@@ -79,8 +79,8 @@ fn deployment() -> Value {
 const BIG: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const SMALL: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
-fn well() -> Page {
-    let around = Surroundings {
+fn healthy() -> Page {
+    let related = RelatedObjects {
         models: read(json!([
             model(
                 "digits-small",
@@ -92,14 +92,14 @@ fn well() -> Page {
         nodes: read(json!([node("edge0", "True"), node("cloud0", "True")])),
         deployments: read(json!([deployment()])),
         events: read(json!([
-            event(1, "Normal", "Running", "both workers run"),
-            event(0, "Normal", "Dispatched", "the edge worker's node is told what to run"),
+            event(1, "Normal", "Running", "both workers are running"),
+            event(0, "Normal", "Dispatched", "the edge worker's node is output what to run"),
         ])),
     };
-    of_service(&read(service(1, &running())), &around)
+    of_service(&read(service(1, &running())), &related)
 }
 
-fn ill() -> Page {
+fn failing() -> Page {
     let mut status = running();
     status["conditions"][1] = json!({
         "type": "Pending", "status": "True", "reason": "ModelDigestMismatch",
@@ -107,19 +107,19 @@ fn ill() -> Page {
         "lastTransitionTime": "2026-08-01T11:50:00Z", "lastHeartbeatTime": "2026-08-01T11:50:00Z"});
     let failed = json!([{"node": "edge0", "state": "Failed", "reason": "ModelDigestMismatch",
         "message": "what the server sends has another sha256sum; correct the Model"}]);
-    let around = Surroundings {
+    let related = RelatedObjects {
         models: read(json!([model("digits-small", Some(SMALL), &failed)])),
         nodes: read(json!([node("edge0", "False")])),
         events: (0..20)
             .map(|minute| read(event(minute, "Warning", "ModelDigestMismatch", "again")))
             .collect(),
-        ..Surroundings::default()
+        ..RelatedObjects::default()
     };
-    of_service(&read(service(2, &status)), &around)
+    of_service(&read(service(2, &status)), &related)
 }
 
-fn unseen() -> Page {
-    of_service(&read(service(1, &json!({}))), &Surroundings::default())
+fn not_reconciled() -> Page {
+    of_service(&read(service(1, &json!({}))), &RelatedObjects::default())
 }
 
 fn serving() -> Page {
@@ -138,45 +138,51 @@ fn serving() -> Page {
                 "summary": "100%"},
             "lastFailure": {"version": "3", "reason": "LoadFailed", "message": "the server ended: bad graph"},
             "conditions": [
-                condition("Ready", "True", "Serving", "version 2 answers"),
+                condition("Ready", "True", "Serving", "serving version 2"),
                 condition("Progressing", "False", "LoadFailed", ""),
                 condition("Degraded", "True", "LoadFailed", "version 3 ended: bad graph; correct the file, or name another targetVersion"),
             ],
         },
     });
     let nodes = read(json!([node("edge0", "True")]));
-    of_inference_model(&read(model), &Surroundings { nodes, ..Surroundings::default() })
+    of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
-/// Compares with the committed file; with `BLESS` set writes it instead.
-fn golden(name: &str, told: &str) {
+/// Compares `output` with the committed golden file; with `BLESS` set, writes the file instead.
+fn golden(name: &str, output: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/status/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, told).unwrap();
+        fs::write(&path, output).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(told, expected, "{name} differs; if that is meant, run the test with BLESS=1");
+    assert_eq!(
+        output, expected,
+        "{name} differs; to accept the new output, run the test with BLESS=1"
+    );
 }
 
 #[test]
-fn what_is_told_is_the_golden_output() {
-    for (name, page) in
-        [("well", well()), ("ill", ill()), ("unseen", unseen()), ("serving", serving())]
-    {
+fn pages_match_the_golden_files() {
+    for (name, page) in [
+        ("healthy", healthy()),
+        ("failing", failing()),
+        ("not_reconciled", not_reconciled()),
+        ("serving", serving()),
+    ] {
         golden(&format!("{name}.txt"), &text(&page, now()));
         golden(&format!("{name}.json"), &(serde_json::to_string_pretty(&page).unwrap() + "\n"));
     }
 }
 
 #[test]
-fn there_is_something_to_do_exactly_where_something_is_wrong() {
-    assert_eq!(well().advice, Vec::<String>::new());
+fn advice_is_given_exactly_when_something_is_wrong() {
+    assert_eq!(healthy().advice, Vec::<String>::new());
     for (what, page) in [
-        ("not ready", ill()),
-        ("no node cloud0", ill()),
-        ("has not seen the last change", ill()),
-        ("another sha256sum", ill()),
-        ("no controller has looked", unseen()),
+        ("not ready", failing()),
+        ("node cloud0 not found", failing()),
+        ("has not reconciled the last change", failing()),
+        ("another sha256sum", failing()),
+        ("no controller has reconciled", not_reconciled()),
         ("bad graph", serving()),
     ] {
         assert!(page.advice.iter().any(|advice| advice.contains(what)), "{what}: {page:?}");

@@ -1,4 +1,4 @@
-//! A page as text. Pure.
+//! Layout of the status page for a terminal. Pure.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::commands::status::page::Page;
 
-/// The page for a terminal, with ages as of now.
+/// Formats the page; ages are relative to `now`.
 pub fn text(page: &Page, now: Timestamp) -> String {
     let mut text = String::new();
     let Page { kind, namespace, name, state, reason, message, .. } = page;
     let since = page.since.map(|since| format!(", for {}", age(since, now))).unwrap_or_default();
     let written = page
         .written
-        .map(|written| format!(", written {} ago", age(written, now)))
+        .map(|written| format!(", updated {} ago", age(written, now)))
         .unwrap_or_default();
     let _ = writeln!(text, "{kind} {namespace}/{name}: {state} ({reason}){since}{written}");
     let _ = writeln!(text, "  {message}\n");
@@ -50,13 +50,13 @@ pub fn text(page: &Page, now: Timestamp) -> String {
     if let Some(counted) = &page.counted {
         let _ = writeln!(
             text,
-            "Counted   {} inferences, {} of them answered by the cloud ({})",
+            "Counters  {} inferences, {} hard examples answered by the cloud (ratio {})",
             counted.inferences, counted.hard_examples, counted.upload_ratio
         );
         for report in &counted.reports {
             let _ = writeln!(
                 text,
-                "          {}: {} and {}, as of start {}, message {}",
+                "          {}: {} inferences, {} hard examples (epoch {}, message {})",
                 report.node, report.inferences, report.hard_examples, report.epoch, report.seq
             );
         }
@@ -67,9 +67,9 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         [time, event.kind.clone(), event.reason.clone(), event.message.clone()]
     });
     table(&mut text, ["LAST SEEN", "TYPE", "REASON", "EVENT"], events);
-    text.push_str("What to do\n");
+    text.push_str("Next steps\n");
     if page.advice.is_empty() {
-        text.push_str("  nothing\n");
+        text.push_str("  none\n");
     }
     for advice in &page.advice {
         let _ = writeln!(text, "  {advice}");
@@ -77,7 +77,7 @@ pub fn text(page: &Page, now: Timestamp) -> String {
     text
 }
 
-/// Columns as wide as their widest text; nothing where there are no rows.
+/// Appends a table whose columns are as wide as their widest cell; nothing if there are no rows.
 fn table<const N: usize>(
     text: &mut String,
     head: [&str; N],
@@ -101,7 +101,7 @@ fn table<const N: usize>(
     text.push('\n');
 }
 
-/// The largest unit that fits, as kubectl shows ages.
+/// Age in the unit that kubectl would use: seconds, minutes, hours or days.
 fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     match seconds {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_in_the_largest_unit_that_says_enough() {
+    fn age_uses_the_unit_that_kubectl_uses() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         for (seconds, shown) in [
             (-5, "0s"),

@@ -7,7 +7,7 @@ use neptune_api::Dataset;
 
 use crate::controllers::dataset::validate::Facts;
 
-const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/003_dataset.yaml");
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/dataset.yaml");
 
 pub fn dataset() -> Dataset {
     let mut dataset: Dataset =

@@ -10,7 +10,7 @@ use neptune_api::InferenceModel;
 
 use crate::{controllers::inference_model::validate::Facts, worker::frameworks::Frameworks};
 
-const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/000_inferencemodel.yaml");
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
 
 /// The sample, to be served at the edge.
 pub fn model() -> InferenceModel {

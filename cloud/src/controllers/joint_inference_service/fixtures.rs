@@ -13,7 +13,7 @@ use crate::{
 };
 
 const SAMPLE: &str =
-    include_str!("../../../../common/api/tests/samples/004_jointinferenceservice.yaml");
+    include_str!("../../../../common/api/tests/samples/jointinferenceservice.yaml");
 
 pub fn service() -> JointInferenceService {
     let mut service: JointInferenceService =

@@ -1,4 +1,4 @@
-//! Messages arrive in spite of brokers and networks that fail.
+//! Messages are delivered when brokers and networks fail.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::proxy::Proxy;
 use crate::{await_topics, flush, link, message, next, next_down, next_message, options, retained};
 
 #[tokio::test]
-async fn a_message_published_while_the_broker_is_down_arrives_once_it_is_up() {
+async fn message_published_while_the_broker_is_down_is_delivered_later() {
     let port = free_port();
     let (sender, mut events) = Link::start(options(port, "sender", &[])).unwrap();
     let reason = next_down(&mut events).await;
@@ -18,18 +18,18 @@ async fn a_message_published_while_the_broker_is_down_arrives_once_it_is_up() {
         reason.contains(&format!("mqtt://127.0.0.1:{port}")) && reason.contains("refused"),
         "{reason}"
     );
-    sender.publish(retained("early", "bird")).unwrap();
+    sender.publish(retained("early", "1")).unwrap();
     assert!(!sender.is_up());
 
     let _broker = Mosquitto::on_port(port, OPEN).await.unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
     flush(&sender).await;
     let (_reader, mut read) = link(port, "reader", &["early"]).await;
-    assert_eq!(next_message(&mut read).await, retained("early", "bird"));
+    assert_eq!(next_message(&mut read).await, retained("early", "1"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forty_thousand_messages_through_a_cut_every_200_ms_are_all_delivered_at_least_once() {
+async fn all_of_40000_messages_are_delivered_with_a_cut_every_200_ms() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::to(broker.port).await;
     let (_reader, mut read) = link(broker.port, "reader", &["bulk/#"]).await;
@@ -57,7 +57,7 @@ async fn forty_thousand_messages_through_a_cut_every_200_ms_are_all_delivered_at
 }
 
 #[tokio::test]
-async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
+async fn restarted_broker_receives_unacknowledged_messages() {
     let mut broker = Mosquitto::start().await;
     let (sender, mut events) = link(broker.port, "sender", &["from/reader"]).await;
     let (reader, mut read) = link(broker.port, "reader", &["kill/#"]).await;
@@ -72,15 +72,15 @@ async fn a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged() {
         broker.restart().await;
         await_topics(&mut read, topics).await;
         flush(&sender).await;
-        reader.publish(retained("from/reader", "still there")).unwrap();
-        // A broker that starts slowly is down once more, for another reason.
+        reader.publish(retained("from/reader", "connected")).unwrap();
+        // With a broker that starts slowly, the link reports a second loss with another reason.
         while next(&mut events).await != LinkEvent::Up {}
         assert_eq!(next_message(&mut events).await.topic, "from/reader");
     }
 }
 
 #[tokio::test]
-async fn a_newer_message_replaces_a_waiting_one() {
+async fn newer_message_replaces_a_waiting_one() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::to(broker.port).await;
     proxy.close();
@@ -96,14 +96,15 @@ async fn a_newer_message_replaces_a_waiting_one() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused_and_the_link_lives() {
+async fn message_above_the_limit_is_refused_and_the_link_stays_up() {
     let broker = Mosquitto::start().await;
     let mut limited = options(broker.port, "limited", &["t"]);
     limited.max_packet_size = 20_000;
     let (link, mut events) = Link::start(limited).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
 
-    // One byte of type, three of length, the topic behind two bytes and the packet id.
+    // One byte for the type, three for the length, two and one for the topic, two for the packet
+    // identifier.
     let fits = "x".repeat(20_000 - 1 - 3 - 3 - 2);
     let refused = link.publish(message("t", &format!("{fits}x"))).unwrap_err();
     assert!(
@@ -116,7 +117,7 @@ async fn a_message_over_the_limit_is_refused_and_the_link_lives() {
 }
 
 #[tokio::test]
-async fn unread_events_stop_the_link_without_losing_messages() {
+async fn full_event_channel_pauses_the_link_without_losing_messages() {
     let broker = Mosquitto::start().await;
     let (reader, mut read) = link(broker.port, "reader", &["flood/#"]).await;
     let (sender, _events) = link(broker.port, "sender", &[]).await;

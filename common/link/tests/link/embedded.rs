@@ -1,4 +1,4 @@
-//! The broker that agents carry inside.
+//! The broker that is embedded in agents.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::mosquitto::free_port;
 use crate::{flush, message, next, next_message, options};
 use neptune_link::{Link, LinkEvent};
 
-/// It has no shutdown: its thread ends with the test process.
+/// Starts the broker. It has no shutdown: its thread stops with the test process.
 fn start(port: u16) {
     let server = ServerSettings {
         name: "test".into(),
@@ -34,16 +34,16 @@ fn start(port: u16) {
     };
     let config =
         Config { router, v4: Some(HashMap::from([("1".into(), server)])), ..Config::default() };
-    std::thread::spawn(move || Broker::new(config).start().expect("the embedded broker ended"));
+    std::thread::spawn(move || Broker::new(config).start().expect("the embedded broker stopped"));
 }
 
 #[tokio::test]
-async fn a_link_works_with_the_embedded_broker() {
+async fn link_works_with_the_embedded_broker() {
     let port = free_port();
     start(port);
     let (link, mut events) =
         Link::start(options(port, "both", &["neptune/workers/+/info"])).unwrap();
-    // The broker does not say when it listens, so the first attempt may fail.
+    // The broker does not report when it listens, so the first attempt may fail.
     while next(&mut events).await != LinkEvent::Up {}
     for n in 0..1000 {
         let sent = message(format!("neptune/workers/{n}/info"), "{}");
@@ -51,5 +51,5 @@ async fn a_link_works_with_the_embedded_broker() {
         assert_eq!(next_message(&mut events).await, sent);
     }
     flush(&link).await;
-    link.close(crate::PATIENCE).await;
+    link.close(crate::TIMEOUT).await;
 }

@@ -1,4 +1,4 @@
-//! Coming up, losing, coming back, and leaving.
+//! Connecting, losing the connection, reconnecting, and closing.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use neptune_link::{Link, LinkError, LinkEvent, Message};
 
 use crate::mosquitto::{Mosquitto, free_port};
 use crate::proxy::Proxy;
-use crate::{PATIENCE, flush, link, message, next, next_down, next_message, options};
+use crate::{TIMEOUT, flush, link, message, next, next_down, next_message, options};
 
 #[tokio::test]
-async fn subscriptions_are_made_again_after_a_reconnect() {
+async fn subscriptions_are_renewed_after_a_reconnect() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::to(broker.port).await;
     let (sender, _events) = link(broker.port, "sender", &[]).await;
@@ -27,28 +27,29 @@ async fn subscriptions_are_made_again_after_a_reconnect() {
 }
 
 #[tokio::test]
-async fn what_the_broker_retains_comes_again_to_who_asks_and_nothing_else_does() {
+async fn resubscribing_delivers_only_retained_messages_again() {
     let broker = Mosquitto::start().await;
     let (sender, _events) = link(broker.port, "sender", &[]).await;
     let (reader, mut read) = link(broker.port, "reader", &["state/#", "more"]).await;
-    let kept = Message { retain: true, ..message("state/a", "kept") };
-    sender.publish(kept.clone()).unwrap();
-    assert_eq!(next_message(&mut read).await, message("state/a", "kept"));
-    // The second and the third question are one: what is on its way may have been answered already.
+    let state = Message { retain: true, ..message("state/a", "retained") };
+    sender.publish(state.clone()).unwrap();
+    assert_eq!(next_message(&mut read).await, message("state/a", "retained"));
+    // The second and the third subscription are merged, the one in flight may be acknowledged
+    // already.
     for _ in 0..3 {
         reader.resubscribe();
     }
     for _ in 0..2 {
-        assert_eq!(next_message(&mut read).await, kept);
+        assert_eq!(next_message(&mut read).await, state);
     }
     sender.publish(message("more", "end")).unwrap();
     assert_eq!(next_message(&mut read).await, message("more", "end"));
     reader.resubscribe();
-    assert_eq!(next_message(&mut read).await, kept);
+    assert_eq!(next_message(&mut read).await, state);
 }
 
 #[tokio::test]
-async fn the_will_is_published_when_the_connection_is_cut() {
+async fn last_will_is_published_when_the_connection_is_cut() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::to(broker.port).await;
     let (_watcher, mut watch) = link(broker.port, "watcher", &["state"]).await;
@@ -66,19 +67,19 @@ async fn the_will_is_published_when_the_connection_is_cut() {
 }
 
 #[tokio::test]
-async fn a_closed_link_has_sent_what_was_queued_and_leaves_no_will() {
+async fn closed_link_has_sent_queued_messages_and_no_last_will() {
     let broker = Mosquitto::start().await;
     let (watcher, mut watch) = link(broker.port, "watcher", &["state/#", "end"]).await;
     let mut mortal = options(broker.port, "mortal", &["state/#"]);
     mortal.will = Some(message("state", "offline"));
     let (mortal, mut events) = Link::start(mortal).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
-    // More than fits into the unread events, so the goodbye has to get past a full channel.
+    // More than the capacity of the event channel, so DISCONNECT is sent while the channel is full.
     for n in 0..500 {
         mortal.publish(message(format!("state/{n}"), "done")).unwrap();
     }
     let clone = mortal.clone();
-    mortal.close(PATIENCE).await;
+    mortal.close(TIMEOUT).await;
     watcher.publish(message("end", "")).unwrap();
     for n in 0..500 {
         assert_eq!(next_message(&mut watch).await.topic, format!("state/{n}"));
@@ -94,18 +95,18 @@ async fn a_closed_link_has_sent_what_was_queued_and_leaves_no_will() {
 }
 
 #[tokio::test]
-async fn a_link_without_a_broker_says_so_once_and_closes_at_once() {
+async fn link_without_broker_reports_it_once_and_closes_immediately() {
     let (link, mut events) = Link::start(options(free_port(), "lonely", &[])).unwrap();
     next_down(&mut events).await;
-    link.publish(message("nobody", "hears")).unwrap();
+    link.publish(message("unsent", "")).unwrap();
     let further = tokio::time::timeout(Duration::from_secs(1), events.next()).await;
     assert!(further.is_err(), "{further:?}");
-    link.close(PATIENCE).await;
+    link.close(TIMEOUT).await;
     assert_eq!(events.next().await, None);
 }
 
 #[tokio::test]
-async fn a_program_may_only_listen_or_only_speak() {
+async fn link_or_events_may_be_dropped() {
     let broker = Mosquitto::start().await;
     let (reader, mut read) = link(broker.port, "reader", &["t/#"]).await;
     drop(reader);

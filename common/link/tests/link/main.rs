@@ -1,4 +1,5 @@
-//! A link against real brokers, a proxy that cuts connections, and a scripted broker for what real ones rarely do.
+//! Tests a link with real brokers, with a proxy that cuts connections, and with a scripted broker
+//! for the behaviour that real ones rarely show.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
@@ -15,8 +16,9 @@ use std::time::Duration;
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::time::timeout;
 
-/// Longer than anything here takes on a busy machine with the slowest broker; shorter than a test runner's patience.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// Longer than any step takes on a busy machine with the slowest broker, and shorter than the
+/// timeout of the test runner.
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     let mut options =
@@ -33,10 +35,7 @@ async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Link
 }
 
 async fn next(events: &mut LinkEvents) -> LinkEvent {
-    timeout(PATIENCE, events.next())
-        .await
-        .expect("no event in time")
-        .expect("the events have ended")
+    timeout(TIMEOUT, events.next()).await.expect("no event in time").expect("the link is closed")
 }
 
 async fn next_message(events: &mut LinkEvents) -> Message {
@@ -54,10 +53,10 @@ async fn next_down(events: &mut LinkEvents) -> String {
 }
 
 async fn flush(link: &Link) {
-    timeout(PATIENCE, link.flushed()).await.expect("not flushed in time");
+    timeout(TIMEOUT, link.flushed()).await.expect("not flushed in time");
 }
 
-/// Reads until each of these topics has arrived.
+/// Receives until a message has arrived on each of these topics.
 async fn await_topics(events: &mut LinkEvents, mut missing: BTreeSet<String>) {
     while !missing.is_empty() {
         if let LinkEvent::Message(message) = next(events).await {

@@ -1,5 +1,5 @@
-//! A mosquitto process on a free port of the loopback; with `NEPTUNE_TEST_BROKER`, the broker of that name in its place
-//! where nothing special is configured (see `hack/test-brokers.sh`).
+//! A mosquitto process on a free port of the loopback interface. With `NEPTUNE_TEST_BROKER`, it is
+//! the broker of that name where no special configuration is needed (see `hack/test-brokers.sh`).
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Without a password.
+/// Configuration without authentication.
 pub const OPEN: &str = "allow_anonymous true";
 
 pub struct Mosquitto {
@@ -21,13 +21,13 @@ pub struct Mosquitto {
 }
 
 impl Mosquitto {
-    /// Anonymous clients, queues without limit.
+    /// Starts a broker with anonymous clients and unlimited queues.
     pub async fn start() -> Self {
         Self::with(OPEN).await
     }
 
     pub async fn with(config: &str) -> Self {
-        // Between choosing a port and listening somebody else may take it: then the next one.
+        // Another process may bind the port before the broker does: try another port.
         for _ in 0..5 {
             if let Some(broker) = Self::on_port(free_port(), config).await {
                 return broker;
@@ -42,7 +42,8 @@ impl Mosquitto {
             let child = spawn_other(&kind, port, dir.path()).await;
             return Some(Self { port, dir, child });
         }
-        // As root it would become another user, who may not read the test's files.
+        // Started as root, mosquitto switches to another user that cannot read the files of the
+        // test.
         let config = format!(
             "user root\nlistener {port} 127.0.0.1\nmax_queued_messages 0\nlog_dest stderr\n{config}\n"
         );
@@ -56,7 +57,7 @@ impl Mosquitto {
         self.child.kill().await.unwrap();
     }
 
-    /// On the same port. A mosquitto has nothing remembered.
+    /// Starts the broker again on the same port. A mosquitto has no state from before.
     pub async fn restart(&mut self) {
         self.child = match std::env::var_os("NEPTUNE_TEST_BROKER") {
             Some(kind) => spawn_other(&kind, self.port, self.dir.path()).await,
@@ -65,7 +66,7 @@ impl Mosquitto {
     }
 }
 
-/// `None` when it ends before it serves.
+/// Returns `None` if the broker exits before it listens.
 async fn spawn(dir: &Path) -> Option<Child> {
     let mut child = Command::new(program())
         .arg("-c")
@@ -77,7 +78,7 @@ async fn spawn(dir: &Path) -> Option<Child> {
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = log.next_line().await.unwrap() {
         if line.ends_with(" running") {
-            // Read on, so that the broker never waits for room in the pipe.
+            // Continue reading, so that the broker never blocks on the pipe.
             tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
             return Some(child);
         }
@@ -85,7 +86,7 @@ async fn spawn(dir: &Path) -> Option<Child> {
     None
 }
 
-/// Waits until it takes connections.
+/// Starts another broker and waits until it accepts connections.
 async fn spawn_other(kind: &OsStr, port: u16, dir: &Path) -> Child {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/broker.sh");
     let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();

@@ -1,4 +1,4 @@
-//! A TCP proxy that cuts what passes through it.
+//! A TCP proxy that cuts connections.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 
 pub struct Proxy {
     pub port: u16,
-    gate: Arc<watch::Sender<Gate>>,
+    state: Arc<watch::Sender<ProxyState>>,
     accepting: AbortHandle,
 }
 
 #[derive(Clone, Copy)]
-struct Gate {
-    /// A connection lives as long as this number.
+struct ProxyState {
+    /// Number of cuts so far. A connection is reset when it increases.
     cuts: usize,
     open: bool,
 }
@@ -24,23 +24,23 @@ impl Proxy {
     pub async fn to(broker: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let gate = Arc::new(watch::Sender::new(Gate { cuts: 0, open: true }));
-        let accepting = tokio::spawn(accept(listener, broker, Arc::clone(&gate))).abort_handle();
-        Self { port, gate, accepting }
+        let state = Arc::new(watch::Sender::new(ProxyState { cuts: 0, open: true }));
+        let accepting = tokio::spawn(accept(listener, broker, Arc::clone(&state))).abort_handle();
+        Self { port, state, accepting }
     }
 
-    /// Resets all connections; new ones are taken.
+    /// Resets all connections; new ones are accepted.
     pub fn cut(&self) {
-        self.gate.send_modify(|gate| gate.cuts += 1);
+        self.state.send_modify(|state| state.cuts += 1);
     }
 
-    /// Resets all connections, and new ones at once.
+    /// Resets all connections, and closes new ones immediately.
     pub fn close(&self) {
-        self.gate.send_modify(|gate| *gate = Gate { cuts: gate.cuts + 1, open: false });
+        self.state.send_modify(|state| *state = ProxyState { cuts: state.cuts + 1, open: false });
     }
 
     pub fn open(&self) {
-        self.gate.send_modify(|gate| gate.open = true);
+        self.state.send_modify(|state| state.open = true);
     }
 }
 
@@ -51,11 +51,11 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, broker: u16, gate: Arc<watch::Sender<Gate>>) {
+async fn accept(listener: TcpListener, broker: u16, state: Arc<watch::Sender<ProxyState>>) {
     loop {
         let (mut client, _) = listener.accept().await.unwrap();
-        let mut gate = gate.subscribe();
-        let Gate { cuts, open } = *gate.borrow();
+        let mut state = state.subscribe();
+        let ProxyState { cuts, open } = *state.borrow();
         if !open {
             continue;
         }
@@ -65,8 +65,8 @@ async fn accept(listener: TcpListener, broker: u16, gate: Arc<watch::Sender<Gate
             };
             tokio::select! {
                 _ = copy_bidirectional(&mut client, &mut server) => {}
-                _ = gate.wait_for(|gate| gate.cuts > cuts) => {
-                    // Reset, not closed: what is in the buffers is gone, as with a lost network.
+                _ = state.wait_for(|state| state.cuts > cuts) => {
+                    // Reset, not closed: buffered data is lost, as when a network fails.
                     client.set_zero_linger().unwrap();
                     server.set_zero_linger().unwrap();
                 }

@@ -1,4 +1,4 @@
-//! A broker that does what the test says, packet by packet.
+//! A broker that the test controls packet by packet.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::{PATIENCE, flush, message, next, next_down, options};
+use crate::{TIMEOUT, flush, message, next, next_down, options};
 
 const MAX: usize = 1 << 20;
 
@@ -21,10 +21,10 @@ struct Peer {
 }
 
 impl Peer {
-    /// The next client, greeted.
+    /// Accepts the next client and sends CONNACK.
     async fn accept(listener: &TcpListener) -> Self {
         let (stream, _) =
-            timeout(PATIENCE, listener.accept()).await.expect("nobody connects").unwrap();
+            timeout(TIMEOUT, listener.accept()).await.expect("nobody connects").unwrap();
         let mut peer = Self { stream, buffer: BytesMut::new() };
         match peer.read().await {
             Packet::Connect(connect) => assert!(connect.clean_session),
@@ -39,10 +39,10 @@ impl Peer {
             match Packet::read(&mut self.buffer, MAX) {
                 Ok(packet) => return packet,
                 Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {
-                    let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer))
+                    let read = timeout(TIMEOUT, self.stream.read_buf(&mut self.buffer))
                         .await
                         .expect("no packet in time");
-                    assert_ne!(read.unwrap(), 0, "the client hung up");
+                    assert_ne!(read.unwrap(), 0, "the client closed the connection");
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Topic and payload, and the packet id.
+    /// Returns topic and payload, and the packet identifier.
     async fn read_publish(&mut self) -> (String, u16) {
         match self.read().await {
             Packet::Publish(Publish { topic, payload, pkid, .. }) => {
@@ -72,7 +72,11 @@ impl Peer {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    async fn answer(&mut self, subscribe: &Subscribe, codes: Vec<SubscribeReasonCode>) {
+    async fn acknowledge_subscription(
+        &mut self,
+        subscribe: &Subscribe,
+        codes: Vec<SubscribeReasonCode>,
+    ) {
         self.write(Packet::SubAck(SubAck::new(subscribe.pkid, codes))).await;
     }
 
@@ -88,21 +92,21 @@ async fn listener() -> (TcpListener, u16) {
 }
 
 #[tokio::test]
-async fn a_refused_subscription_is_a_loss_that_names_the_topic() {
+async fn refused_subscription_is_reported_with_its_topic() {
     let (listener, port) = listener().await;
     let (link, mut events) = Link::start(options(port, "me", &["yours", "not/yours"])).unwrap();
     let mut peer = Peer::accept(&listener).await;
     let subscribe = peer.read_subscribe().await;
     let codes =
         vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce), SubscribeReasonCode::Failure];
-    peer.answer(&subscribe, codes).await;
+    peer.acknowledge_subscription(&subscribe, codes).await;
     let reason = next_down(&mut events).await;
     assert!(reason.contains("not/yours"), "{reason}");
     assert!(!link.is_up());
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription() {
+async fn unacknowledged_messages_are_resent_in_order_after_subscribing() {
     let (listener, port) = listener().await;
     let (link, mut events) = Link::start(options(port, "me", &["t"])).unwrap();
     let accepted = vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce)];
@@ -118,9 +122,9 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     assert_eq!(peer.read_publish().await.0, "c=1");
     link.publish(message("a", "2")).unwrap();
     assert_eq!(peer.read_publish().await.0, "a=2");
-    // The answer and the acknowledgement come before the end, so both count.
+    // SUBACK and PUBACK arrive before the loss, so both count.
     peer.acknowledge(packet_id).await;
-    peer.answer(&subscribe, accepted.clone()).await;
+    peer.acknowledge_subscription(&subscribe, accepted.clone()).await;
     assert_eq!(next(&mut events).await, LinkEvent::Up);
     drop(peer);
     next_down(&mut events).await;
@@ -128,7 +132,7 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     link.publish(message("d", "1")).unwrap();
     let mut peer = Peer::accept(&listener).await;
     let subscribe = peer.read_subscribe().await;
-    peer.answer(&subscribe, accepted).await;
+    peer.acknowledge_subscription(&subscribe, accepted).await;
     let mut packet_ids = Vec::new();
     for expected in ["c=1", "a=2", "d=1"] {
         let (text, packet_id) = peer.read_publish().await;
@@ -145,11 +149,11 @@ async fn what_was_not_acknowledged_is_sent_again_in_order_after_the_subscription
     assert!(timeout(Duration::ZERO, &mut flushed).await.is_err());
     peer.acknowledge(packet_ids[1]).await;
     // The message published since is not waited for.
-    timeout(PATIENCE, flushed).await.expect("not flushed in time");
+    timeout(TIMEOUT, flushed).await.expect("not flushed in time");
 }
 
 #[tokio::test]
-async fn a_broker_that_hangs_up_on_a_message_is_tried_ever_more_slowly() {
+async fn broker_that_closes_on_a_message_is_retried_with_backoff() {
     let (listener, port) = listener().await;
     let (link, _events) = Link::start(options(port, "me", &[])).unwrap();
     link.publish(message("poison", "")).unwrap();
@@ -158,16 +162,16 @@ async fn a_broker_that_hangs_up_on_a_message_is_tried_ever_more_slowly() {
         let mut peer = Peer::accept(&listener).await;
         assert!(
             before.elapsed() >= Duration::from_millis(shortest),
-            "came back after {:?}",
+            "reconnected after {:?}",
             before.elapsed()
         );
         peer.read_publish().await;
     }
-    // What the broker takes replaces it, and the link goes on.
-    link.publish(message("poison", "cured")).unwrap();
+    // A message that the broker accepts replaces it, and the link continues.
+    link.publish(message("poison", "valid")).unwrap();
     let mut peer = Peer::accept(&listener).await;
     let (text, packet_id) = peer.read_publish().await;
-    assert_eq!(text, "poison=cured");
+    assert_eq!(text, "poison=valid");
     peer.acknowledge(packet_id).await;
     flush(&link).await;
 }

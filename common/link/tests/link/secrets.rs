@@ -1,4 +1,4 @@
-//! Whom the link trusts, and who it says it is.
+//! TLS, client certificates and passwords.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use rcgen::{
 use crate::mosquitto::Mosquitto;
 use crate::{flush, message, next, next_down, next_message};
 
-/// A new authority, written to a PEM file.
+/// Creates a CA and writes its certificate to a PEM file.
 fn authority(dir: &Path, name: &str) -> (CertifiedIssuer<'static, KeyPair>, PathBuf) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -20,12 +20,12 @@ fn authority(dir: &Path, name: &str) -> (CertifiedIssuer<'static, KeyPair>, Path
     (issuer, path)
 }
 
-/// A broker with TLS whose certificate for `localhost` this authority signed.
+/// Starts a broker with TLS whose certificate for `localhost` is signed by this CA.
 async fn broker(dir: &Path, issuer: &CertifiedIssuer<'static, KeyPair>) -> Mosquitto {
     with_tls(dir, issuer, "allow_anonymous true").await
 }
 
-/// The same, configured so.
+/// The same, with additional configuration.
 async fn with_tls(
     dir: &Path,
     issuer: &CertifiedIssuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ async fn with_tls(
 ) -> Mosquitto {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    // To OpenSSL one with the authority's name would be its own issuer.
+    // OpenSSL treats a certificate with the name of its CA as self-signed.
     params.distinguished_name.push(DnType::CommonName, "localhost");
     let certificate = params.signed_by(&key, issuer).unwrap();
     let (key_file, certificate_file) = (dir.join("server.key"), dir.join("server.pem"));
@@ -51,20 +51,20 @@ fn tls(url: &str, ca_file: Option<&Path>) -> LinkOptions {
 }
 
 #[tokio::test]
-async fn a_broker_is_trusted_by_the_ca_file_and_by_nothing_else() {
+async fn broker_is_trusted_only_by_the_ca_file() {
     let dir = tempfile::tempdir().unwrap();
     let (issuer, right) = authority(dir.path(), "right");
     let (_, wrong) = authority(dir.path(), "wrong");
     let broker = broker(dir.path(), &issuer).await;
     let url = format!("mqtts://localhost:{}", broker.port);
 
-    let (distrustful, mut events) = Link::start(tls(&url, Some(&wrong))).unwrap();
+    let (untrusting, mut events) = Link::start(tls(&url, Some(&wrong))).unwrap();
     let reason = next_down(&mut events).await;
     assert!(
         reason.contains("certificate") && reason.contains(&wrong.display().to_string()),
         "{reason}"
     );
-    assert!(!distrustful.is_up());
+    assert!(!untrusting.is_up());
 
     let (link, mut events) = Link::start(tls(&url, Some(&right))).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
@@ -80,7 +80,7 @@ async fn a_broker_is_trusted_by_the_ca_file_and_by_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_stops_the_link_until_it_is_right_and_is_named() {
+async fn invalid_ca_file_is_reported_until_it_is_corrected() {
     let dir = tempfile::tempdir().unwrap();
     let (issuer, good) = authority(dir.path(), "good");
     let broker = broker(dir.path(), &issuer).await;
@@ -90,14 +90,14 @@ async fn a_file_that_cannot_be_used_stops_the_link_until_it_is_right_and_is_name
     let (_link, mut events) = Link::start(tls(&url, Some(&ca_file))).unwrap();
     let reason = next_down(&mut events).await;
     assert!(reason.contains("CA file") && reason.contains("No such file"), "{reason}");
-    std::fs::write(&ca_file, "half a certi").unwrap();
+    std::fs::write(&ca_file, "not a certificate").unwrap();
     let reason = next_down(&mut events).await;
-    assert!(reason.contains("it has no PEM certificate"), "{reason}");
+    assert!(reason.contains("it contains no PEM certificate"), "{reason}");
     std::fs::copy(&good, &ca_file).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
 }
 
-/// A certificate with this common name, written to `client.pem` and `client.key`.
+/// Writes a client certificate with this common name to `client.pem` and `client.key`.
 fn client(dir: &Path, issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, last_year: i32) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -110,10 +110,10 @@ fn client(dir: &Path, issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, la
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_the_identity_and_a_renewed_one_is_used_without_a_restart() {
+async fn renewed_client_certificate_is_used_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (issuer, ca_file) = authority(dir.path(), "ca");
-    // An expired one, as a node has that was off for long.
+    // An expired certificate, as on a node that was switched off for long.
     client(dir.path(), &issuer, "edge0", 2020);
     let acl = dir.path().join("acl");
     std::fs::write(&acl, "pattern readwrite of/%u/#\n").unwrap();
@@ -138,7 +138,7 @@ async fn a_client_certificate_is_the_identity_and_a_renewed_one_is_used_without_
     assert!(reason.contains("client.pem"), "{reason}");
     assert!(reason.contains("xpired"), "{reason}");
 
-    // In the middle of a renewal the files are of two certificates.
+    // During a renewal, certificate and key do not match.
     let key = std::fs::read(dir.path().join("client.key")).unwrap();
     client(dir.path(), &issuer, "edge0", 2100);
     let renewed = std::fs::read(dir.path().join("client.key")).unwrap();
@@ -152,7 +152,7 @@ async fn a_client_certificate_is_the_identity_and_a_renewed_one_is_used_without_
 }
 
 #[tokio::test]
-async fn a_password_file_is_read_again_for_each_connection() {
+async fn password_file_is_read_for_each_connection() {
     let dir = tempfile::tempdir().unwrap();
     let passwords = dir.path().join("passwords");
     let status = std::process::Command::new("mosquitto_passwd")
@@ -168,19 +168,19 @@ async fn a_password_file_is_read_again_for_each_connection() {
     options.password_file = Some(password_file.clone());
     let (_link, mut events) = Link::start(options).unwrap();
     let reason = next_down(&mut events).await;
-    assert!(reason.contains("refuses the user or the password"), "{reason}");
+    assert!(reason.contains("refused the user or the password"), "{reason}");
     std::fs::write(&password_file, "right\n").unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
 }
 
 #[tokio::test]
-async fn a_refused_login_is_named_without_its_password() {
+async fn refused_login_is_reported_without_the_password() {
     let broker = Mosquitto::with("allow_anonymous false").await;
     let url = format!("mqtt://ann:hidden@127.0.0.1:{}", broker.port);
     let (_link, mut events) = Link::start(tls(&url, None)).unwrap();
     let reason = next_down(&mut events).await;
     assert!(
-        reason.contains("refuses the user or the password") && reason.contains("ann:***@"),
+        reason.contains("refused the user or the password") && reason.contains("ann:***@"),
         "{reason}"
     );
     assert!(!reason.contains("hidden"), "{reason}");

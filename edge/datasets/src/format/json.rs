@@ -1,25 +1,29 @@
-//! Counting the elements of a JSON array at the top, or of one member of an object at the top. Pure, flat memory.
+//! Counts the elements of the top-level JSON array, or of the array in one member of the top-level
+//! object. Pure, with constant memory.
 //!
-//! It counts and does not validate: brackets and strings are followed, everything else is taken as it comes. An element
-//! counts once the comma or bracket after it is there, so a file that is being written shows its complete samples.
+//! It follows brackets and strings, and does not validate anything else. An element counts as soon
+//! as the comma or bracket after it is read, so that a file that is being written has a count of
+//! its complete samples.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Error, tally::MAX_NAME};
+use crate::{counts::MAX_NAME, error::DatasetError};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Json {
-    /// The member that holds the samples; none: the top itself does.
+    /// The member that holds the samples. `None`: the top-level value is the array.
     member: Option<String>,
     samples: u64,
-    /// Bytes seen.
+    /// Number of bytes read.
     offset: u64,
-    /// Open brackets.
+    /// Number of open brackets.
     depth: u64,
     string: InString,
-    place: Place,
-    /// The string at depth 1 that may be the key of a member; cut.
+    #[serde(rename = "place")]
+    position: JsonPosition,
+    /// The string at depth 1 that may be the key of a member, truncated.
     key: Vec<u8>,
+    /// Whether the configured member was found.
     found: bool,
 }
 
@@ -33,21 +37,23 @@ enum InString {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Place {
-    /// Before the value at the top.
+enum JsonPosition {
+    /// Before the top-level value.
     #[default]
     Top,
-    /// In the object at the top, where a key is next.
+    /// In the top-level object, before a key.
     Key,
     /// After a key.
     Colon,
-    /// After the colon of the wanted member.
+    /// After the colon of the configured member.
     Wanted,
-    /// In a member that is not wanted, or behind the wanted one.
+    /// In another member, or after the configured one.
     Other,
-    /// In the array, whose elements stand at this depth.
+    /// In the array of samples.
     Array {
+        /// Depth of the elements.
         depth: u64,
+        /// Whether an element has started and is not counted.
         pending: bool,
     },
     Done,
@@ -58,12 +64,12 @@ impl Json {
         Self { member, ..Self::default() }
     }
 
-    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Error> {
+    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         let mut rest = chunk;
         while let Some((byte, after)) = rest.split_first() {
             match self.string {
                 InString::No => {
-                    self.outside(*byte)?;
+                    self.step(*byte)?;
                     rest = after;
                     self.offset += 1;
                 }
@@ -94,43 +100,46 @@ impl Json {
         self.samples
     }
 
-    /// The value at the top is not complete.
+    /// Whether the top-level value is incomplete.
     pub(crate) fn unfinished(&self) -> bool {
-        self.place != Place::Done
+        self.position != JsonPosition::Done
     }
 
-    fn outside(&mut self, byte: u8) -> Result<(), Error> {
+    /// Takes one byte outside strings.
+    fn step(&mut self, byte: u8) -> Result<(), DatasetError> {
         if matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
             || (self.offset < 3 && matches!(byte, 0xef | 0xbb | 0xbf))
         {
             return Ok(());
         }
-        if let Place::Array { depth, pending: false } = self.place
+        if let JsonPosition::Array { depth, pending: false } = self.position
             && byte != b']'
         {
-            self.place = Place::Array { depth, pending: true };
+            self.position = JsonPosition::Array { depth, pending: true };
         }
-        match self.place {
-            Place::Top => return self.begin(byte),
-            Place::Done => return Err(self.error("something follows the value at the top")),
-            Place::Colon if byte == b':' => {
+        match self.position {
+            JsonPosition::Top => return self.begin(byte),
+            JsonPosition::Done => {
+                return Err(self.error("unexpected data after the top-level value"));
+            }
+            JsonPosition::Colon if byte == b':' => {
                 let wanted =
                     self.member.as_ref().is_some_and(|member| member.as_bytes() == self.key);
-                self.place = if wanted { Place::Wanted } else { Place::Other };
+                self.position = if wanted { JsonPosition::Wanted } else { JsonPosition::Other };
                 return Ok(());
             }
-            Place::Key if byte == b'"' => {
+            JsonPosition::Key if byte == b'"' => {
                 self.key.clear();
-                self.place = Place::Colon;
+                self.position = JsonPosition::Colon;
             }
-            Place::Wanted if byte == b'[' => {
+            JsonPosition::Wanted if byte == b'[' => {
                 self.depth += 1;
                 (self.found, self.samples) = (true, 0);
-                self.place = Place::Array { depth: self.depth, pending: false };
+                self.position = JsonPosition::Array { depth: self.depth, pending: false };
                 return Ok(());
             }
-            Place::Wanted => {
-                return Err(self.error("the member that should hold the samples is no array"));
+            JsonPosition::Wanted => {
+                return Err(self.error("the configured member is not an array"));
             }
             _ => {}
         }
@@ -138,12 +147,12 @@ impl Json {
             b'"' => self.string = InString::Yes,
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => self.close()?,
-            b',' => match self.place {
-                Place::Array { depth, .. } if depth == self.depth => {
+            b',' => match self.position {
+                JsonPosition::Array { depth, .. } if depth == self.depth => {
                     self.samples += 1;
-                    self.place = Place::Array { depth, pending: false };
+                    self.position = JsonPosition::Array { depth, pending: false };
                 }
-                Place::Other if self.depth == 1 => self.place = Place::Key,
+                JsonPosition::Other if self.depth == 1 => self.position = JsonPosition::Key,
                 _ => {}
             },
             _ => {}
@@ -151,51 +160,55 @@ impl Json {
         Ok(())
     }
 
-    fn begin(&mut self, byte: u8) -> Result<(), Error> {
+    fn begin(&mut self, byte: u8) -> Result<(), DatasetError> {
         self.depth = 1;
-        self.place = match (byte, &self.member) {
-            (b'[', None) => Place::Array { depth: 1, pending: false },
-            (b'{', Some(_)) => Place::Key,
+        self.position = match (byte, &self.member) {
+            (b'[', None) => JsonPosition::Array { depth: 1, pending: false },
+            (b'{', Some(_)) => JsonPosition::Key,
             (b'{', None) => {
                 return Err(self.error(
-                    "the top is an object: name the member that holds the samples (option member)",
+                    "top-level value is an object; set option member to the member that holds the samples",
                 ));
             }
             (b'[', Some(_)) => {
-                return Err(self.error("the top is an array and has no members (option member)"));
+                return Err(self.error(
+                    "top-level value is an array, which has no members; remove option member",
+                ));
             }
-            _ => return Err(self.error("the top is neither an array nor an object")),
+            _ => return Err(self.error("top-level value is neither an array nor an object")),
         };
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Error> {
-        if let Place::Array { depth, pending } = self.place
+    fn close(&mut self) -> Result<(), DatasetError> {
+        if let JsonPosition::Array { depth, pending } = self.position
             && depth == self.depth
         {
             self.samples += u64::from(pending);
-            self.place = Place::Other;
+            self.position = JsonPosition::Other;
         }
         self.depth -= 1;
         if self.depth > 0 {
             return Ok(());
         }
-        self.place = Place::Done;
+        self.position = JsonPosition::Done;
         match &self.member {
-            Some(member) if !self.found => Err(Error::NoSuchMember { member: member.clone() }),
+            Some(member) if !self.found => {
+                Err(DatasetError::NoSuchMember { member: member.clone() })
+            }
             _ => Ok(()),
         }
     }
 
     fn keep_key(&mut self, part: &[u8]) {
-        if self.place == Place::Colon {
+        if self.position == JsonPosition::Colon {
             let room = (MAX_NAME + 1).saturating_sub(self.key.len()).min(part.len());
             self.key.extend_from_slice(&part[..room]);
         }
     }
 
-    fn error(&self, reason: &'static str) -> Error {
-        Error::Json { offset: self.offset, reason }
+    fn error(&self, reason: &'static str) -> DatasetError {
+        DatasetError::MalformedJson { offset: self.offset, reason }
     }
 }
 
@@ -207,14 +220,14 @@ mod tests {
 
     use super::*;
 
-    fn count(member: Option<&str>, text: &str) -> Result<(u64, bool), Error> {
+    fn count(member: Option<&str>, text: &str) -> Result<(u64, bool), DatasetError> {
         let mut json = Json::new(member.map(str::to_owned));
         json.feed(text.as_bytes())?;
         Ok((json.samples(), json.unfinished()))
     }
 
     #[test]
-    fn the_elements_of_the_array_at_the_top_are_counted() {
+    fn elements_of_the_top_level_array_are_counted() {
         for (expected, text) in [
             (0, "[]"),
             (0, " [ \n ] "),
@@ -228,15 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn the_array_of_a_member_is_counted_wherever_it_stands() {
+    fn array_of_the_configured_member_is_counted_at_any_position() {
         let coco = r#"{"info": {"images": [1,2,3]}, "images": [{"id": 1}, {"id": 2}], "annotations": [1,2,3], "a": "images"}"#;
         assert_eq!(count(Some("images"), coco), Ok((2, false)));
         assert_eq!(count(Some("annotations"), coco), Ok((3, false)));
-        assert_eq!(count(Some("none"), coco), Err(Error::NoSuchMember { member: "none".into() }));
+        assert_eq!(
+            count(Some("none"), coco),
+            Err(DatasetError::NoSuchMember { member: "none".into() })
+        );
     }
 
     #[test]
-    fn a_file_that_is_being_written_shows_its_complete_samples() {
+    fn unfinished_file_counts_its_complete_samples() {
         for (expected, text) in
             [(0, ""), (0, "["), (0, "[1"), (1, "[1,"), (1, "[1,{\"a\":[2,3"), (2, "[1,2,\"")]
         {
@@ -245,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_samples_is_told_with_its_place() {
+    fn data_without_samples_is_reported_with_its_offset() {
         for (member, text, offset) in [
             (None, " {\"a\": 1}", 1),
             (None, "7", 0),
@@ -255,7 +271,7 @@ mod tests {
         ] {
             let error = count(member, text).unwrap_err();
             assert!(
-                matches!(error, Error::Json { offset: at, .. } if at == offset),
+                matches!(error, DatasetError::MalformedJson { offset: at, .. } if at == offset),
                 "{text:?}: {error}"
             );
         }
@@ -278,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn serde_json_counts_the_same_and_chunks_may_end_anywhere(
+        fn count_equals_that_of_serde_json_for_any_chunks(
             values in proptest::collection::vec(value(), 0..8),
             pretty: bool,
             cut: prop::sample::Index,

@@ -1,9 +1,9 @@
-//! Counting lines: `txt`, where every line is a sample, and `jsonl`, where lines without a value are none. Pure.
+//! Counts lines: every line of `txt`, and the lines of `jsonl` that are not blank. Pure.
 
 use serde::{Deserialize, Serialize};
 
-/// `txt`: one sample a line, ended by LF (CR before it is content). Empty lines count, as they do for `wc -l`;
-/// a last line without LF counts too, and not again when it is completed.
+/// `txt`: one sample per line. A line ends with LF; a CR before it is content. Empty lines count,
+/// as in `wc -l`. A last line without LF counts, and does not count again when it is completed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Txt {
     ended: u64,
@@ -22,11 +22,12 @@ impl Txt {
     }
 }
 
-/// `jsonl`: one JSON value a line. Lines of white space only are skipped; values are not checked.
+/// `jsonl`: one JSON value per line. Lines of only white space are skipped. Values are not
+/// validated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Jsonl {
     ended: u64,
-    /// The line that is being read has something in it.
+    /// Whether the current line has content.
     open: bool,
 }
 
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_sample_with_or_without_a_final_newline() {
+    fn every_line_counts_with_or_without_final_newline() {
         for (expected, chunks) in [
             (0, &[][..]),
             (0, &[""]),
@@ -88,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_any_length_is_one_sample() {
+    fn line_of_any_length_is_one_sample() {
         let long = "x".repeat(300_000) + "\n";
         assert_eq!(txt(&[&long, &long, "end"]), 3);
     }
 
     #[test]
-    fn blank_lines_of_jsonl_are_no_samples() {
+    fn blank_jsonl_lines_are_not_counted() {
         for (expected, chunks) in [
             (0, &["", "\n \t\r\n"][..]),
             (1, &["{}"]),

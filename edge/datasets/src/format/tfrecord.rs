@@ -1,29 +1,32 @@
-//! Counting the records of a `TFRecord` file, and checking every byte of it against its checksums. Pure.
+//! Counts the records of a `TFRecord` file, and verifies all checksums. Pure.
 //!
-//! A record is: length (u64, little endian), masked CRC-32C of the length (u32), the data, masked CRC-32C of the data.
+//! A record is: length (u64, little endian), masked CRC-32C of the length (u32), the data, masked
+//! CRC-32C of the data.
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::DatasetError;
 
-/// Length and its checksum.
+/// Size of the length and its checksum, in bytes.
 const HEADER: usize = 12;
+/// Size of the checksum of the data, in bytes.
 const FOOTER: usize = 4;
-/// From the format: a CRC of data that holds CRCs is weak, so the stored ones are masked.
+/// Constant of the format: stored checksums are masked, because the checksum of data that contains
+/// checksums is weak.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TfRecord {
     records: u64,
-    /// Where the record that is being read begins, in bytes.
+    /// Start of the current record, in bytes.
     offset: u64,
-    part: Part,
-    /// What is there of a header or footer that is not complete.
+    part: RecordPart,
+    /// The bytes of an incomplete header or footer.
     partial: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Part {
+enum RecordPart {
     #[default]
     Header,
     Data {
@@ -38,33 +41,33 @@ enum Part {
 }
 
 impl TfRecord {
-    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), Error> {
+    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), DatasetError> {
         while !chunk.is_empty() {
             match self.part {
-                Part::Header => {
+                RecordPart::Header => {
                     if let Some(header) = self.gather::<HEADER>(&mut chunk) {
-                        self.part = self.begin(header)?;
+                        self.part = self.parse_header(header)?;
                     }
                 }
-                Part::Data { length, left, crc } => {
+                RecordPart::Data { length, left, crc } => {
                     let here = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
                     let (data, rest) = chunk.split_at(here);
                     let (left, crc) = (left - here as u64, crc32c::crc32c_append(crc, data));
                     chunk = rest;
                     self.part = if left == 0 {
-                        Part::Footer { length, crc }
+                        RecordPart::Footer { length, crc }
                     } else {
-                        Part::Data { length, left, crc }
+                        RecordPart::Data { length, left, crc }
                     };
                 }
-                Part::Footer { length, crc } => {
+                RecordPart::Footer { length, crc } => {
                     if let Some(footer) = self.gather::<FOOTER>(&mut chunk) {
                         if u32::from_le_bytes(footer) != masked(crc) {
-                            return Err(self.corrupt("the checksum of the data is wrong"));
+                            return Err(self.corrupt("checksum of the data does not match"));
                         }
                         self.records += 1;
                         self.offset += (HEADER + FOOTER) as u64 + length;
-                        self.part = Part::Header;
+                        self.part = RecordPart::Header;
                     }
                 }
             }
@@ -76,29 +79,29 @@ impl TfRecord {
         self.records
     }
 
-    /// A record has begun and is not complete; it is not counted.
+    /// Whether the data ends within a record. That record is not counted.
     pub(crate) fn unfinished(&self) -> bool {
-        self.part != Part::Header || !self.partial.is_empty()
+        self.part != RecordPart::Header || !self.partial.is_empty()
     }
 
-    fn begin(&self, header: [u8; HEADER]) -> Result<Part, Error> {
+    fn parse_header(&self, header: [u8; HEADER]) -> Result<RecordPart, DatasetError> {
         let (length, crc) = header.split_at(8);
         if crc != masked(crc32c::crc32c(length)).to_le_bytes() {
-            return Err(self.corrupt("the checksum of the length is wrong"));
+            return Err(self.corrupt("checksum of the length does not match"));
         }
         let length = u64::from_le_bytes(length.try_into().expect("split at eight"));
-        // Offsets stay within u64; no file is that long.
+        // The limit keeps offsets within u64. No file is that large.
         if length > u64::MAX / 2 {
-            return Err(self.corrupt("the length is impossible"));
+            return Err(self.corrupt("length is too large"));
         }
         Ok(if length == 0 {
-            Part::Footer { length, crc: 0 }
+            RecordPart::Footer { length, crc: 0 }
         } else {
-            Part::Data { length, left: length, crc: 0 }
+            RecordPart::Data { length, left: length, crc: 0 }
         })
     }
 
-    /// Takes bytes from `chunk` until there are `N`; none while some are missing.
+    /// Takes bytes from `chunk` until there are `N`. `None` while some are missing.
     fn gather<const N: usize>(&mut self, chunk: &mut &[u8]) -> Option<[u8; N]> {
         let here = (N - self.partial.len()).min(chunk.len());
         let (head, rest) = chunk.split_at(here);
@@ -109,8 +112,8 @@ impl TfRecord {
         Some(whole)
     }
 
-    fn corrupt(&self, reason: &'static str) -> Error {
-        Error::CorruptRecord { offset: self.offset, reason }
+    fn corrupt(&self, reason: &'static str) -> DatasetError {
+        DatasetError::CorruptRecord { offset: self.offset, reason }
     }
 }
 
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_counted_and_the_checksum_is_the_published_one() {
+    fn record_with_the_published_checksum_is_counted() {
         let bytes = record(b"abc");
         assert_eq!((bytes.len(), &bytes[..8]), (19, &[3, 0, 0, 0, 0, 0, 0, 0][..]));
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_gives_the_same_and_a_cut_record_is_not_counted() {
+    fn count_does_not_depend_on_chunks_and_omits_a_partial_record() {
         let bytes = [record(b""), record(&[7; 100]), record(b"xyz")].concat();
         for cut in 0..=bytes.len() {
             let mut count = TfRecord::default();
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_found_and_told_with_the_offset_of_its_record() {
+    fn flipped_byte_is_reported_with_the_offset_of_its_record() {
         let bytes = [record(b"first"), record(b"second")].concat();
         let second = record(b"first").len();
         for at in 0..bytes.len() {
@@ -172,7 +175,7 @@ mod tests {
             let error = TfRecord::default().feed(&broken).unwrap_err();
             let expected = if at < second { 0 } else { second as u64 };
             assert!(
-                matches!(error, Error::CorruptRecord { offset, .. } if offset == expected),
+                matches!(error, DatasetError::CorruptRecord { offset, .. } if offset == expected),
                 "{at}: {error}"
             );
         }

@@ -1,9 +1,9 @@
-//! Datasets in real files and directories, counted once and watched.
+//! Counts and watches datasets in real files and directories.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod directories;
 mod files;
-mod permission;
+mod permissions;
 mod watching;
 
 use std::{
@@ -11,15 +11,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_datasets::{DatasetSpec, Error, Format, Meter, Options, Policy, State};
+use neptune_datasets::{
+    CountState, DatasetError, DatasetFormat, FormatOptions, LocalDataset, PathPolicy, ReadMeter,
+};
 use tempfile::TempDir;
 
-/// A directory that datasets may be in, and one beside it that they may not.
-struct Place {
+/// A directory in which datasets are allowed, and one beside it in which they are not.
+struct DataDirs {
     dir: TempDir,
 }
 
-impl Place {
+impl DataDirs {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("allowed")).unwrap();
@@ -35,19 +37,23 @@ impl Place {
         self.dir.path().join("other").join(name)
     }
 
-    fn policy(&self) -> Policy {
-        Policy { allowed_roots: vec![self.dir.path().join("allowed")] }
+    fn policy(&self) -> PathPolicy {
+        PathPolicy { allowed_roots: vec![self.dir.path().join("allowed")] }
     }
 
-    fn spec(&self, name: &str, format: Format) -> DatasetSpec {
-        let options = Options { header: false, ..Options::default() };
-        DatasetSpec { path: self.path(name), format, options }
+    fn dataset(&self, name: &str, format: DatasetFormat) -> LocalDataset {
+        let options = FormatOptions { header: false, ..FormatOptions::default() };
+        LocalDataset { path: self.path(name), format, options }
     }
 
-    /// Counts once; the bytes that were read come with it.
-    fn count(&self, spec: &DatasetSpec, known: Option<&State>) -> (Result<State, Error>, u64) {
-        let meter = Meter::default();
-        (spec.count(known, &self.policy(), &meter), meter.bytes_read())
+    /// Counts once. Returns the result and the number of bytes read.
+    fn count(
+        &self,
+        dataset: &LocalDataset,
+        known: Option<&CountState>,
+    ) -> (Result<CountState, DatasetError>, u64) {
+        let meter = ReadMeter::default();
+        (dataset.count(known, &self.policy(), &meter), meter.bytes_read())
     }
 }
 

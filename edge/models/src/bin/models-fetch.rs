@@ -1,11 +1,14 @@
-//! One fetch from the command line: what the tests kill and `hack/bench-models.sh` measures.
+//! Fetches one artifact. The tests kill this program, and `hack/bench-models.sh` measures it.
 //!
-//! `models-fetch DIRECTORY URL [SHA256]`; `MODELS_ALLOW` lists addresses that are allowed, and
-//! `MODELS_RESERVE` gives the reserve in bytes. With `MODELS_ONCE` it ends at the first trouble.
+//! Usage: `models-fetch DIRECTORY URL [SHA256]`. Environment: `MODELS_ALLOW` lists allowed
+//! addresses, separated by commas; `MODELS_RESERVE` is the disk space to leave free, in bytes; with
+//! `MODELS_ONCE` the program ends at the first error instead of retrying.
 
 use std::{env, fs, path::Path, process::ExitCode, time::Instant};
 
-use neptune_models::{ModelError, Phase, Policy, Progress, Store, Want};
+use neptune_models::{
+    ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelStore, StorePolicy,
+};
 use tokio::sync::watch;
 
 type Failure = Box<dyn std::error::Error>;
@@ -24,56 +27,58 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [dir, url, digest @ ..] = arguments.as_slice() else {
-        return Err("models-fetch DIRECTORY URL [SHA256]".into());
+        return Err("usage: models-fetch DIRECTORY URL [SHA256]".into());
     };
-    let mut policy = Policy::default();
+    let mut policy = StorePolicy::default();
     for allowed in env::var("MODELS_ALLOW").iter().flat_map(|all| all.split(',')) {
-        policy.allowed.push(allowed.parse()?);
+        policy.allowed_addresses.push(allowed.parse()?);
     }
     if let Ok(reserve) = env::var("MODELS_RESERVE") {
-        policy.reserve = reserve.parse()?;
+        policy.reserve_bytes = reserve.parse()?;
     }
-    let store = Store::open(Path::new(dir), policy)?;
-    let want = Want::parse(url, digest.first().map(|text| text.parse()).transpose()?)?;
-    // The peak so far is forgotten, where the kernel lets us.
+    let store = ModelStore::open(Path::new(dir), policy)?;
+    let digest = digest.first().map(|text| text.parse()).transpose()?;
+    let request = ArtifactRequest::parse(url, digest)?;
+    // Resets the peak memory usage, if the kernel permits it.
     let _ = fs::write("/proc/self/clear_refs", "5");
-    let before = peak()?;
+    let before = peak_memory_kib()?;
     let start = Instant::now();
-    let (progress, told) = watch::channel(Progress::default());
+    let (sender, progress) = watch::channel(FetchProgress::default());
     let artifact = tokio::select! {
-        result = store.ensure(&want, &progress) => result?,
-        trouble = first_trouble(told) => return Err(trouble),
+        result = store.ensure(&request, &sender) => result?,
+        error = print_errors(progress) => return Err(error),
     };
     println!(
         "digest={} bytes={} seconds={:.3} growth_kib={} path={}",
         artifact.digest,
         artifact.bytes,
         start.elapsed().as_secs_f64(),
-        peak()?.saturating_sub(before),
+        peak_memory_kib()?.saturating_sub(before),
         artifact.path.display(),
     );
     Ok(())
 }
 
-/// Tells each trouble; ends at the first if it is told to.
-async fn first_trouble(mut told: watch::Receiver<Progress>) -> Failure {
+/// Prints each transient error. With `MODELS_ONCE`, returns the first one instead.
+async fn print_errors(mut progress: watch::Receiver<FetchProgress>) -> Failure {
     loop {
-        if told.changed().await.is_err() {
+        if progress.changed().await.is_err() {
             return std::future::pending().await;
         }
-        let progress = told.borrow_and_update().clone();
-        let trouble = progress.trouble.filter(|_| progress.phase == Phase::Retrying);
-        let Some(trouble) = trouble.as_deref().map(ModelError::to_string) else { continue };
+        let now = progress.borrow_and_update().clone();
+        let error = now.last_error.filter(|_| now.phase == FetchPhase::Retrying);
+        let Some(error) = error.as_deref().map(ModelError::to_string) else { continue };
         if env::var_os("MODELS_ONCE").is_some() {
-            return trouble.into();
+            return error.into();
         }
-        eprintln!("{trouble}");
+        eprintln!("{error}");
     }
 }
 
-/// The most memory that was resident at a time, in KiB.
-fn peak() -> Result<u64, Failure> {
+/// Peak resident memory of this process, in KiB.
+fn peak_memory_kib() -> Result<u64, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    Ok(line.and_then(|line| line.split_whitespace().next()).ok_or("no VmHWM")?.parse()?)
+    let value = line.and_then(|line| line.split_whitespace().next());
+    Ok(value.ok_or("/proc/self/status has no VmHWM")?.parse()?)
 }

@@ -1,4 +1,4 @@
-//! Makes archives, good and bad, byte by byte where a writer would refuse to.
+//! Builds valid and invalid archives, byte by byte where an archive library would refuse.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ pub struct Entry {
     pub kind: u8,
     pub link: &'static str,
     pub body: Vec<u8>,
-    /// What the header says, if it lies.
+    /// The size in the header, if it is wrong.
     pub size: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub fn special(name: &str, kind: u8, link: &'static str) -> Entry {
     Entry { kind, link, ..file(name, b"") }
 }
 
-/// A PAX record, with its length before it.
+/// A PAX record, which starts with its own length.
 pub fn record(key: &str, value: &str) -> Vec<u8> {
     let rest = format!(" {key}={value}\n");
     let mut length = rest.len() + 1;
@@ -72,16 +72,16 @@ pub fn gz(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// One zip entry, stored or, if `packed` is given, deflated.
+/// One zip entry, stored or deflated.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub name: Vec<u8>,
     pub body: Vec<u8>,
     pub mode: u32,
-    /// The uncompressed length that it claims.
-    pub claims: Option<u32>,
+    /// The uncompressed length in the headers, if it is wrong.
+    pub stated_size: Option<u32>,
     pub flags: u16,
-    /// The name that the local header has, if another.
+    /// The name in the local header, if it is different.
     pub local_name: Option<Vec<u8>>,
     pub is_deflated: bool,
 }
@@ -91,7 +91,7 @@ pub fn member(name: &str, body: &[u8]) -> Member {
         name: name.into(),
         body: body.to_vec(),
         mode: 0o100_644,
-        claims: None,
+        stated_size: None,
         flags: 0,
         local_name: None,
         is_deflated: false,
@@ -106,7 +106,7 @@ pub fn zip(members: &[Member]) -> Vec<u8> {
         crc.update(&member.body);
         let data = if member.is_deflated { deflate(&member.body) } else { member.body.clone() };
         let packed = u32::try_from(data.len()).unwrap();
-        let size = member.claims.unwrap_or(u32::try_from(member.body.len()).unwrap());
+        let size = member.stated_size.unwrap_or(u32::try_from(member.body.len()).unwrap());
         let method = if member.is_deflated { 8u16 } else { 0 };
         let mut common = Vec::new();
         common.extend(20u16.to_le_bytes());

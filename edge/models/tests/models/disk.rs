@@ -1,4 +1,4 @@
-//! A disk that is full: told with the missing bytes, and gone on from once there is room.
+//! Full disks: the error has the missing bytes, and the download resumes when there is space.
 
 use std::{
     fs,
@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_models::{Class, Digest, ModelError, Phase, Policy, Progress, Store, Want};
+use neptune_models::{
+    ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, ModelErrorClass, ModelStore,
+    StorePolicy,
+};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     sync::watch,
@@ -15,34 +18,34 @@ use tokio::{
 
 use crate::{
     archives::{file, tar},
+    fixture::{StoreFixture, noise, policy},
     server::{Reply, Server, ranged},
-    stage::{Stage, noise, policy},
 };
 
 #[tokio::test]
-async fn what_cannot_fit_is_not_begun_and_the_missing_bytes_are_told() {
+async fn download_that_does_not_fit_fails_before_it_starts() {
     let server = Server::of(noise(500_000, 40)).await;
     let free = u64::MAX / 2;
-    let stage = Stage::with(Policy { reserve: free, ..policy() });
-    let want = Want::parse(&format!("{}/m", server.url), None).unwrap();
-    let (sender, mut told) = watch::channel(Progress::default());
+    let fixture = StoreFixture::with(StorePolicy { reserve_bytes: free, ..policy() });
+    let request = ArtifactRequest::parse(&format!("{}/m", server.url), None).unwrap();
+    let (sender, mut progress) = watch::channel(FetchProgress::default());
     let error = tokio::select! {
-        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
-        progress = told.wait_for(|progress| progress.phase == Phase::Retrying) => {
-            progress.unwrap().trouble.clone().unwrap()
+        result = fixture.store.ensure(&request, &sender) => panic!("{result:?}"),
+        progress = progress.wait_for(|progress| progress.phase == FetchPhase::Retrying) => {
+            progress.unwrap().last_error.clone().unwrap()
         }
     };
     let ModelError::DiskFull { missing, reserve, .. } = *error else { panic!("{error}") };
-    assert_eq!((reserve, error.class()), (free, Class::Transient));
+    assert_eq!((reserve, error.class()), (free, ModelErrorClass::Transient));
     assert!(
         missing > free / 2 && error.to_string().contains(&format!("{missing} bytes")),
         "{error}"
     );
-    assert_eq!(told.borrow().received, 0);
+    assert_eq!(progress.borrow().received, 0);
 }
 
 #[tokio::test]
-async fn a_limit_at_twenty_offsets_is_told_each_time_and_the_rest_follows() {
+async fn file_size_limit_is_reported_and_the_download_resumed() {
     let weights = noise(2 << 20, 41);
     let archive = tar(&[file("w", &weights)]);
     for at in 1..=20 {
@@ -54,7 +57,7 @@ async fn a_limit_at_twenty_offsets_is_told_each_time_and_the_rest_follows() {
         let server = Server::start(move |request| ranged(request, &content, "\"1\"")).await;
         let dir = tempfile::tempdir().unwrap();
         let url = format!("{}/m.{end}", server.url);
-        // In blocks of 512 bytes; without the trap the signal would kill.
+        // The limit is in blocks of 512 bytes. Without the trap, the signal would kill the process.
         let blocks = length / 512 * at / 21;
         let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -65,27 +68,29 @@ async fn a_limit_at_twenty_offsets_is_told_each_time_and_the_rest_follows() {
             .env("MODELS_RESERVE", "0")
             .env("MODELS_ONCE", "1");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let progress = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && told.contains("bytes of disk space are missing"),
-            "{at}: {told}"
+            !output.status.success() && progress.contains("not enough disk space"),
+            "{at}: {progress}"
         );
 
-        let store = Store::open(dir.path(), policy()).unwrap();
-        let want = Want::parse(&url, Some(digest)).unwrap();
-        assert!(store.present(&want).is_none(), "{at}");
-        let found = store.ensure(&want, &watch::channel(Progress::default()).0).await.unwrap();
+        let store = ModelStore::open(dir.path(), policy()).unwrap();
+        let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
+        assert!(store.find(&request).is_none(), "{at}");
+        let found =
+            store.ensure(&request, &watch::channel(FetchProgress::default()).0).await.unwrap();
         let model = if end == "bin" { found.path } else { found.path.join("w") };
         assert_eq!(fs::read(model).unwrap(), weights, "{at}");
-        assert_eq!(server.spans()[1].0, (blocks * 512) as u64, "{at}: what fitted is gone on from");
+        assert_eq!(server.spans()[1].0, (blocks * 512) as u64, "{at}: resumed where the limit was");
     }
 }
 
-/// A file system of its own that is full at `mib`, and gets room while the fetch waits.
+/// Fetches to a file system of `mib` MiB, which is enlarged when the first error is printed.
+/// Returns that error.
 async fn full_at(mib: usize, body: Bytes) -> Option<String> {
     let digest = Digest::of_bytes(&body);
     let content = body.clone();
-    // Without a length, so that nothing can be known before.
+    // Without a length, so that the error is not detected in advance.
     let server = Server::start(move |request| Reply {
         is_unsized: true,
         ..ranged(request, &content, "\"1\"")
@@ -106,8 +111,8 @@ async fn full_at(mib: usize, body: Bytes) -> Option<String> {
         .spawn()
         .ok()?;
     let mut lines = BufReader::new(child.stderr.take()?).lines();
-    let told = lines.next_line().await.unwrap()?;
-    if told.contains("bytes of disk space") {
+    let progress = lines.next_line().await.unwrap()?;
+    if progress.contains("not enough disk space") {
         let pid = child.id()?.to_string();
         let grown = Command::new("nsenter")
             .args(["-U", "-m", "--preserve-credentials", "-t", &pid])
@@ -120,15 +125,15 @@ async fn full_at(mib: usize, body: Bytes) -> Option<String> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(&format!("digest={digest}")), "{mib}: {text}");
     }
-    Some(told)
+    Some(progress)
 }
 
 #[tokio::test]
-async fn a_full_file_system_is_waited_for() {
+async fn full_file_system_is_retried_until_there_is_space() {
     let body = Bytes::from(noise(8 << 20, 42));
     let cases = [1, 2, 3, 5, 7].map(|mib| full_at(mib, body.clone()));
-    for told in futures::future::join_all(cases).await {
-        let Some(told) = told else { panic!("nothing was told") };
-        assert!(told.contains("bytes of disk space are missing"), "{told}");
+    for progress in futures::future::join_all(cases).await {
+        let Some(progress) = progress else { panic!("no error was printed") };
+        assert!(progress.contains("not enough disk space"), "{progress}");
     }
 }

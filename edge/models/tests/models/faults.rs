@@ -1,22 +1,23 @@
-//! Servers and lines that fail: the model is right in the end, and nothing is fetched twice needlessly.
+//! Faulty servers and connections: the result is correct, and nothing is downloaded twice without
+//! need.
 
 use std::{fs, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use neptune_models::{Digest, ModelError, Phase, Policy, Progress, Want};
+use neptune_models::{ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, StorePolicy};
 use tokio::sync::watch;
 
 use crate::{
     archives::{file, gz, tar},
+    fixture::{StoreFixture, files, noise, policy},
     server::{Reply, Request, Server, ranged},
-    stage::{Stage, files, noise, policy},
 };
 
 const LENGTH: usize = 400_000;
 
 #[tokio::test]
-async fn a_download_cut_at_any_twentieth_goes_on_from_there() {
+async fn interrupted_download_resumes_at_any_offset() {
     let plain = noise(LENGTH, 3);
     for (end, body) in [("bin", plain.clone()), ("tar.gz", gz(&tar(&[file("m", &plain)])))] {
         let (body, length) = (Bytes::from(body.clone()), body.len());
@@ -27,20 +28,21 @@ async fn a_download_cut_at_any_twentieth_goes_on_from_there() {
             if request.from().is_none() { reply.cut(length * cut / 20) } else { reply }
         })
         .await;
-        let stage = Stage::new();
+        let fixture = StoreFixture::new();
         let urls: Vec<String> = (1..20).map(|cut| format!("{}/{cut}.{end}", server.url)).collect();
-        for found in join_all(urls.iter().map(|url| stage.fetch(url, None))).await {
+        for found in join_all(urls.iter().map(|url| fixture.fetch(url, None))).await {
             let found = found.unwrap();
             assert_eq!(found.digest, Digest::of_bytes(&body));
             let model = if end == "bin" { found.path } else { found.path.join("m") };
             assert_eq!(fs::read(model).unwrap(), plain);
         }
         assert_eq!(server.requests(), 2 * urls.len(), "{end}: {:?}", server.spans());
-        assert_eq!(server.sent(), (length * urls.len()) as u64, "no byte came twice");
+        assert_eq!(server.sent(), (length * urls.len()) as u64, "no byte was sent twice");
     }
 }
 
-/// A server whose first answer is cut in the middle of version one, and what its second is.
+/// A server whose first response ends in the middle of version one. `second` is its second
+/// response. Returns both versions too.
 async fn interrupted(
     second: impl Fn(&Request, &Bytes, &Bytes) -> Reply + Send + Sync + 'static,
 ) -> (Server, [Bytes; 2]) {
@@ -78,13 +80,13 @@ async fn versions_are_never_mixed() {
             2,
         ),
         (
-            "a part of the new version is sent",
+            "a range of the new version is sent",
             interrupted(move |_, _, two| part(two, &a).with("etag", "\"two\"")).await,
             1,
             3,
         ),
         (
-            "another part is sent",
+            "another range is sent",
             interrupted(move |_, one, _| {
                 part(one, &format!("bytes 0-{}/{LENGTH}", LENGTH / 2 - 1))
             })
@@ -93,116 +95,117 @@ async fn versions_are_never_mixed() {
             3,
         ),
         (
-            "it has another length",
+            "the content has another length",
             interrupted(move |_, one, _| part(one, &b.replace("/4", "/5"))).await,
             1,
             3,
         ),
         (
-            "the part is not named",
+            "the range has no Content-Range",
             interrupted(|_, one, _| Reply { status: 206, body: one.clone(), ..Reply::default() })
                 .await,
             1,
             3,
         ),
         (
-            "it is gone beyond the end",
+            "the content is shorter",
             interrupted(|_, _, _| Reply::status(416).with("content-range", "bytes */7")).await,
             1,
             3,
         ),
     ];
     join_all(cases.map(|(what, (server, versions), expected, requests)| async move {
-        let stage = Stage::new();
-        let found = stage.fetch(&format!("{}/m", server.url), None).await.unwrap();
+        let fixture = StoreFixture::new();
+        let found = fixture.fetch(&format!("{}/m", server.url), None).await.unwrap();
         assert_eq!(fs::read(found.path).unwrap(), versions[expected], "{what}");
         assert_eq!(server.requests(), requests, "{what}");
-        let asked = server.seen.lock().unwrap()[1].clone();
+        let second_request = server.seen.lock().unwrap()[1].clone();
         assert_eq!(
-            (asked.from(), asked.headers["if-range"].as_str()),
+            (second_request.from(), second_request.headers["if-range"].as_str()),
             (Some(LENGTH / 2), "\"one\"")
         );
     }))
     .await;
-    // A liar is found out by the digest, and then asked for the whole.
+    // A range with a wrong version is detected by the digest. Then everything is requested.
     let (server, versions) = interrupted(move |_, _, two| part(two, &c)).await;
-    let stage = Stage::new();
+    let fixture = StoreFixture::new();
     let digest = Digest::of_bytes(&versions[1]);
-    let found = stage.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
+    let found = fixture.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
     assert_eq!((found.digest, server.requests()), (digest, 3));
 }
 
 #[tokio::test]
-async fn without_a_strong_validator_it_starts_over() {
+async fn download_restarts_without_a_strong_validator() {
     let body = Bytes::from(noise(LENGTH, 6));
-    for (tag, asks_for_part) in [("W/\"weak\"", false), ("\"strong\"", true)] {
+    for (tag, requests_range) in [("W/\"weak\"", false), ("\"strong\"", true)] {
         let body = body.clone();
         let server = Server::start(move |request| {
             let reply = ranged(request, &body, tag);
             if request.number == 0 { reply.cut(1000) } else { reply }
         })
         .await;
-        let stage = Stage::new();
-        stage.fetch(&format!("{}/m", server.url), None).await.unwrap();
-        assert_eq!(server.seen.lock().unwrap()[1].from().is_some(), asks_for_part, "{tag}");
+        let fixture = StoreFixture::new();
+        fixture.fetch(&format!("{}/m", server.url), None).await.unwrap();
+        assert_eq!(server.seen.lock().unwrap()[1].from().is_some(), requests_range, "{tag}");
     }
 }
 
-/// The first trouble that a fetch tells, and what it leaves to be seen.
-async fn trouble(stage: &Stage, url: &str, digest: Option<Digest>) -> Arc<ModelError> {
-    let (sender, mut told) = watch::channel(Progress::default());
-    let want = Want::parse(url, digest).unwrap();
+/// Fetches until the first transient error, and returns it. The artifact must not be visible then.
+async fn first_error(fixture: &StoreFixture, url: &str, digest: Option<Digest>) -> Arc<ModelError> {
+    let (sender, mut progress) = watch::channel(FetchProgress::default());
+    let request = ArtifactRequest::parse(url, digest).unwrap();
     tokio::select! {
-        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
-        progress = told.wait_for(|progress| progress.phase == Phase::Retrying) => {
-            assert!(stage.store.present(&want).is_none());
-            progress.unwrap().trouble.clone().unwrap()
+        result = fixture.store.ensure(&request, &sender) => panic!("{result:?}"),
+        progress = progress.wait_for(|progress| progress.phase == FetchPhase::Retrying) => {
+            assert!(fixture.store.find(&request).is_none());
+            progress.unwrap().last_error.clone().unwrap()
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_short_or_silent_is_told_and_never_seen() {
-    let stage = Stage::with(Policy { stalled_after: Duration::from_secs(1), ..policy() });
+async fn truncated_and_stalled_downloads_fail_and_stay_invisible() {
+    let fixture =
+        StoreFixture::with(StorePolicy { stall_timeout: Duration::from_secs(1), ..policy() });
     let short = Server::start(|_| {
         Reply { status: 200, body: "short".into(), ..Reply::default() }.with("content-length", 100)
     })
     .await;
-    let error = trouble(&stage, &format!("{}/m", short.url), None).await;
-    assert!(matches!(*error, ModelError::Cut { got: 5, .. }), "{error}");
+    let error = first_error(&fixture, &format!("{}/m", short.url), None).await;
+    assert!(matches!(*error, ModelError::Interrupted { received: 5, .. }), "{error}");
 
     let silent = Server::start(|_| {
         let reply = Reply { status: 200, body: "si".into(), hangs: true, ..Reply::default() };
         reply.with("content-length", 100)
     })
     .await;
-    let error = trouble(&stage, &format!("{}/m", silent.url), None).await;
+    let error = first_error(&fixture, &format!("{}/m", silent.url), None).await;
     assert!(matches!(*error, ModelError::Stalled { seconds: 1, .. }), "{error}");
 
     let gone = format!("{}/m", short.url);
     drop(short);
     tokio::task::yield_now().await;
-    let error = trouble(&stage, &gone, Some(Digest::of_bytes(b"x"))).await;
+    let error = first_error(&fixture, &gone, Some(Digest::of_bytes(b"x"))).await;
     assert!(matches!(*error, ModelError::Unreachable { .. }), "{error}");
 
-    let unsized_ = Server::start(|_| Reply {
+    let without_length = Server::start(|_| Reply {
         status: 200,
         body: "cut".into(),
         is_unsized: true,
         ..Reply::default()
     })
     .await;
-    let url = format!("{}/m", unsized_.url);
-    let error = stage.fetch(&url, None).await.unwrap_err();
-    assert!(matches!(*error, ModelError::Unmeasured { .. }), "{error}");
+    let url = format!("{}/m", without_length.url);
+    let error = fixture.fetch(&url, None).await.unwrap_err();
+    assert!(matches!(*error, ModelError::UnknownLength { .. }), "{error}");
     let digest = Digest::of_bytes(b"cut short");
-    let error = stage.fetch(&url, Some(digest)).await.unwrap_err();
+    let error = fixture.fetch(&url, Some(digest)).await.unwrap_err();
     assert!(matches!(*error, ModelError::DigestMismatch { .. }), "{error}");
-    assert!(!files(&stage.root()).iter().any(|path| path.ends_with("model")));
+    assert!(!files(&fixture.root()).iter().any(|path| path.ends_with("model")));
 }
 
 #[tokio::test]
-async fn a_slow_server_blocks_nobody() {
+async fn slow_server_does_not_block_other_fetches() {
     let pace = Some((1, Duration::from_secs(1)));
     let slow = Server::start(move |_| Reply {
         status: 200,
@@ -212,55 +215,57 @@ async fn a_slow_server_blocks_nobody() {
     })
     .await;
     let fast = Server::of(noise(4 << 20, 7)).await;
-    let stage = Stage::with(Policy { stalled_after: Duration::from_secs(3), ..policy() });
-    let (sender, told) = watch::channel(Progress::default());
-    let want = Want::parse(&format!("{}/m", slow.url), None).unwrap();
+    let fixture =
+        StoreFixture::with(StorePolicy { stall_timeout: Duration::from_secs(3), ..policy() });
+    let (sender, progress) = watch::channel(FetchProgress::default());
+    let request = ArtifactRequest::parse(&format!("{}/m", slow.url), None).unwrap();
     let quick = async {
         for at in 0..3 {
-            stage.fetch(&format!("{}/{at}", fast.url), None).await.unwrap();
+            fixture.fetch(&format!("{}/{at}", fast.url), None).await.unwrap();
         }
-        // Slower than the stall timeout, in all, and not taken for gone.
-        let mut told = told.clone();
-        told.wait_for(|progress| progress.received >= 5).await.unwrap().clone()
+        // The total time exceeds the stall timeout, and the fetch does not fail.
+        let mut progress = progress.clone();
+        progress.wait_for(|progress| progress.received >= 5).await.unwrap().clone()
     };
     tokio::select! {
-        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
+        result = fixture.store.ensure(&request, &sender) => panic!("{result:?}"),
         progress = quick => {
-            assert!(progress.trouble.is_none() && progress.bytes_per_second <= 5, "{progress:?}");
+            assert!(progress.last_error.is_none() && progress.bytes_per_second <= 5, "{progress:?}");
             assert_eq!((slow.requests(), fast.requests()), (1, 3));
         }
     }
 }
 
 #[tokio::test]
-async fn what_came_in_a_burst_is_told_while_nothing_more_comes() {
+async fn received_bytes_are_reported_during_a_stall() {
     let server = Server::start(|_| {
         let reply =
             Reply { status: 200, body: vec![7; 500].into(), hangs: true, ..Reply::default() };
         reply.with("content-length", 1000)
     })
     .await;
-    let stage = Stage::new();
-    let (sender, mut told) = watch::channel(Progress::default());
-    let want = Want::parse(&format!("{}/m", server.url), None).unwrap();
+    let fixture = StoreFixture::new();
+    let (sender, mut progress) = watch::channel(FetchProgress::default());
+    let request = ArtifactRequest::parse(&format!("{}/m", server.url), None).unwrap();
     let shown = async {
-        let half = told.wait_for(|progress| progress.received == 500).await.unwrap().clone();
-        assert_eq!((half.total, half.phase), (Some(1000), Phase::Downloading));
-        let still = told.wait_for(|progress| progress.bytes_per_second < half.bytes_per_second);
+        let half = progress.wait_for(|progress| progress.received == 500).await.unwrap().clone();
+        assert_eq!((half.total, half.phase), (Some(1000), FetchPhase::Downloading));
+        let still = progress.wait_for(|progress| progress.bytes_per_second < half.bytes_per_second);
         assert_eq!(still.await.unwrap().received, 500);
     };
     tokio::select! {
-        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
+        result = fixture.store.ensure(&request, &sender) => panic!("{result:?}"),
         () = shown => {}
     }
 }
 
 #[tokio::test]
-async fn a_thousand_flipped_bits_are_a_thousand_errors() {
+async fn each_of_a_thousand_flipped_bits_is_detected() {
     let good = gz(&tar(&[file("weights", &noise(1500, 8)), file("config", b"{}")]));
     let digest = Digest::of_bytes(&good);
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::with(Policy { file_roots: vec![dir.path().to_owned()], ..policy() });
+    let fixture =
+        StoreFixture::with(StorePolicy { file_roots: vec![dir.path().to_owned()], ..policy() });
     let bits = good.len() * 8;
     for at in 0..1000 {
         let mut bad = good.clone();
@@ -268,19 +273,19 @@ async fn a_thousand_flipped_bits_are_a_thousand_errors() {
         bad[bit / 8] ^= 1 << (bit % 8);
         let path = dir.path().join(format!("{at}.tar.gz"));
         fs::write(&path, bad).unwrap();
-        let error = stage.fetch(path.to_str().unwrap(), Some(digest)).await.unwrap_err();
+        let error = fixture.fetch(path.to_str().unwrap(), Some(digest)).await.unwrap_err();
         let is_found =
-            matches!(*error, ModelError::DigestMismatch { .. } | ModelError::Archive { .. });
+            matches!(*error, ModelError::DigestMismatch { .. } | ModelError::InvalidArchive { .. });
         assert!(is_found, "bit {bit}: {error}");
     }
-    stage.assert_empty();
+    fixture.assert_empty();
     let path = dir.path().join("good.tar.gz");
     fs::write(&path, good).unwrap();
-    assert_eq!(stage.fetch(path.to_str().unwrap(), Some(digest)).await.unwrap().digest, digest);
+    assert_eq!(fixture.fetch(path.to_str().unwrap(), Some(digest)).await.unwrap().digest, digest);
 }
 
 #[tokio::test]
-async fn a_chunked_body_has_an_end_that_is_seen() {
+async fn truncated_chunked_body_is_detected() {
     let body = Bytes::from(noise(LENGTH, 9));
     let content = body.clone();
     let server = Server::start(move |request| {
@@ -298,9 +303,9 @@ async fn a_chunked_body_has_an_end_that_is_seen() {
         if request.number == 0 { reply.cut(LENGTH / 2) } else { reply }
     })
     .await;
-    let stage = Stage::new();
+    let fixture = StoreFixture::new();
     for (name, requests) in [("cut", 2), ("whole", 3)] {
-        let found = stage.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
+        let found = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
         assert_eq!(fs::read(found.path).unwrap(), body, "{name}");
         assert_eq!(server.requests(), requests, "{name}");
     }

@@ -1,44 +1,45 @@
-//! What arrives, from everywhere and in every form.
+//! Fetches from all sources and in all packagings.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use neptune_models::{Class, Digest, ModelError, Policy, Store};
+use neptune_models::{Digest, ModelError, ModelErrorClass, ModelStore, StorePolicy};
 
 use crate::{
     archives::{Member, file, gz, member, pax, special, tar, zip},
+    fixture::{StoreFixture, noise, policy},
     server::{Reply, Server},
-    stage::{Stage, noise, policy},
 };
 
 #[tokio::test]
-async fn a_plain_file_is_placed_whole_and_read_only_with_and_without_a_digest() {
+async fn plain_file_is_stored_read_only_with_and_without_digest() {
     let body = noise(3 << 20, 1);
     let digest = Digest::of_bytes(&body);
     let server = Server::of(body.clone()).await;
-    let stage = Stage::new();
-    let found = stage.fetch(&format!("{}/m.onnx", server.url), Some(digest)).await.unwrap();
+    let fixture = StoreFixture::new();
+    let found = fixture.fetch(&format!("{}/m.onnx", server.url), Some(digest)).await.unwrap();
     assert_eq!((found.digest, found.bytes), (digest, body.len() as u64));
     assert_eq!(fs::read(&found.path).unwrap(), body);
     assert_eq!(fs::metadata(&found.path).unwrap().permissions().mode() & 0o777, 0o444);
-    let again = stage.fetch(&format!("{}/other.onnx", server.url), Some(digest)).await.unwrap();
+    let again = fixture.fetch(&format!("{}/other.onnx", server.url), Some(digest)).await.unwrap();
     assert_eq!((again.path, server.requests()), (found.path, 1));
 
     for _ in 0..2 {
-        let unsure = stage.fetch(&format!("{}/m.onnx", server.url), None).await.unwrap();
+        let unsure = fixture.fetch(&format!("{}/m.onnx", server.url), None).await.unwrap();
         assert_eq!(
             (unsure.digest, server.requests()),
             (digest, 2),
-            "fetched once to learn its digest"
+            "fetched once to find its digest"
         );
     }
-    drop(stage.store);
-    let reopened = Store::open(&stage.dir.path().join("store"), policy()).unwrap();
-    let want = neptune_models::Want::parse(&format!("{}/m.onnx", server.url), None).unwrap();
-    assert_eq!(reopened.present(&want).unwrap().digest, digest);
+    drop(fixture.store);
+    let reopened = ModelStore::open(&fixture.dir.path().join("store"), policy()).unwrap();
+    let request =
+        neptune_models::ArtifactRequest::parse(&format!("{}/m.onnx", server.url), None).unwrap();
+    assert_eq!(reopened.find(&request).unwrap().digest, digest);
 }
 
 #[tokio::test]
-async fn every_archive_is_unpacked_to_the_same_tree() {
+async fn every_packaging_unpacks_to_the_same_tree() {
     let weights = noise(300_000, 2);
     let plain = tar(&[
         special("./", b'5', ""),
@@ -62,68 +63,73 @@ async fn every_archive_is_unpacked_to_the_same_tree() {
     ] {
         let digest = Digest::of_bytes(&body);
         let server = Server::of(body).await;
-        let stage = Stage::new();
+        let fixture = StoreFixture::new();
         let url = format!("{}/m.{end}?token=x", server.url);
-        let found = stage.fetch(&url, Some(digest)).await.unwrap_or_else(|e| panic!("{end}: {e}"));
+        let found =
+            fixture.fetch(&url, Some(digest)).await.unwrap_or_else(|e| panic!("{end}: {e}"));
         assert_eq!(fs::read(found.path.join("model/1/weights.bin")).unwrap(), weights, "{end}");
         assert_eq!(fs::read(found.path.join("model/config.txt")).unwrap(), b"hello", "{end}");
-        assert_eq!(crate::stage::files(&found.path).len(), 3, "{end}");
-        let partial = fs::read_dir(stage.root().join("partial")).unwrap().count();
-        assert_eq!(partial, 0, "{end}: nothing is left");
+        assert_eq!(crate::fixture::files(&found.path).len(), 3, "{end}");
+        let partial = fs::read_dir(fixture.root().join("partial")).unwrap().count();
+        assert_eq!(partial, 0, "{end}: no leftovers");
     }
 }
 
 #[tokio::test]
-async fn a_local_file_is_taken_only_from_where_the_node_offers_it() {
+async fn local_file_is_read_only_from_allowed_directories() {
     let dir = tempfile::tempdir().unwrap();
-    let (offered, hidden) = (dir.path().join("offered"), dir.path().join("hidden"));
-    fs::create_dir_all(offered.join("sub")).unwrap();
+    let (allowed, hidden) = (dir.path().join("allowed"), dir.path().join("hidden"));
+    fs::create_dir_all(allowed.join("sub")).unwrap();
     fs::create_dir(&hidden).unwrap();
-    fs::write(offered.join("m.bin"), b"one").unwrap();
-    fs::write(offered.join("m.tar"), tar(&[file("a", b"x")])).unwrap();
+    fs::write(allowed.join("m.bin"), b"one").unwrap();
+    fs::write(allowed.join("m.tar"), tar(&[file("a", b"x")])).unwrap();
     fs::write(hidden.join("m.bin"), b"secret").unwrap();
-    std::os::unix::fs::symlink(hidden.join("m.bin"), offered.join("out")).unwrap();
-    std::os::unix::fs::symlink("m.bin", offered.join("in")).unwrap();
-    let stage = Stage::with(Policy { file_roots: vec![offered.clone()], ..policy() });
-    let path = |name: &str| offered.join(name).display().to_string();
+    std::os::unix::fs::symlink(hidden.join("m.bin"), allowed.join("out")).unwrap();
+    std::os::unix::fs::symlink("m.bin", allowed.join("in")).unwrap();
+    let fixture = StoreFixture::with(StorePolicy { file_roots: vec![allowed.clone()], ..policy() });
+    let path = |name: &str| allowed.join(name).display().to_string();
 
-    let found = stage.fetch(&path("m.bin"), None).await.unwrap();
+    let found = fixture.fetch(&path("m.bin"), None).await.unwrap();
     assert_eq!(fs::read(&found.path).unwrap(), b"one");
     assert_eq!(
-        stage.fetch(&format!("file://{}", path("m.bin")), None).await.unwrap().digest,
+        fixture.fetch(&format!("file://{}", path("m.bin")), None).await.unwrap().digest,
         found.digest
     );
-    assert_eq!(stage.fetch(&path("in"), Some(found.digest)).await.unwrap().digest, found.digest);
-    let unpacked = stage.fetch(&path("m.tar"), None).await.unwrap();
+    assert_eq!(fixture.fetch(&path("in"), Some(found.digest)).await.unwrap().digest, found.digest);
+    let unpacked = fixture.fetch(&path("m.tar"), None).await.unwrap();
     assert_eq!(fs::read(unpacked.path.join("a")).unwrap(), b"x");
-    fs::write(offered.join("m.bin"), b"two, longer").unwrap();
-    let changed = stage.fetch(&path("m.bin"), None).await.unwrap();
+    fs::write(allowed.join("m.bin"), b"two, longer").unwrap();
+    let changed = fixture.fetch(&path("m.bin"), None).await.unwrap();
     assert_eq!(fs::read(changed.path).unwrap(), b"two, longer");
-    assert_eq!(fs::read(&found.path).unwrap(), b"one", "what was handed out stays");
+    assert_eq!(fs::read(&found.path).unwrap(), b"one", "a returned artifact does not change");
 
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        offered.join("pipe"),
+        allowed.join("pipe"),
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::RWXU,
         0,
     )
     .unwrap();
     for name in ["out", "sub", "pipe"] {
-        let error = stage.fetch(&path(name), None).await.unwrap_err();
-        assert!(matches!(*error, ModelError::NotOffered { .. }), "{name}: {error}");
+        let error = fixture.fetch(&path(name), None).await.unwrap_err();
+        assert!(matches!(*error, ModelError::PathNotAllowed { .. }), "{name}: {error}");
     }
     let hidden = hidden.join("m.bin").display().to_string();
     for url in [hidden.as_str(), "/etc/passwd", "file:///etc/passwd", "/proc/self/environ"] {
-        let error = stage.fetch(url, None).await.unwrap_err();
-        assert!(matches!(*error, ModelError::NotOffered { .. }), "{url}: {error}");
+        let error = fixture.fetch(url, None).await.unwrap_err();
+        assert!(matches!(*error, ModelError::PathNotAllowed { .. }), "{url}: {error}");
     }
-    let error = stage.fetch(&path("missing"), None).await.unwrap_err();
-    assert!(matches!(*error, ModelError::Local { .. }) && error.class() == Class::Stuck, "{error}");
+    let error = fixture.fetch(&path("missing"), None).await.unwrap_err();
+    assert!(
+        matches!(*error, ModelError::LocalFile { .. })
+            && error.class() == ModelErrorClass::Permanent,
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn redirects_are_followed_five_times_and_looked_at_each_time() {
+async fn five_redirects_are_followed_and_each_is_checked() {
     let server =
         Server::start(|request| match request.path.trim_start_matches('/').parse::<u32>() {
             Ok(0) => Reply { status: 200, body: "x".into(), ..Reply::default() },
@@ -131,26 +137,26 @@ async fn redirects_are_followed_five_times_and_looked_at_each_time() {
             Err(_) => Reply::status(307).with("location", &request.path[1..]),
         })
         .await;
-    let stage = Stage::new();
-    assert_eq!(stage.fetch(&format!("{}/5", server.url), None).await.unwrap().bytes, 1);
-    let error = stage.fetch(&format!("{}/6", server.url), None).await.unwrap_err();
-    assert!(error.to_string().contains("more than 5 times"), "{error}");
-    for (to, why) in [
-        ("file:///etc/passwd", "another scheme, `file`"),
-        ("ftp://127.0.0.1/x", "another scheme, `ftp`"),
+    let fixture = StoreFixture::new();
+    assert_eq!(fixture.fetch(&format!("{}/5", server.url), None).await.unwrap().bytes, 1);
+    let error = fixture.fetch(&format!("{}/6", server.url), None).await.unwrap_err();
+    assert!(error.to_string().contains("more than 5 redirects"), "{error}");
+    for (to, reason) in [
+        ("file:///etc/passwd", "another scheme, \"file\""),
+        ("ftp://127.0.0.1/x", "another scheme, \"ftp\""),
         ("http://169.254.169.254/latest/meta-data", "metadata"),
         ("http://[::ffff:169.254.169.254]/", "metadata"),
         ("http://0xa9fea9fe/", "metadata"),
         ("http://[::1]/", "loopback"),
     ] {
-        let error = stage.fetch(&format!("{}/{to}", server.url), None).await.unwrap_err();
-        assert_eq!(error.class(), Class::Stuck);
-        assert!(error.to_string().contains(why), "{to}: {error}");
+        let error = fixture.fetch(&format!("{}/{to}", server.url), None).await.unwrap_err();
+        assert_eq!(error.class(), ModelErrorClass::Permanent);
+        assert!(error.to_string().contains(reason), "{to}: {error}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_tells_whether_to_come_again() {
+async fn http_status_decides_whether_to_retry() {
     let server = Server::start(|request| match request.number {
         0 => Reply::status(503),
         1 => Reply::status(429),
@@ -158,25 +164,25 @@ async fn an_answer_tells_whether_to_come_again() {
         _ => Reply::status(404),
     })
     .await;
-    let stage = Stage::new();
-    assert_eq!(stage.fetch(&format!("{}/m", server.url), None).await.unwrap().bytes, 3);
-    let error = stage.fetch(&format!("{}/n?secret", server.url), None).await.unwrap_err();
-    assert!(matches!(*error, ModelError::Refused { status: 404, .. }), "{error}");
+    let fixture = StoreFixture::new();
+    assert_eq!(fixture.fetch(&format!("{}/m", server.url), None).await.unwrap().bytes, 3);
+    let error = fixture.fetch(&format!("{}/n?secret", server.url), None).await.unwrap_err();
+    assert!(matches!(*error, ModelError::HttpStatus { status: 404, .. }), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
 }
 
 #[test]
-fn a_store_is_open_once() {
-    let stage = Stage::new();
-    let error = Store::open(&stage.root(), policy()).unwrap_err();
-    assert!(matches!(error, ModelError::Locked(_)), "{error}");
+fn store_cannot_be_opened_twice() {
+    let fixture = StoreFixture::new();
+    let error = ModelStore::open(&fixture.root(), policy()).unwrap_err();
+    assert!(matches!(error, ModelError::StoreLocked(_)), "{error}");
 }
 
 #[tokio::test]
-async fn what_gnu_tar_writes_is_read_as_it_was_in_each_of_its_formats() {
+async fn archives_of_gnu_tar_are_unpacked_in_every_format() {
     let dir = tempfile::tempdir().unwrap();
-    let offered = dir.path().canonicalize().unwrap();
-    let source = offered.join("source");
+    let allowed = dir.path().canonicalize().unwrap();
+    let source = allowed.join("source");
     let long = "directory-with-a-long-name/".repeat(6);
     for name in ["short", "a dir/näme", &format!("{long}file"), "empty"] {
         let path = source.join(name);
@@ -187,16 +193,16 @@ async fn what_gnu_tar_writes_is_read_as_it_was_in_each_of_its_formats() {
         )
         .unwrap();
     }
-    let stage = Stage::with(Policy { file_roots: vec![offered.clone()], ..policy() });
+    let fixture = StoreFixture::with(StorePolicy { file_roots: vec![allowed.clone()], ..policy() });
     for format in ["gnu", "oldgnu", "pax", "ustar"] {
-        let archive = offered.join(format!("{format}.tar"));
+        let archive = allowed.join(format!("{format}.tar"));
         let made = std::process::Command::new("tar")
             .args(["--format", format, "-cf"])
             .args([archive.as_os_str(), "-C".as_ref(), source.as_os_str(), ".".as_ref()])
             .status()
             .unwrap();
         assert!(made.success());
-        let found = stage.fetch(archive.to_str().unwrap(), None).await.unwrap();
+        let found = fixture.fetch(archive.to_str().unwrap(), None).await.unwrap();
         let same = std::process::Command::new("diff")
             .args(["-r".as_ref(), source.as_os_str(), found.path.as_os_str()])
             .status()
@@ -204,7 +210,7 @@ async fn what_gnu_tar_writes_is_read_as_it_was_in_each_of_its_formats() {
         assert!(same.success(), "{format}");
     }
     let commented = [pax(b'g', &[("comment", "0123")]), file("a", b"x")];
-    fs::write(offered.join("git.tar"), tar(&commented)).unwrap();
-    let found = stage.fetch(offered.join("git.tar").to_str().unwrap(), None).await.unwrap();
+    fs::write(allowed.join("git.tar"), tar(&commented)).unwrap();
+    let found = fixture.fetch(allowed.join("git.tar").to_str().unwrap(), None).await.unwrap();
     assert_eq!(fs::read(found.path.join("a")).unwrap(), b"x");
 }

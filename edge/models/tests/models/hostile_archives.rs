@@ -1,26 +1,27 @@
-//! Archives that no model is in. None leaves anything behind.
+//! Hostile archives. All are refused, and none leaves files behind.
 
 use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};
-use neptune_models::{Class, Limits, ModelError, Policy};
+use neptune_models::{ArchiveLimits, ModelError, ModelErrorClass, StorePolicy};
 
 use crate::{
     archives::{Entry, Member, block, file, gz, member, pax, special, tar, zip},
-    stage::{Stage, files, noise, policy},
+    fixture::{StoreFixture, files, noise, policy},
 };
 
-const LIMITS: Limits = Limits { file: 4 << 20, total: 6 << 20, entries: 200, ratio: 100 };
+const LIMITS: ArchiveLimits =
+    ArchiveLimits { file: 4 << 20, total: 6 << 20, entries: 200, ratio: 100 };
 
 struct Case {
     what: &'static str,
     end: &'static str,
     body: Vec<u8>,
-    why: &'static str,
+    reason: &'static str,
 }
 
-fn case(what: &'static str, end: &'static str, body: Vec<u8>, why: &'static str) -> Case {
-    Case { what, end, body, why }
+fn case(what: &'static str, end: &'static str, body: Vec<u8>, reason: &'static str) -> Case {
+    Case { what, end, body, reason }
 }
 
 fn names() -> Vec<Case> {
@@ -55,12 +56,12 @@ fn names() -> Vec<Case> {
         case("no UTF-8", "tar", tar(&[Entry { name: vec![0xff, 0xfe], ..file("", b"") }]), "UTF-8"),
         case("a long name", "tar", tar(&[pax(b'x', &[("path", &long)]), file("a", b"")]), "255"),
         case("a deep name", "tar", one(&deep), "deep"),
-        case("a name twice", "tar", tar(&[file("a", b"1"), file("a", b"2")]), "twice"),
+        case("a name twice", "tar", tar(&[file("a", b"1"), file("a", b"2")]), "duplicate"),
         case(
             "a name twice, in two spellings",
             "tar",
             tar(&[file("a/b", b"1"), file("./a//b", b"2")]),
-            "twice",
+            "duplicate",
         ),
         case(
             "names that differ in case",
@@ -83,20 +84,20 @@ fn names() -> Vec<Case> {
 fn kinds() -> Vec<Case> {
     let one = |kind, link| tar(&[special("x", kind, link)]);
     vec![
-        case("a link out", "tar", one(b'2', "/etc/passwd"), "symbolic link"),
-        case("a link up", "tar", one(b'2', "../../x"), "symbolic link"),
-        case("a link in", "tar", tar(&[file("a", b""), special("b", b'2', "a")]), "symbolic link"),
+        case("a link out", "tar", one(b'2', "/etc/passwd"), "symbolic links"),
+        case("a link up", "tar", one(b'2', "../../x"), "symbolic links"),
+        case("a link in", "tar", tar(&[file("a", b""), special("b", b'2', "a")]), "symbolic links"),
         case(
             "a path through a link",
             "tar",
             tar(&[special("d", b'2', "/tmp"), file("d/evil", b"x")]),
-            "symbolic link",
+            "symbolic links",
         ),
-        case("a hard link", "tar", one(b'1', "/etc/shadow"), "hard link"),
-        case("a character device", "tar", one(b'3', ""), "device node"),
-        case("a block device", "tar", one(b'4', ""), "device node"),
-        case("a pipe", "tar", one(b'6', ""), "named pipe"),
-        case("an unknown kind", "tar", one(b'Z', ""), "unknown kind"),
+        case("a hard link", "tar", one(b'1', "/etc/shadow"), "hard links"),
+        case("a character device", "tar", one(b'3', ""), "device nodes"),
+        case("a block device", "tar", one(b'4', ""), "device nodes"),
+        case("a pipe", "tar", one(b'6', ""), "named pipes"),
+        case("an unknown kind", "tar", one(b'Z', ""), "unknown entry type"),
         case("a sparse file", "tar", one(b'S', ""), ""),
         case(
             "a sparse file, PAX",
@@ -111,12 +112,12 @@ fn kinds() -> Vec<Case> {
             "a directory with content",
             "tar",
             tar(&[Entry { kind: b'5', ..file("d", &[0; 512]) }]),
-            "directory with content",
+            "directory has content",
         ),
     ]
 }
 
-/// Headers that two programs read differently.
+/// Headers that two programs interpret differently.
 fn desynced() -> Vec<Case> {
     let inner = block(&file("evil", b"x"));
     let hidden = Entry { size: Some(512), ..file("carrier", &inner) };
@@ -139,7 +140,7 @@ fn desynced() -> Vec<Case> {
             "a PAX path twice",
             "tar",
             tar(&[pax(b'x', &[("path", "a"), ("path", "b")]), file("c", b"")]),
-            "twice",
+            "duplicate",
         ),
         case(
             "PAX headers twice",
@@ -162,20 +163,20 @@ fn desynced() -> Vec<Case> {
         case("a header for nothing", "tar", tar(&[pax(b'x', &[("path", "a")])]), ""),
         case("a wrong checksum", "tar", checksum, "checksum"),
         case("an end in the middle", "tar", whole[..2000].to_vec(), ""),
-        case("two archives", "tar", twice, "more follows"),
+        case("two archives", "tar", twice, "after the end"),
         case(
             "something behind the end",
             "tar.gz",
             gz(&[whole.clone(), b"evil".to_vec()].concat()),
-            "more follows",
+            "after the end",
         ),
         case("something behind the gzip", "tar.gz", [gz(&whole), b"evil".to_vec()].concat(), ""),
         case("a cut gzip", "tar.gz", gz(&whole)[..100].to_vec(), ""),
         case("a name of a MiB", "tar", tar(&[huge_header, file("a", b"")]), "too long"),
-        case("no tar", "tar", noise(4096, 2), ""),
-        case("no gzip", "tgz", noise(4096, 2), ""),
-        case("no zstd", "tar.zst", noise(4096, 2), ""),
-        case("no zip", "zip", noise(4096, 2), ""),
+        case("not a tar", "tar", noise(4096, 2), ""),
+        case("not a gzip", "tgz", noise(4096, 2), ""),
+        case("not a zstd", "tar.zst", noise(4096, 2), ""),
+        case("not a zip", "zip", noise(4096, 2), ""),
     ]
 }
 
@@ -208,27 +209,27 @@ fn bombs() -> Vec<Case> {
             "a large file",
             "tar.gz",
             gz(&tar(&[file("a", &noise(5 << 20, 3))])),
-            "file of more than",
+            "file is larger than",
         ),
-        case("much in all", "tar.gz", gz(&tar(&three)), "in all"),
+        case("much in all", "tar.gz", gz(&tar(&three)), "content is larger than"),
         case(
             "zeros behind the end",
             "tar.gz",
             zeros_in_gzip(64 << 20, &tar(&[file("a", b"")])),
-            "grows more than",
+            "times the packed size",
         ),
         case(
             "a large sparse-like file",
             "tar.gz",
             zeros_in_gzip(64 << 20, &big),
-            "file of more than",
+            "file is larger than",
         ),
         case("a large window", "tar.zst", window.finish().unwrap(), ""),
         case(
             "a zip of zeros",
             "zip",
             zip(&[deflated("a", &zeros), deflated("b", &zeros), deflated("c", &zeros)]),
-            "in all",
+            "content is larger than",
         ),
     ]
 }
@@ -238,7 +239,7 @@ fn zips() -> Vec<Case> {
     let device = Member { mode: 0o020_644, ..member("d", b"") };
     let locked = Member { flags: 1, ..member("a", b"0123456789abcdef") };
     let two_names = Member { local_name: Some(b"b".to_vec()), ..member("a", b"x") };
-    let short = Member { claims: Some(3), is_deflated: true, ..member("a", b"12345") };
+    let short = Member { stated_size: Some(3), is_deflated: true, ..member("a", b"12345") };
     let mut broken = zip(&[member("a", b"hello")]);
     broken[33] ^= 1;
     let mut overlapping = zip(&[member("a", b"hello"), member("b", b"hello")]);
@@ -249,9 +250,9 @@ fn zips() -> Vec<Case> {
         case("a zip path up", "zip", zip(&[member("../evil", b"x")]), "`..`"),
         case("an absolute zip path", "zip", zip(&[member("/evil", b"x")]), "absolute"),
         case("a zip backslash", "zip", zip(&[member("..\\evil", b"x")]), "backslash"),
-        case("a zip link", "zip", zip(&[link]), "symbolic link"),
+        case("a zip link", "zip", zip(&[link]), "symbolic links"),
         case("a zip device", "zip", zip(&[device]), "neither a regular file"),
-        case("a zip name twice", "zip", zip(&[member("a", b"1"), member("a", b"2")]), "twice"),
+        case("a zip name twice", "zip", zip(&[member("a", b"1"), member("a", b"2")]), "duplicate"),
         case(
             "zip names that differ in case",
             "zip",
@@ -260,7 +261,7 @@ fn zips() -> Vec<Case> {
         ),
         case("an encrypted zip", "zip", zip(&[locked]), ""),
         case("two names of one zip entry", "zip", zip(&[two_names]), ""),
-        case("a zip entry longer than it says", "zip", zip(&[short]), ""),
+        case("a zip entry longer than its stated size", "zip", zip(&[short]), ""),
         case("a zip with a wrong sum", "zip", broken, ""),
         case("overlapping zip entries", "zip", overlapping, ""),
         case(
@@ -274,24 +275,27 @@ fn zips() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn hostile_archives_are_refused_with_their_reason_and_leave_nothing() {
+async fn hostile_archives_are_refused_and_leave_no_files() {
     let dir = tempfile::tempdir().unwrap();
-    let offered = dir.path().canonicalize().unwrap();
-    let stage =
-        Stage::with(Policy { file_roots: vec![offered.clone()], limits: LIMITS, ..policy() });
+    let allowed = dir.path().canonicalize().unwrap();
+    let fixture = StoreFixture::with(StorePolicy {
+        file_roots: vec![allowed.clone()],
+        archive_limits: LIMITS,
+        ..policy()
+    });
     let all = [names(), kinds(), desynced(), bombs(), zips()];
     let mut wrong = Vec::new();
     let all: Vec<Case> = all.into_iter().flatten().collect();
     assert!(all.len() >= 30, "{} archives", all.len());
-    for (at, Case { what, end, body, why }) in all.into_iter().enumerate() {
-        let path = offered.join(format!("{at}.{end}"));
+    for (at, Case { what, end, body, reason }) in all.into_iter().enumerate() {
+        let path = allowed.join(format!("{at}.{end}"));
         std::fs::write(&path, body).unwrap();
-        match stage.fetch(path.to_str().unwrap(), None).await {
-            Ok(found) => wrong.push(format!("{what} is taken: {:?}", files(&found.path))),
+        match fixture.fetch(path.to_str().unwrap(), None).await {
+            Ok(found) => wrong.push(format!("{what} is accepted: {:?}", files(&found.path))),
             Err(error) => {
-                let is_right = matches!(*error, ModelError::Archive { .. })
-                    && error.class() == Class::Stuck
-                    && error.to_string().contains(why);
+                let is_right = matches!(*error, ModelError::InvalidArchive { .. })
+                    && error.class() == ModelErrorClass::Permanent
+                    && error.to_string().contains(reason);
                 if !is_right {
                     wrong.push(format!("{what}: {error}"));
                 }
@@ -299,5 +303,5 @@ async fn hostile_archives_are_refused_with_their_reason_and_leave_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    stage.assert_empty();
+    fixture.assert_empty();
 }

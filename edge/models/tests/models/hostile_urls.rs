@@ -1,12 +1,12 @@
-//! URLs that a node does not ask, by default.
+//! URLs that are refused by default.
 
-use neptune_models::{Class, ModelError, Policy};
+use neptune_models::{ModelError, ModelErrorClass, StorePolicy};
 
-use crate::stage::Stage;
+use crate::fixture::StoreFixture;
 
 #[tokio::test]
-async fn urls_of_the_node_itself_of_clouds_and_of_nowhere_are_refused_with_their_reason() {
-    let stage = Stage::with(Policy::default());
+async fn local_metadata_and_malformed_urls_are_refused_with_a_remedy() {
+    let fixture = StoreFixture::with(StorePolicy::default());
     let cases = [
         ("http://127.0.0.1/m", "loopback"),
         ("http://127.1/m", "loopback"),
@@ -44,39 +44,42 @@ async fn urls_of_the_node_itself_of_clouds_and_of_nowhere_are_refused_with_their
         ("http://127.0.0.1#@models.example/m", "loopback"),
         ("http://127.0.0.1?@models.example/m", "loopback"),
         ("http://models.example\\@127.0.0.1/m", "backslash"),
-        ("http:/127.0.0.1/m", "have to follow"),
-        ("http:///127.0.0.1/m", "have to follow"),
-        ("http:\\\\127.0.0.1/m", "have to follow"),
+        ("http:/127.0.0.1/m", "must be followed"),
+        ("http:///127.0.0.1/m", "must be followed"),
+        ("http:\\\\127.0.0.1/m", "must be followed"),
         ("http://127.0.0.1\n.models.example/m", "control"),
         ("http://[::1%25lo]/m", ""),
         ("http://127.0.0.1:99999/m", ""),
         ("http://", ""),
-        ("ftp://models.example/m", "`ftp` is not known"),
-        ("gopher://127.0.0.1:6379/_x", "`gopher` is not known"),
-        ("data:text/plain,x", "`data` is not known"),
-        ("unix:/var/run/docker.sock", "`unix` is not known"),
-        ("javascript:alert(1)", "`javascript` is not known"),
+        ("ftp://models.example/m", "scheme \"ftp\""),
+        ("gopher://127.0.0.1:6379/_x", "scheme \"gopher\""),
+        ("data:text/plain,x", "scheme \"data\""),
+        ("unix:/var/run/docker.sock", "scheme \"unix\""),
+        ("javascript:alert(1)", "scheme \"javascript\""),
         ("file://etc/passwd", "file:///absolute"),
         ("file://models.example/etc/passwd", "file:///absolute"),
         ("file:///models/../etc/passwd", "file:///absolute"),
         ("file:///models/%2e%2e/etc/passwd", "file:///absolute"),
-        ("file:///etc/passwd", "not below"),
-        ("/models/../etc/passwd", "not followed"),
+        ("file:///etc/passwd", "outside"),
+        ("/models/../etc/passwd", "must not contain"),
         ("../etc/passwd", "neither"),
         ("s3://", "s3://bucket/key"),
-        ("s3://Bucket/m", "a bucket is named"),
-        ("s3://a@169.254.169.254/m", "a bucket is named"),
-        ("s3://bucket/../other/m", "the key"),
-        ("s3://bucket/", "the key"),
+        ("s3://Bucket/m", "bucket name"),
+        ("s3://a@169.254.169.254/m", "bucket name"),
+        ("s3://bucket/../other/m", "object key"),
+        ("s3://bucket/", "object key"),
         ("", "neither"),
     ];
-    for (url, why) in cases {
-        let error = stage.fetch(url, None).await.expect_err(url);
-        assert!(error.class() == Class::Stuck && error.to_string().contains(why), "{url}: {error}");
-        let remedy = ["correct", "name another", "use http", "put it below"];
+    for (url, reason) in cases {
+        let error = fixture.fetch(url, None).await.expect_err(url);
+        assert!(
+            error.class() == ModelErrorClass::Permanent && error.to_string().contains(reason),
+            "{url}: {error}"
+        );
+        let remedy = ["correct", "use another", "use http", "put the file in"];
         assert!(remedy.iter().any(|remedy| error.to_string().contains(remedy)), "{url}: {error}");
         let is_refused_address = matches!(*error, ModelError::AddressRefused { .. });
         assert!(!is_refused_address || error.to_string().contains("allow the address"), "{error}");
     }
-    assert!(!crate::stage::files(&stage.root()).iter().any(|path| path.ends_with("model")));
+    assert!(!crate::fixture::files(&fixture.root()).iter().any(|path| path.ends_with("model")));
 }

@@ -1,4 +1,4 @@
-//! A process that is killed, and a machine that is switched off, while a model is on its way.
+//! Kills of the process and power failures during a download.
 
 use std::{
     fs,
@@ -8,16 +8,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_models::{Digest, Store, Want};
+use neptune_models::{ArtifactRequest, Digest, ModelStore};
 
 use crate::{
     archives::{file, gz, tar},
+    fixture::{StoreFixture, files, noise, policy},
     server::{Reply, Server, ranged},
-    stage::{Stage, files, noise, policy},
 };
 
 const KILLS: usize = 50;
-/// What a killed process may have had on its way to the disk, and what its kernel had not given it.
+/// Maximum number of bytes that are sent twice after a kill: the queue of the writer and the socket
+/// buffers.
 const BOUND: u64 = (1 << 20) + (512 << 10);
 
 fn child(dir: &Path, url: &str, digest: Digest) -> Child {
@@ -30,17 +31,17 @@ fn child(dir: &Path, url: &str, digest: Digest) -> Child {
         .unwrap()
 }
 
-/// A server of about 25 MB/s: slow enough that what is in the sockets is little.
+/// A server of about 25 MB/s, so slow that the socket buffers are almost empty.
 async fn paced(body: Bytes) -> Server {
     let pace = Some((32 << 10, Duration::from_millis(1)));
     Server::start(move |request| Reply { pace, ..ranged(request, &body, "\"1\"") }).await
 }
 
 #[tokio::test]
-async fn fifty_kills_cost_little_and_never_show_half_a_model() {
+async fn killed_process_resumes_and_never_shows_a_partial_model() {
     let weights = noise(12 << 20, 30);
     let packed = gz(&tar(&[file("w", &weights)]));
-    let dice = noise(2 * KILLS, 31);
+    let random = noise(2 * KILLS, 31);
     let (mut kills, mut finished, mut worst) = (0, 0, 0);
     while kills < KILLS {
         let (end, body) =
@@ -51,18 +52,18 @@ async fn fifty_kills_cost_little_and_never_show_half_a_model() {
         let url = format!("{}/m.{end}", server.url);
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
-        let want = Want::parse(&url, Some(digest)).unwrap();
+        let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
         loop {
             let mut child = child(&store, &url, digest);
-            let moment = 40 + u64::from(dice[2 * kills % dice.len()]);
+            let moment = 40 + u64::from(random[2 * kills % random.len()]);
             tokio::time::sleep(Duration::from_millis(moment)).await;
             let is_done = child.try_wait().unwrap().is_some();
             child.kill().unwrap();
             child.wait().unwrap();
             kills += usize::from(!is_done);
-            // One rename makes it visible: before it there is nothing, after it everything.
-            let shelf = store.join("sha256").join(digest.to_string());
-            let models: Vec<_> = if shelf.exists() { files(&shelf) } else { Vec::new() };
+            // One rename makes the artifact visible: it is either missing or complete.
+            let content = store.join("sha256").join(digest.to_string());
+            let models: Vec<_> = if content.exists() { files(&content) } else { Vec::new() };
             for model in models.iter().filter(|path| path.ends_with("model") || path.ends_with("w"))
             {
                 assert_eq!(fs::read(model).unwrap(), weights);
@@ -71,8 +72,8 @@ async fn fifty_kills_cost_little_and_never_show_half_a_model() {
                 break;
             }
         }
-        let opened = Store::open(&store, policy()).unwrap();
-        assert_eq!(opened.present(&want).unwrap().digest, digest);
+        let opened = ModelStore::open(&store, policy()).unwrap();
+        assert_eq!(opened.find(&request).unwrap().digest, digest);
         let spans = server.spans();
         for pair in spans.windows(2) {
             let (reached, next) = (pair[0].0 + pair[0].1, pair[1].0);
@@ -83,11 +84,12 @@ async fn fifty_kills_cost_little_and_never_show_half_a_model() {
         assert!(sent >= length, "{spans:?}");
         finished += 1;
     }
-    println!("{kills} kills over {finished} downloads, {worst} bytes came twice at worst");
+    println!("{kills} kills over {finished} downloads, {worst} bytes sent twice at most");
 }
 
-/// What a power cut leaves of a download that was cut at `at`: `synced` bytes are certain.
-async fn after_power_cut(synced: Option<u64>, damage: bool) -> (Vec<(u64, u64)>, bool) {
+/// Interrupts a download after 200,000 bytes, simulates a power failure with `synced` bytes on
+/// disk, and resumes. Returns the spans that the server sent, and whether the result is correct.
+async fn after_power_failure(synced: Option<u64>, damage: bool) -> (Vec<(u64, u64)>, bool) {
     let body = Bytes::from(noise(300_000, 32));
     let content = body.clone();
     let server = Server::start(move |request| match request.number {
@@ -95,21 +97,21 @@ async fn after_power_cut(synced: Option<u64>, damage: bool) -> (Vec<(u64, u64)>,
         _ => ranged(request, &content, "\"1\""),
     })
     .await;
-    let stage = Stage::new();
+    let fixture = StoreFixture::new();
     let url = format!("{}/m", server.url);
     let is_there = || {
         let whole = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == 200_000);
-        files(&stage.root()).iter().any(|path| path.ends_with("raw") && whole(path))
+        files(&fixture.root()).iter().any(|path| path.ends_with("raw") && whole(path))
     };
     tokio::select! {
-        result = stage.fetch(&url, None) => panic!("{result:?}"),
+        result = fixture.fetch(&url, None) => panic!("{result:?}"),
         () = async {
             while !is_there() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         } => {}
     }
-    let Stage { dir, store } = stage;
+    let StoreFixture { dir, store } = fixture;
     drop(store);
     let root = dir.path().join("store");
     let part = fs::read_dir(root.join("partial")).unwrap().next().unwrap().unwrap().path();
@@ -120,34 +122,34 @@ async fn after_power_cut(synced: Option<u64>, damage: bool) -> (Vec<(u64, u64)>,
         fs::write(part.join("synced.json"), format!("{{\"bytes\":{bytes}}}")).unwrap();
     }
     if damage {
-        // Blocks that were allocated and never written read as zeros.
+        // Blocks that were allocated and not written contain zeros.
         let mut raw = fs::read(part.join("raw")).unwrap();
         raw[100_000..].fill(0);
         fs::write(part.join("raw"), raw).unwrap();
     }
-    // The abandoned fetch may hold the store a moment longer.
+    // The cancelled fetch may keep the store open for a moment.
     let store = loop {
-        match Store::open(&root, policy()) {
+        match ModelStore::open(&root, policy()) {
             Ok(store) => break store,
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     };
-    let stage = Stage { dir, store };
-    let found = stage.fetch(&url, None).await.unwrap();
+    let fixture = StoreFixture { dir, store };
+    let found = fixture.fetch(&url, None).await.unwrap();
     (server.spans(), fs::read(found.path).unwrap() == body)
 }
 
 #[tokio::test]
-async fn after_a_power_cut_only_what_is_certain_is_gone_on_from() {
-    assert_eq!(after_power_cut(None, true).await, (vec![(0, 200_000), (0, 300_000)], true));
+async fn only_synced_bytes_are_used_after_a_power_failure() {
+    assert_eq!(after_power_failure(None, true).await, (vec![(0, 200_000), (0, 300_000)], true));
     let spans = vec![(0, 200_000), (100_000, 200_000)];
-    assert_eq!(after_power_cut(Some(100_000), true).await, (spans, true));
+    assert_eq!(after_power_failure(Some(100_000), true).await, (spans, true));
     let spans = vec![(0, 200_000), (200_000, 100_000)];
-    assert_eq!(after_power_cut(Some(999_999), false).await, (spans, true));
+    assert_eq!(after_power_failure(Some(999_999), false).await, (spans, true));
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_from_what_was_there() {
+async fn restarted_process_resumes_the_download() {
     let body = Bytes::from(noise(300_000, 33));
     let digest = Digest::of_bytes(&body);
     let content = body.clone();
@@ -170,7 +172,7 @@ async fn a_restart_goes_on_from_what_was_there() {
     let first = run(true).await.unwrap();
     assert!(
         !first.status.success()
-            && String::from_utf8_lossy(&first.stderr).contains("cut after 120000")
+            && String::from_utf8_lossy(&first.stderr).contains("interrupted after 120000")
     );
     let second = run(false).await.unwrap();
     assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));

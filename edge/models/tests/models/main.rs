@@ -1,15 +1,15 @@
-//! The store against servers, archives, disks and kills that do their worst.
+//! Tests of the store with faulty servers, hostile archives, full disks and killed processes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod archives;
 mod disk;
 mod faults;
 mod fetching;
+mod fixture;
 mod hostile_archives;
 mod hostile_urls;
 mod killed;
 mod s3;
 mod server;
 mod sharing;
-mod stage;
 mod tls;

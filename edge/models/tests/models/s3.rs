@@ -1,16 +1,16 @@
-//! S3, against a server that checks signatures by the book.
+//! Fetches from a server that verifies S3 signatures.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use neptune_models::{Class, Credentials, Digest, Policy, S3};
+use neptune_models::{Digest, ModelErrorClass, S3Config, S3Credentials, StorePolicy};
 use sha2::Sha256;
 
 use crate::{
+    fixture::{StoreFixture, noise, policy},
     server::{Reply, Request, Server, ranged},
-    stage::{Stage, noise, policy},
 };
 
 const KEY_ID: &str = "AKIDTEST";
@@ -23,7 +23,7 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// The code of the error that S3 would answer, if any.
+/// Verifies the signature of a request. The error is the error code of S3.
 fn check(request: &Request) -> Result<(), &'static str> {
     let header = |name: &str| request.headers.get(name).map(String::as_str);
     let authorization = header("authorization").ok_or("AccessDenied")?;
@@ -71,18 +71,18 @@ fn denied(code: &str) -> Reply {
     Reply { status: 403, body: body.into(), ..Reply::default() }
 }
 
-fn stage(endpoint: &str, secret: &str, session_token: Option<String>) -> Stage {
-    let credentials = Credentials { key_id: KEY_ID.into(), secret: secret.into(), session_token };
-    let s3 = S3 {
+fn fixture(endpoint: &str, secret: &str, session_token: Option<String>) -> StoreFixture {
+    let credentials = S3Credentials { key_id: KEY_ID.into(), secret: secret.into(), session_token };
+    let s3 = S3Config {
         endpoint: Some(endpoint.parse().unwrap()),
         region: "eu-central-1".into(),
         credentials: Some(credentials),
     };
-    Stage::with(Policy { s3, ..policy() })
+    StoreFixture::with(StorePolicy { s3, ..policy() })
 }
 
 #[tokio::test]
-async fn an_object_is_fetched_with_a_right_signature_and_resumed_by_its_tag() {
+async fn signed_object_is_fetched_and_resumed_by_etag() {
     let (one, two) = (Bytes::from(noise(200_000, 20)), Bytes::from(noise(200_000, 21)));
     let (first, second) = (one.clone(), two.clone());
     let server = Server::start(move |request| {
@@ -103,27 +103,30 @@ async fn an_object_is_fetched_with_a_right_signature_and_resumed_by_its_tag() {
         }
     })
     .await;
-    let stage = stage(&server.url, SECRET, Some("session/token==".into()));
-    let found = stage.fetch("s3://models/same/a b+1.bin", None).await.unwrap();
+    let fixture = fixture(&server.url, SECRET, Some("session/token==".into()));
+    let found = fixture.fetch("s3://models/same/a b+1.bin", None).await.unwrap();
     assert_eq!(found.digest, Digest::of_bytes(&one));
     assert_eq!(server.spans()[..2], [(0, 50_000), (50_000, 150_000)]);
-    let found = stage.fetch("s3://models/other.bin", None).await.unwrap();
-    assert_eq!(found.digest, Digest::of_bytes(&two), "a changed object starts over");
-    let error = stage.fetch("s3://models/none", None).await.unwrap_err();
+    let found = fixture.fetch("s3://models/other.bin", None).await.unwrap();
+    assert_eq!(found.digest, Digest::of_bytes(&two), "a changed object is downloaded again");
+    let error = fixture.fetch("s3://models/none", None).await.unwrap_err();
     assert!(error.to_string().contains("404 (NoSuchKey)"), "{error}");
 }
 
 #[tokio::test]
-async fn wrong_keys_and_redirects_elsewhere_are_errors_that_say_so() {
+async fn wrong_key_and_redirect_of_signed_request_fail() {
     let server = Server::start(|request| match check(request) {
         Err(code) => denied(code),
         Ok(()) => Reply::status(307).with("location", "http://127.0.0.1:1/"),
     })
     .await;
-    let error = stage(&server.url, "wrong", None).fetch("s3://models/m", None).await.unwrap_err();
+    let error = fixture(&server.url, "wrong", None).fetch("s3://models/m", None).await.unwrap_err();
     assert!(error.to_string().contains("403 (SignatureDoesNotMatch)"), "{error}");
-    assert_eq!(error.class(), Class::Stuck);
-    let error = stage(&server.url, SECRET, None).fetch("s3://models/m", None).await.unwrap_err();
-    assert!(error.to_string().contains("307") && error.class() == Class::Stuck, "{error}");
-    assert_eq!(server.requests(), 2, "keys are shown to nobody else");
+    assert_eq!(error.class(), ModelErrorClass::Permanent);
+    let error = fixture(&server.url, SECRET, None).fetch("s3://models/m", None).await.unwrap_err();
+    assert!(
+        error.to_string().contains("307") && error.class() == ModelErrorClass::Permanent,
+        "{error}"
+    );
+    assert_eq!(server.requests(), 2, "the redirect is not followed");
 }

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server on loopback that does what a test's script says, byte by byte.
+//! An HTTP/1.1 server on loopback whose responses a test scripts byte by byte.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What was asked. Header names are in lower case.
+/// A received request. Header names are in lower case.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: String,
     pub headers: BTreeMap<String, String>,
-    /// The first is 0.
+    /// Number of requests before this one.
     pub number: usize,
 }
 
@@ -30,19 +30,19 @@ impl Request {
     }
 }
 
-/// What to answer.
+/// A response.
 #[derive(Debug, Clone, Default)]
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this number of bytes of the body.
     pub cut: Option<usize>,
-    /// So many bytes at a time, with so long between them.
+    /// Size of one write in bytes, and the pause after it.
     pub pace: Option<(usize, Duration)>,
-    /// Without Content-Length; the end of the connection is the end of the body.
+    /// Omits Content-Length, so that the body ends with the connection.
     pub is_unsized: bool,
-    /// Nothing more comes, and the connection stays.
+    /// After the body, the connection remains open without data.
     pub hangs: bool,
 }
 
@@ -62,7 +62,7 @@ impl Reply {
     }
 }
 
-/// What a good server answers.
+/// The response of a correct server.
 pub fn ranged(request: &Request, body: &Bytes, etag: &str) -> Reply {
     let whole = || Reply { status: 200, body: body.clone(), ..Reply::default() }.with("etag", etag);
     let is_same = request.headers.get("if-range").is_none_or(|tag| tag == etag)
@@ -85,7 +85,7 @@ pub fn ranged(request: &Request, body: &Bytes, etag: &str) -> Reply {
 pub struct Server {
     pub url: String,
     pub seen: Arc<Mutex<Vec<Request>>>,
-    /// Bytes of the body of each answer.
+    /// Bytes of the body of each response.
     sent: Arc<Mutex<Vec<u64>>>,
     task: JoinHandle<()>,
 }
@@ -113,7 +113,7 @@ impl Server {
         Self { url, seen, sent, task }
     }
 
-    /// One good file under every path.
+    /// Serves one file under every path.
     pub async fn of(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         Self::start(move |request| ranged(request, &body, "\"1\"")).await
@@ -127,7 +127,7 @@ impl Server {
         self.sent.lock().unwrap().iter().sum()
     }
 
-    /// Where each answer began in the file, and how many bytes of it were sent.
+    /// The offset of each response in the file, and the number of bytes sent.
     pub fn spans(&self) -> Vec<(u64, u64)> {
         let (seen, sent) = (self.seen.lock().unwrap(), self.sent.lock().unwrap());
         let from = seen.iter().map(|request| request.from().unwrap_or(0) as u64);

@@ -1,4 +1,4 @@
-//! https, with authorities that a site has of its own.
+//! Fetches over https with a private certificate authority.
 
 use std::{
     fs,
@@ -9,7 +9,9 @@ use std::{
     thread,
 };
 
-use neptune_models::{Class, ModelError, Phase, Policy, Progress, Want};
+use neptune_models::{
+    ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass, StorePolicy,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
@@ -17,9 +19,9 @@ use rustls::{
 };
 use tokio::sync::watch;
 
-use crate::stage::{Stage, policy};
+use crate::fixture::{StoreFixture, policy};
 
-/// Answers every request with one model. Writes its authority to `ca`.
+/// Serves one model under every path. Writes the certificate of its authority to `ca`.
 fn serve(ca: &Path) -> String {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -43,7 +45,7 @@ fn serve(ca: &Path) -> String {
         for stream in listener.incoming() {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(connection, stream.unwrap());
-            // A client that does not trust us leaves.
+            // A client that does not trust the certificate closes the connection.
             if stream.read(&mut [0; 4096]).is_ok() {
                 let _ = stream.write_all(b"HTTP/1.1 200 X\r\ncontent-length: 5\r\n\r\nmodel");
                 stream.conn.send_close_notify();
@@ -55,28 +57,29 @@ fn serve(ca: &Path) -> String {
 }
 
 #[tokio::test]
-async fn an_authority_of_ones_own_is_trusted_if_it_is_named() {
+async fn private_authority_is_trusted_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.pem");
     let url = format!("{}/m", serve(&ca));
     let allowed = vec!["localhost".parse().unwrap()];
-    let trusting = Policy { ca_file: Some(ca.clone()), allowed: allowed.clone(), ..policy() };
-    assert_eq!(Stage::with(trusting.clone()).fetch(&url, None).await.unwrap().bytes, 5);
+    let trusting =
+        StorePolicy { ca_file: Some(ca.clone()), allowed_addresses: allowed.clone(), ..policy() };
+    assert_eq!(StoreFixture::with(trusting.clone()).fetch(&url, None).await.unwrap().bytes, 5);
 
-    let stage = Stage::with(Policy { allowed, ..policy() });
-    let (sender, mut told) = watch::channel(Progress::default());
-    let want = Want::parse(&url, None).unwrap();
+    let fixture = StoreFixture::with(StorePolicy { allowed_addresses: allowed, ..policy() });
+    let (sender, mut progress) = watch::channel(FetchProgress::default());
+    let request = ArtifactRequest::parse(&url, None).unwrap();
     tokio::select! {
-        result = stage.store.ensure(&want, &sender) => panic!("{result:?}"),
-        progress = told.wait_for(|progress| progress.phase == Phase::Retrying) => {
-            let error = progress.unwrap().trouble.clone().unwrap();
+        result = fixture.store.ensure(&request, &sender) => panic!("{result:?}"),
+        progress = progress.wait_for(|progress| progress.phase == FetchPhase::Retrying) => {
+            let error = progress.unwrap().last_error.clone().unwrap();
             assert!(error.to_string().contains("certificate"), "{error}");
         }
     }
-    fs::write(&ca, "no PEM").unwrap();
-    let error = Stage::with(trusting).fetch(&url, None).await.unwrap_err();
+    fs::write(&ca, "not PEM").unwrap();
+    let error = StoreFixture::with(trusting).fetch(&url, None).await.unwrap_err();
     assert!(
-        matches!(*error, ModelError::Authorities { .. }) && error.class() == Class::Stuck,
+        matches!(*error, ModelError::CaFile { .. }) && error.class() == ModelErrorClass::Permanent,
         "{error}"
     );
 }

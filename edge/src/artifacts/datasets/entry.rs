@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
-use neptune_datasets::{DatasetSpec, Pace, Policy, Report, Tally, watch};
+use neptune_datasets::{
+    CountReport, LocalDataset, PathPolicy, SampleCounts, WatchIntervals, watch_dataset,
+};
 use neptune_wire::{
     DatasetCounts, DatasetReason, DatasetReport, DatasetState, ObjectKey, WorkerReason,
 };
@@ -33,23 +35,23 @@ use crate::{
 pub(super) struct DatasetEntry {
     pub(super) wanted: WantedDataset,
     /// Of the watches before this one.
-    pub(super) memory: DatasetRecord,
+    pub(super) record: DatasetRecord,
     pub(super) watching: Option<DatasetWatch>,
     /// The last count, and when it was seen to be another one than before.
-    counted: Option<(Tally, String)>,
+    counted: Option<(SampleCounts, String)>,
     pub(super) status: DatasetReport,
-    pub(super) is_kept: bool,
-    pub(super) kept_at: Option<Instant>,
+    pub(super) is_saved: bool,
+    pub(super) saved_at: Option<Instant>,
 }
 
 /// Data that is on the node, or may come there.
 pub(super) struct DatasetWatch {
     pub(super) path: PathBuf,
-    place: latest::Receiver<DataLocation>,
+    location: latest::Receiver<DataLocation>,
     /// None where it cannot be counted.
-    reports: Option<latest::Receiver<Report>>,
+    reports: Option<latest::Receiver<CountReport>>,
     /// The directories in which it may be.
-    policy: Policy,
+    policy: PathPolicy,
     follower: AbortHandle,
 }
 
@@ -61,29 +63,29 @@ impl Drop for DatasetWatch {
 }
 
 impl DatasetEntry {
-    pub(super) fn new(wanted: &WantedDataset, memory: DatasetRecord) -> Self {
+    pub(super) fn new(wanted: &WantedDataset, record: DatasetRecord) -> Self {
         let nothing = (DatasetState::Counting, None);
-        let status = dataset_status(wanted, nothing, String::new(), None, memory.bytes_read);
+        let status = dataset_status(wanted, nothing, String::new(), None, record.bytes_read);
         Self {
             wanted: wanted.clone(),
-            memory,
+            record,
             watching: None,
             counted: None,
             status,
-            is_kept: true,
-            kept_at: None,
+            is_saved: true,
+            saved_at: None,
         }
     }
 
-    pub(super) fn begin(
+    pub(super) fn watch(
         &mut self,
         key: &ObjectKey,
         path: PathBuf,
-        policy: Policy,
+        policy: PathPolicy,
         events: mpsc::Sender<AgentEvent>,
     ) {
-        let initial = self.memory.state.take();
-        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| DatasetSpec {
+        let initial = self.record.state.take();
+        let spec = self.wanted.counting.as_ref().ok().map(|(format, options)| LocalDataset {
             path: path.clone(),
             format: *format,
             options: options.clone(),
@@ -91,64 +93,64 @@ impl DatasetEntry {
         // What is stored of this very data was found then. The watch is not asked for it: it may have counted by
         // then, and what it found has no time yet.
         let known =
-            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.is_of(of)));
-        let changed_at = &self.memory.changed_at;
-        self.counted = known.map(|state| (state.tally().clone(), changed_at.clone()));
+            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
+        let changed_at = &self.record.changed_at;
+        self.counted = known.map(|state| (state.counts().clone(), changed_at.clone()));
         let reports = spec.map(|spec| {
             info!(dataset = %key, path = %path.display(), format = %spec.format, "dataset is watched");
-            watch(spec, policy.clone(), Pace::default(), initial)
+            watch_dataset(spec, policy.clone(), WatchIntervals::default(), initial)
         });
-        let (places, place) = latest::channel(None);
+        let (locations, location) = latest::channel(None);
         let follower = Follower {
             path: path.clone(),
             policy: policy.clone(),
             reports: reports.clone(),
-            places,
+            locations,
             events,
         };
         let follower = tokio::spawn(follower.run()).abort_handle();
-        self.watching = Some(DatasetWatch { path, place, reports, policy, follower });
+        self.watching = Some(DatasetWatch { path, location, reports, policy, follower });
     }
 
     /// Ends the watch. What it found is remembered.
-    pub(super) fn forget_watch(&mut self) {
-        self.memory = self.to_keep();
+    pub(super) fn stop_watch(&mut self) {
+        self.record = self.to_record();
         self.watching = None;
         self.counted = None;
     }
 
-    fn report(&self) -> Option<Report> {
+    fn report(&self) -> Option<CountReport> {
         let reports = self.watching.as_ref()?.reports.as_ref()?;
         Some(reports.borrow().clone())
     }
 
-    fn bytes_read(&self, report: Option<&Report>) -> u64 {
-        self.memory.bytes_read.saturating_add(report.map_or(0, |report| report.bytes_read))
+    fn bytes_read(&self, report: Option<&CountReport>) -> u64 {
+        self.record.bytes_read.saturating_add(report.map_or(0, |report| report.bytes_read))
     }
 
-    pub(super) fn to_keep(&self) -> DatasetRecord {
+    pub(super) fn to_record(&self) -> DatasetRecord {
         let report = self.report();
         let state = report.as_ref().and_then(|report| report.state.as_deref().cloned());
         DatasetRecord {
-            state: state.or_else(|| self.memory.state.clone()),
+            state: state.or_else(|| self.record.state.clone()),
             changed_at: self
                 .counted
                 .as_ref()
-                .map_or_else(|| self.memory.changed_at.clone(), |(_, at)| at.clone()),
+                .map_or_else(|| self.record.changed_at.clone(), |(_, at)| at.clone()),
             bytes_read: self.bytes_read(report.as_ref()),
         }
     }
 
     /// Takes note of the newest report.
-    pub(super) fn look(&mut self, key: &ObjectKey, depot: &Downloads) {
+    pub(super) fn refresh(&mut self, key: &ObjectKey, downloads: &Downloads) {
         let report = self.report();
-        if let Some(tally) = report.as_ref().and_then(|report| report.tally.as_ref())
+        if let Some(tally) = report.as_ref().and_then(|report| report.counts.as_ref())
             && self.counted.as_ref().map(|(tally, _)| tally) != Some(tally)
         {
             self.counted = Some((tally.clone(), format!("{:.0}", Timestamp::now())));
-            self.is_kept = false;
+            self.is_saved = false;
         }
-        let (state, trouble) = self.judge(report.as_ref(), depot);
+        let (state, trouble) = self.assess(report.as_ref(), downloads);
         let reason = trouble.as_ref().map(|trouble| trouble.reason);
         if (state, reason) != (self.status.state, self.known_reason()) {
             let why = trouble.as_ref().map(|trouble| &*trouble.message);
@@ -170,10 +172,10 @@ impl DatasetEntry {
         self.status.reason.filter(|reason| *reason != DatasetReason::Counting)
     }
 
-    fn judge(
+    fn assess(
         &self,
-        report: Option<&Report>,
-        depot: &Downloads,
+        report: Option<&CountReport>,
+        downloads: &Downloads,
     ) -> (DatasetState, Option<DatasetProblem>) {
         let failed = |trouble: &DatasetProblem| (DatasetState::Failed, Some(trouble.clone()));
         if let Err(trouble) = &self.wanted.source {
@@ -184,21 +186,21 @@ impl DatasetEntry {
         }
         match (report, &self.watching) {
             (Some(report), Some(watched)) => state_of(report, &watched.policy.allowed_roots),
-            _ => self.coming(depot),
+            _ => self.coming(downloads),
         }
     }
 
     /// Data that is not on the node yet.
-    fn coming(&self, depot: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
+    fn coming(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
         let Ok(DataSource::Remote(source)) = &self.wanted.source else {
             return (DatasetState::Counting, None);
         };
         let unavailable =
             |message: String| Some(DatasetProblem::new(DatasetReason::DatasetUnavailable, message));
-        match depot.supply(source) {
+        match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
             DownloadState::Coming { trouble: None, .. } => {
-                let from = source.want().map(|want| want.printable()).unwrap_or_default();
+                let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("it is being downloaded from {from}");
                 let trouble = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(trouble))
@@ -213,7 +215,7 @@ impl DatasetEntry {
     }
 
     /// The data for workers: also what cannot be counted may be mounted.
-    pub(super) fn view(&self, key: &ObjectKey, depot: &Downloads) -> Availability {
+    pub(super) fn availability(&self, key: &ObjectKey, downloads: &Downloads) -> Availability {
         let problem = |reason, message: String| {
             Some(Problem { reason, message: format!("{key}: {message}") })
         };
@@ -226,7 +228,7 @@ impl DatasetEntry {
             return stuck(trouble);
         }
         let Some(watched) = &self.watching else {
-            let (state, trouble) = self.coming(depot);
+            let (state, trouble) = self.coming(downloads);
             return match trouble {
                 Some(trouble) if state == DatasetState::Failed => stuck(&trouble),
                 trouble => Availability {
@@ -238,14 +240,14 @@ impl DatasetEntry {
                 },
             };
         };
-        match &*watched.place.borrow() {
-            Some(Ok(supplied)) => {
+        match &*watched.location.borrow() {
+            Some(Ok(local_artifact)) => {
                 // A file of the store has no name of its own there.
-                let supplied = match &self.wanted.source {
-                    Ok(DataSource::Remote(source)) => depot.supplied(source).cloned(),
-                    Ok(DataSource::Local(_)) | Err(_) => Some(supplied.clone()),
+                let local_artifact = match &self.wanted.source {
+                    Ok(DataSource::Remote(source)) => downloads.local_artifact(source).cloned(),
+                    Ok(DataSource::Local(_)) | Err(_) => Some(local_artifact.clone()),
                 };
-                Availability { usable: supplied, ..Availability::default() }
+                Availability { usable: local_artifact, ..Availability::default() }
             }
             Some(Err(error)) => stuck(&DatasetProblem::of(error, &watched.policy.allowed_roots)),
             None => Availability {

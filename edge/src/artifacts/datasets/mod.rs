@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_datasets::Policy;
+use neptune_datasets::PathPolicy;
 use neptune_wire::{DatasetReport, ObjectKey};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -25,35 +25,35 @@ use crate::{
 };
 
 /// Between two writes of what was counted: after a power cut no more than what grew since is read again.
-const KEEP_EVERY: Duration = Duration::from_secs(30);
+const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.
 pub struct Datasets {
-    policy: Policy,
+    policy: PathPolicy,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ObjectKey, DatasetEntry>,
-    views: BTreeMap<ObjectKey, Availability>,
+    availability: BTreeMap<ObjectKey, Availability>,
 }
 
 impl Datasets {
-    pub fn new(policy: Policy, events: mpsc::Sender<AgentEvent>) -> Self {
-        Self { policy, events, entries: BTreeMap::new(), views: BTreeMap::new() }
+    pub fn new(policy: PathPolicy, events: mpsc::Sender<AgentEvent>) -> Self {
+        Self { policy, events, entries: BTreeMap::new(), availability: BTreeMap::new() }
     }
 
     /// Makes these the datasets that are counted. Others are forgotten.
-    pub fn set(&mut self, wanted: &BTreeMap<ObjectKey, WantedDataset>, store: &Store) {
+    pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedDataset>, store: &Store) {
         let mut before = std::mem::take(&mut self.entries);
-        self.views.retain(|key, _| wanted.contains_key(key));
+        self.availability.retain(|key, _| wanted.contains_key(key));
         for (key, wanted) in wanted {
             let entry = match before.remove(key) {
                 Some(entry) if entry.wanted == *wanted => entry,
                 // Another spec of the same object: it goes on from there where that is of use.
                 Some(mut entry) if entry.wanted.uid == wanted.uid => {
-                    entry.forget_watch();
-                    DatasetEntry::new(wanted, entry.memory)
+                    entry.stop_watch();
+                    DatasetEntry::new(wanted, entry.record)
                 }
                 _ => {
-                    let memory = store.dataset(&wanted.uid).unwrap_or_else(|error| {
+                    let memory = store.dataset_record(&wanted.uid).unwrap_or_else(|error| {
                         warn!(%error, dataset = %key, "what was counted is not known: it is counted anew");
                         DatasetRecord::default()
                     });
@@ -73,8 +73,8 @@ impl Datasets {
     }
 
     /// How each dataset fares for the workers that use it.
-    pub fn views(&self) -> &BTreeMap<ObjectKey, Availability> {
-        &self.views
+    pub fn availability(&self) -> &BTreeMap<ObjectKey, Availability> {
+        &self.availability
     }
 
     /// What is said of a dataset.
@@ -83,50 +83,52 @@ impl Datasets {
     }
 
     /// The data is not where it was: get it again. The node's own is watched for anyway.
-    pub fn look_again(&self, key: &ObjectKey, depot: &mut Downloads) {
+    pub fn refetch(&self, key: &ObjectKey, downloads: &mut Downloads) {
         let source = self.entries.get(key).map(|entry| &entry.wanted.source);
         if let Some(Ok(DataSource::Remote(source))) = source {
-            depot.look_again(source);
+            downloads.refetch(source);
         }
     }
 
     /// Takes note of what was found, and begins to count what has come.
-    pub fn refresh(&mut self, depot: &Downloads) {
+    pub fn refresh(&mut self, downloads: &Downloads) {
         for (key, entry) in &mut self.entries {
             let data = match &entry.wanted.source {
                 Ok(DataSource::Local(path)) => Some((path.clone(), self.policy.clone())),
-                Ok(DataSource::Remote(source)) => depot.supplied(source).map(|supplied| {
-                    let own = Policy { allowed_roots: vec![supplied.path.clone()] };
-                    (supplied.path.clone(), own)
-                }),
+                Ok(DataSource::Remote(source)) => {
+                    downloads.local_artifact(source).map(|local_artifact| {
+                        let own = PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
+                        (local_artifact.path.clone(), own)
+                    })
+                }
                 Err(_) => None,
             };
             if entry.watching.as_ref().map(|watched| &watched.path)
                 != data.as_ref().map(|(path, _)| path)
             {
-                entry.forget_watch();
+                entry.stop_watch();
                 if let Some((path, policy)) = data {
-                    entry.begin(key, path, policy, self.events.clone());
+                    entry.watch(key, path, policy, self.events.clone());
                 }
             }
-            entry.look(key, depot);
-            let view = entry.view(key, depot);
-            self.views.insert(key.clone(), view);
+            entry.refresh(key, downloads);
+            let available = entry.availability(key, downloads);
+            self.availability.insert(key.clone(), available);
         }
     }
 
     /// Keeps on disk what was counted, now and then, or `all` of it. Returns when to do so again.
-    pub fn keep(&mut self, store: &mut Store, all: bool, now: Instant) -> Option<Instant> {
+    pub fn save(&mut self, store: &mut Store, all: bool, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
-        for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_kept) {
-            let due = entry.kept_at.map_or(now, |at| at + KEEP_EVERY);
+        for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_saved) {
+            let due = entry.saved_at.map_or(now, |at| at + SAVE_INTERVAL);
             if due > now && !all {
                 next = Some(next.map_or(due, |next| next.min(due)));
                 continue;
             }
-            entry.kept_at = Some(now);
-            match store.keep_dataset(key, &entry.wanted.uid, &entry.to_keep()) {
-                Ok(()) => entry.is_kept = true,
+            entry.saved_at = Some(now);
+            match store.save_dataset_record(key, &entry.wanted.uid, &entry.to_record()) {
+                Ok(()) => entry.is_saved = true,
                 // Only a restart would read more for it.
                 Err(error) => warn!(%error, dataset = %key, "what was counted cannot be stored"),
             }

@@ -2,14 +2,17 @@
 
 use std::{cmp::Reverse, path::PathBuf};
 
-use neptune_datasets::{Report, Tally, Watching};
+use neptune_datasets::{ChangeDetection, CountReport, SampleCounts};
 use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 
 use crate::desired::dataset::{DatasetProblem, WantedDataset};
 
 /// What is to be said of a dataset that is being watched.
-pub fn state_of(report: &Report, allowed: &[PathBuf]) -> (DatasetState, Option<DatasetProblem>) {
-    match (&report.condition, &report.watching) {
+pub fn state_of(
+    report: &CountReport,
+    allowed: &[PathBuf],
+) -> (DatasetState, Option<DatasetProblem>) {
+    match (&report.error, &report.change_detection) {
         (Some(error), _) => (DatasetState::Failed, Some(DatasetProblem::of(error, allowed))),
         (None, None) => (DatasetState::Counting, None),
         (None, Some(_)) => (DatasetState::Counted, None),
@@ -17,9 +20,9 @@ pub fn state_of(report: &Report, allowed: &[PathBuf]) -> (DatasetState, Option<D
 }
 
 /// What a person should know of a count that went well.
-pub fn remark(report: &Report) -> String {
+pub fn remark(report: &CountReport) -> String {
     let mut remarks = Vec::new();
-    if let Some(tally) = &report.tally {
+    if let Some(tally) = &report.counts {
         if tally.unfinished {
             remarks.push("the last sample is not complete".to_owned());
         }
@@ -28,7 +31,7 @@ pub fn remark(report: &Report) -> String {
             remarks.push(format!("{} files are not counted, such as {example}", tally.skipped));
         }
     }
-    if let Some(Watching::Polling { reason }) = &report.watching {
+    if let Some(ChangeDetection::Polling { reason }) = &report.change_detection {
         remarks.push(format!("changes are only looked for once a minute: {reason}"));
     }
     remarks.join("; ")
@@ -51,7 +54,7 @@ pub fn dataset_status(
 }
 
 /// A tally as it is told, bounded. The most frequent labels stay.
-pub fn wire_tally(tally: &Tally, changed_at: &str) -> DatasetCounts {
+pub fn wire_tally(tally: &SampleCounts, changed_at: &str) -> DatasetCounts {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));
     let rest = labels.split_off(labels.len().min(DatasetCounts::MAX_LABELS));
@@ -69,13 +72,13 @@ pub fn wire_tally(tally: &Tally, changed_at: &str) -> DatasetCounts {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_datasets::Error;
+    use neptune_datasets::DatasetError;
 
     use super::*;
 
     #[test]
     fn the_most_frequent_labels_are_told_and_the_others_added_up() {
-        let mut tally = Tally { samples: 10, ..Tally::default() };
+        let mut tally = SampleCounts { samples: 10, ..SampleCounts::default() };
         for n in 0..100_u64 {
             tally.labels.by_name.insert(format!("{n:03}"), n);
         }
@@ -90,13 +93,15 @@ mod tests {
 
     #[test]
     fn a_count_is_under_way_until_the_first_one_ended() {
-        let report = Report { tally: Some(Tally::default()), ..Report::default() };
+        let report =
+            CountReport { counts: Some(SampleCounts::default()), ..CountReport::default() };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
-        let watching = Some(Watching::Events);
-        let report = Report { watching: watching.clone(), ..report };
+        let watching = Some(ChangeDetection::Events);
+        let report = CountReport { change_detection: watching.clone(), ..report };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counted);
-        let condition = Some(Error::Missing { path: "/x".into() });
-        let (state, trouble) = state_of(&Report { condition, watching, ..report }, &[]);
+        let condition = Some(DatasetError::NotFound { path: "/x".into() });
+        let (state, trouble) =
+            state_of(&CountReport { error: condition, change_detection: watching, ..report }, &[]);
         assert_eq!(
             (state, trouble.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)

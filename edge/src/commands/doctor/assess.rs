@@ -298,7 +298,3 @@ fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
     };
     names.iter().map(finding).collect()
 }
-
-#[cfg(test)]
-#[path = "assess_tests.rs"]
-mod tests;

@@ -186,7 +186,7 @@ mod tests {
         };
         assert!(matches!(database(dir.path()), (Database::Absent, None)));
         let mut store = Store::open(dir.path()).unwrap();
-        store.begin("x").unwrap();
+        store.start_epoch("x").unwrap();
         let held = File::create(dir.path().join("lock")).unwrap();
         held.try_lock().unwrap();
         let names = before(dir.path());

@@ -1,10 +1,10 @@
 //! The `doctor` command: looks at everything that the agent needs, all at once and each for a limited
 //! time, and tells what it found. Looking is look.rs, meaning is judge.rs, telling is report.rs.
 
-mod assess;
-mod facts;
+pub mod assess;
+pub mod facts;
 mod inspect;
-mod report;
+pub mod report;
 
 use std::{
     collections::BTreeSet,
@@ -146,7 +146,7 @@ async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrok
 }
 
 async fn disk(config: &Config, pending: &Pending) -> Checked<DiskFacts> {
-    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve);
+    let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.of("disk", blocking(move || inspect::disk(&path, reserve))).await
 }
 

@@ -10,71 +10,72 @@ use neptune_wire::HealthCheck;
 /// So many bad checks in a row are no hiccup. As Kubernetes' probes.
 pub const FAILURE_THRESHOLD: u32 = 3;
 /// Between checks of a server that has not been well yet, if its period is longer: it is waited for.
-const STARTING: Duration = Duration::from_millis(500);
+const STARTING_PERIOD: Duration = Duration::from_millis(500);
 /// A shorter period would be a load.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// The checks of one version in one run of its container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeHistory {
     pub since: Instant,
     /// Since when no check was bad.
-    pub well_since: Option<Instant>,
-    pub last_well: Option<Instant>,
-    pub bad_in_a_row: u32,
+    pub healthy_since: Option<Instant>,
+    pub last_healthy: Option<Instant>,
+    pub consecutive_failures: u32,
     /// What the last bad one showed.
-    pub last_bad: String,
+    pub last_failure: String,
     next_at: Instant,
-    is_asking: bool,
+    in_flight: bool,
 }
 
 impl ProbeHistory {
     pub fn new(now: Instant) -> Self {
         Self {
             since: now,
-            well_since: None,
-            last_well: None,
-            bad_in_a_row: 0,
-            last_bad: String::new(),
+            healthy_since: None,
+            last_healthy: None,
+            consecutive_failures: 0,
+            last_failure: String::new(),
             next_at: now,
-            is_asking: false,
+            in_flight: false,
         }
     }
 
     /// Whether to ask now. Counts as asking.
     pub fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = !self.is_asking && self.next_at <= now;
-        self.is_asking |= is_due;
+        let is_due = !self.in_flight && self.next_at <= now;
+        self.in_flight |= is_due;
         is_due
     }
 
     /// When to ask next, if nothing is being asked.
     pub fn wake_at(&self) -> Option<Instant> {
-        (!self.is_asking).then_some(self.next_at)
+        (!self.in_flight).then_some(self.next_at)
     }
 
     /// Takes note of an answer.
-    pub fn answered(&mut self, answer: Result<(), String>, health: &HealthCheck, now: Instant) {
-        self.is_asking = false;
+    pub fn record(&mut self, answer: Result<(), String>, health: &HealthCheck, now: Instant) {
+        self.in_flight = false;
         match answer {
             Ok(()) => {
-                self.well_since.get_or_insert(now);
-                self.last_well = Some(now);
-                self.bad_in_a_row = 0;
+                self.healthy_since.get_or_insert(now);
+                self.last_healthy = Some(now);
+                self.consecutive_failures = 0;
             }
             Err(why) => {
-                self.well_since = None;
-                self.bad_in_a_row = self.bad_in_a_row.saturating_add(1);
-                self.last_bad = why;
+                self.healthy_since = None;
+                self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+                self.last_failure = why;
             }
         }
-        let period = Duration::from_millis(health.period_ms).max(SHORTEST);
-        self.next_at = now + if self.last_well.is_some() { period } else { period.min(STARTING) };
+        let period = Duration::from_millis(health.period_ms).max(MIN_PERIOD);
+        self.next_at =
+            now + if self.last_healthy.is_some() { period } else { period.min(STARTING_PERIOD) };
     }
 
     /// Whether it answers, a hiccup aside.
-    pub fn is_well(&self) -> bool {
-        self.last_well.is_some() && self.bad_in_a_row < FAILURE_THRESHOLD
+    pub fn is_healthy(&self) -> bool {
+        self.last_healthy.is_some() && self.consecutive_failures < FAILURE_THRESHOLD
     }
 }
 
@@ -92,18 +93,18 @@ mod tests {
             start_within_ms: 60_000,
             probation_ms: 30_000,
         };
-        let mut checks = ProbeHistory::new(start);
-        assert!(checks.is_due(start));
-        assert!(!checks.is_due(start) && checks.wake_at().is_none());
-        checks.answered(Err("no".into()), &health, start);
-        assert_eq!(checks.wake_at(), Some(start + STARTING));
-        assert!(!checks.is_well());
-        checks.answered(Ok(()), &health, start);
-        assert_eq!(checks.wake_at(), Some(start + Duration::from_secs(5)));
+        let mut probes = ProbeHistory::new(start);
+        assert!(probes.is_due(start));
+        assert!(!probes.is_due(start) && probes.wake_at().is_none());
+        probes.record(Err("no".into()), &health, start);
+        assert_eq!(probes.wake_at(), Some(start + STARTING_PERIOD));
+        assert!(!probes.is_healthy());
+        probes.record(Ok(()), &health, start);
+        assert_eq!(probes.wake_at(), Some(start + Duration::from_secs(5)));
         for _ in 0..FAILURE_THRESHOLD {
-            assert!(checks.is_well());
-            checks.answered(Err("no".into()), &health, start);
+            assert!(probes.is_healthy());
+            probes.record(Err("no".into()), &health, start);
         }
-        assert!(!checks.is_well() && checks.well_since.is_none());
+        assert!(!probes.is_healthy() && probes.healthy_since.is_none());
     }
 }

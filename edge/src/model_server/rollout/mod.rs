@@ -23,8 +23,6 @@ use crate::{
 };
 
 mod status;
-#[cfg(test)]
-mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -35,13 +33,13 @@ pub struct RolloutFacts<'a> {
     pub target: &'a ModelServer,
     /// Why the target can be served on no node.
     pub refusal: Option<&'a str>,
-    pub supply: DownloadState,
+    pub download: DownloadState,
     pub image: ImageState,
-    /// How [`RolloutState::current`] fares, and [`RolloutState::good`].
+    /// How [`RolloutState::current`] fares, and [`RolloutState::last_good`].
     pub current: InstanceState<'a>,
-    pub good: InstanceState<'a>,
-    /// The same of [`RolloutState::leaving`], of which no check is good once it is gone.
-    pub leaving: InstanceState<'a>,
+    pub last_good: InstanceState<'a>,
+    /// The same of [`RolloutState::draining`], of which no check is good once it is gone.
+    pub draining: InstanceState<'a>,
     /// Endings in a row of what runs.
     pub failures: u32,
     pub now: Instant,
@@ -67,8 +65,8 @@ pub enum InstanceState<'a> {
 #[must_use]
 pub struct RolloutDecision {
     /// To be stored, and decided upon again, if it is another than before.
-    pub memory: RolloutState,
-    pub status: ModelServerReport,
+    pub state: RolloutState,
+    pub report: ModelServerReport,
     /// The container of what is current is there and has not answered for long.
     pub restart: bool,
     pub wake_at: Option<Instant>,
@@ -80,22 +78,24 @@ pub fn decide(memory: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecisio
     let target = id(facts.target);
     // What failed may be tried again once something else was wanted.
     next.blocked = next.blocked.filter(|blocked| *blocked == target);
-    let is_left = |checks: &ProbeHistory| checks.bad_in_a_row > 0;
-    if !matches!(facts.leaving, InstanceState::Up(checks) if !is_left(checks)) {
-        next.leaving = None;
+    let is_left = |probes: &ProbeHistory| probes.consecutive_failures > 0;
+    if !matches!(facts.draining, InstanceState::Up(probes) if !is_left(probes)) {
+        next.draining = None;
     }
     let mut wake_at = None;
     match next.verdict(facts, &mut wake_at) {
         Verdict::Open => {}
-        Verdict::Passed => next.passed(),
-        Verdict::Failed { reason, message } => next.failed(&target, reason, message, facts.wall),
+        Verdict::Passed => next.pass_trial(),
+        Verdict::Failed { reason, message } => {
+            next.fail_trial(&target, reason, message, facts.wall);
+        }
     }
     if next.may_switch(&target, facts) {
-        next.switch(facts.target);
+        next.start_trial(facts.target);
     }
     let restart = next.current == memory.current && next.is_stuck(facts, &mut wake_at);
-    let status = status::status(&next, &target, facts);
-    RolloutDecision { memory: next, status, restart, wake_at }
+    let report = status::status(&next, &target, facts);
+    RolloutDecision { state: next, report, restart, wake_at }
 }
 
 enum Verdict {
@@ -105,8 +105,8 @@ enum Verdict {
 }
 
 impl RolloutState {
-    fn is_good(&self, edition: &ServedVersion) -> bool {
-        self.good.as_ref().is_some_and(|good| good.id() == edition.id())
+    fn is_good(&self, version: &ServedVersion) -> bool {
+        self.last_good.as_ref().is_some_and(|good| good.id() == version.id())
     }
 
     /// What the trial of the current edition has shown.
@@ -116,67 +116,69 @@ impl RolloutState {
         };
         let failed =
             |reason: &str, message: String| Verdict::Failed { reason: reason.to_owned(), message };
-        let checks = match facts.current {
+        let probes = match facts.current {
             InstanceState::Absent(_) => return Verdict::Open,
             InstanceState::Down { reason, message } => return failed(reason, message.to_owned()),
-            InstanceState::Up(checks) => checks,
+            InstanceState::Up(probes) => probes,
         };
         let health = &current.serving.health;
         let probation = Duration::from_millis(health.probation_ms);
         let start_within = Duration::from_millis(health.start_within_ms);
-        if let Some(since) = checks.well_since {
+        if let Some(since) = probes.healthy_since {
             if facts.now >= since + probation {
                 return Verdict::Passed;
             }
             wake(wake_at, since + probation);
         }
         // Time for one hiccup.
-        let (deadline, what) = if checks.last_well.is_none() {
-            (checks.since + start_within, "was not well")
+        let (deadline, what) = if probes.last_healthy.is_none() {
+            (probes.since + start_within, "was not well")
         } else {
-            (checks.since + start_within + 3 * probation, "was not well for long enough")
+            (probes.since + start_within + 3 * probation, "was not well for long enough")
         };
-        if checks.last_well.is_some() && checks.bad_in_a_row >= FAILURE_THRESHOLD {
+        if probes.last_healthy.is_some() && probes.consecutive_failures >= FAILURE_THRESHOLD {
             let message = format!(
                 "was well, and then {FAILURE_THRESHOLD} checks failed: {}",
-                checks.last_bad
+                probes.last_failure
             );
             return failed(HEALTH_CHECK_FAILED, message);
         }
         if facts.now >= deadline {
-            let within = deadline.duration_since(checks.since).as_secs_f32();
+            let within = deadline.duration_since(probes.since).as_secs_f32();
             return failed(
                 HEALTH_CHECK_FAILED,
-                format!("{what} within {within} s: {}", checks.last_bad),
+                format!("{what} within {within} s: {}", probes.last_failure),
             );
         }
         wake(wake_at, deadline);
         Verdict::Open
     }
 
-    fn passed(&mut self) {
+    /// The current version passed its trial: it is the last good one.
+    pub fn pass_trial(&mut self) {
         let id = self.current.as_ref().map(ServedVersion::id);
-        self.leaving = self.good.take().filter(|before| self.is_outranked_by(before));
-        self.good.clone_from(&self.current);
+        self.draining = self.last_good.take().filter(|before| self.is_outranked_by(before));
+        self.last_good.clone_from(&self.current);
         if self.blocked.as_deref() == id {
             self.blocked = None;
         }
     }
 
-    fn failed(&mut self, target: &str, reason: String, message: String, wall: &str) {
+    /// The current version failed its trial: the last good one becomes current, if there is one.
+    pub fn fail_trial(&mut self, target: &str, reason: String, message: String, wall: &str) {
         let Some(current) = &self.current else { return };
         let (id, version) = (current.id().to_owned(), current.version().to_owned());
         // Without anything to return to it goes on failing: that is one failure.
-        if self.good.is_none() && self.blocked.as_ref() == Some(&id) {
+        if self.last_good.is_none() && self.blocked.as_ref() == Some(&id) {
             return;
         }
         if id == target {
             self.blocked = Some(id);
         }
         self.last_failure = Some(LoadFailure { version, reason, message, time: wall.to_owned() });
-        if self.good.is_some() {
-            let failed = std::mem::replace(&mut self.current, self.good.clone());
-            self.leaving = failed.filter(|failed| self.is_outranked_by(failed));
+        if self.last_good.is_some() {
+            let failed = std::mem::replace(&mut self.current, self.last_good.clone());
+            self.draining = failed.filter(|failed| self.is_outranked_by(failed));
         }
     }
 
@@ -184,8 +186,9 @@ impl RolloutState {
     fn is_outranked_by(&self, other: &ServedVersion) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let numbers = other.number().zip(current.number());
-            let is_shared =
-                current.watches() && other.watches() && current.lineage == other.lineage;
+            let is_shared = current.watches()
+                && other.watches()
+                && current.directory_generation == other.directory_generation;
             is_shared
                 && other.is_told_apart()
                 && numbers.is_some_and(|(other, current)| other > current)
@@ -196,7 +199,7 @@ impl RolloutState {
         let is_another = self.current.as_ref().is_none_or(|current| current.id() != target);
         is_another
             && facts.refusal.is_none()
-            && facts.supply == DownloadState::Ready
+            && facts.download == DownloadState::Ready
             && facts.image == ImageState::Ready
             && self.blocked.is_none()
             && !self.is_held(facts)
@@ -204,66 +207,69 @@ impl RolloutState {
 
     /// Whether the switch is held. With nothing that could go on there is nothing to hold on to.
     fn is_held(&self, facts: &RolloutFacts<'_>) -> bool {
-        let goes_on = self.good.is_some() || matches!(facts.current, InstanceState::Up(_));
+        let goes_on = self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
         facts.target.hold && self.current.is_some() && goes_on
     }
 
-    fn switch(&mut self, target: &ModelServer) {
+    /// Makes the target current: its trial begins.
+    pub fn start_trial(&mut self, target: &ModelServer) {
         let id = id(target);
-        self.leaving = None;
-        if let Some(good) = self.good.as_ref().filter(|good| good.id() == id) {
+        self.draining = None;
+        if let Some(good) = self.last_good.as_ref().filter(|good| good.id() == id) {
             self.current = Some(good.clone());
             return;
         }
         let version = target.model.as_ref().map_or(String::new(), |model| model.version.clone());
         let shares = self.current.as_ref().is_some_and(|current| {
-            current.lineage == self.lineage
+            current.directory_generation == self.directory_generation
                 && can_follow(&current.serving, target)
-                && self.used.get(&version).is_none_or(|used| *used == id)
+                && self.used_names.get(&version).is_none_or(|used| *used == id)
         });
         if !shares {
-            self.lineage += 1;
-            self.used.clear();
+            self.directory_generation += 1;
+            self.used_names.clear();
         }
-        self.used.insert(version, id);
-        self.current = Some(ServedVersion::new(target, self.lineage));
+        self.used_names.insert(version, id);
+        self.current = Some(ServedVersion::new(target, self.directory_generation));
     }
 
     /// Whether what has no one to return to, or is the last good one itself, hangs.
     fn is_stuck(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
-        let (Some(current), InstanceState::Up(checks)) = (&self.current, facts.current) else {
+        let (Some(current), InstanceState::Up(probes)) = (&self.current, facts.current) else {
             return false;
         };
-        if self.good.is_some() && !self.is_good(current) {
+        if self.last_good.is_some() && !self.is_good(current) {
             return false;
         }
         let patience = Duration::from_millis(current.serving.health.start_within_ms);
-        let at = checks.last_well.unwrap_or(checks.since) + patience;
-        if checks.bad_in_a_row >= FAILURE_THRESHOLD && at > facts.now {
+        let at = probes.last_healthy.unwrap_or(probes.since) + patience;
+        if probes.consecutive_failures >= FAILURE_THRESHOLD && at > facts.now {
             wake(wake_at, at);
         }
-        checks.bad_in_a_row >= FAILURE_THRESHOLD && at <= facts.now
+        probes.consecutive_failures >= FAILURE_THRESHOLD && at <= facts.now
     }
 
     /// The versions that have to be in the directory of the current edition.
-    pub fn versions(&self) -> Vec<&ServedVersion> {
+    pub fn watched_versions(&self) -> Vec<&ServedVersion> {
         let Some(current) = self.current.as_ref().filter(|current| current.watches()) else {
             return Vec::new();
         };
-        let beside = self.good.as_ref().filter(|good| {
-            good.watches() && good.lineage == current.lineage && good.id() != current.id()
+        let beside = self.last_good.as_ref().filter(|good| {
+            good.watches()
+                && good.directory_generation == current.directory_generation
+                && good.id() != current.id()
         });
         beside.into_iter().chain([current]).collect()
     }
 
     /// Everything whose health is asked for.
-    pub fn asked(&self) -> impl Iterator<Item = &ServedVersion> {
-        self.editions().chain(&self.leaving)
+    pub fn probed_versions(&self) -> impl Iterator<Item = &ServedVersion> {
+        self.kept_versions().chain(&self.draining)
     }
 
     /// Everything whose model must not go.
-    pub fn editions(&self) -> impl Iterator<Item = &ServedVersion> {
-        self.current.iter().chain(&self.good)
+    pub fn kept_versions(&self) -> impl Iterator<Item = &ServedVersion> {
+        self.current.iter().chain(&self.last_good)
     }
 }
 

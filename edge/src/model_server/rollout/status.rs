@@ -18,11 +18,11 @@ const FAILED_AFTER: u32 = 3;
 /// What is to be said.
 pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
     let (transition, message) = transition(memory, target, facts);
-    let progress = match &facts.supply {
+    let progress = match &facts.download {
         DownloadState::Coming { progress, .. } => Some(*progress),
         DownloadState::Ready | DownloadState::Stuck { .. } => None,
     };
-    let not_had = match (&facts.supply, &facts.image) {
+    let not_had = match (&facts.download, &facts.image) {
         (DownloadState::Stuck { problem, time }, _) | (_, ImageState::Stuck { problem, time }) => {
             Some(LoadFailure {
                 version: version(facts.target).to_owned(),
@@ -34,11 +34,11 @@ pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> 
         _ => None,
     };
     ModelServerReport {
-        serving_version: serving(memory, facts).map(|edition| edition.version().to_owned()),
+        serving_version: serving(memory, facts).map(|version| version.version().to_owned()),
         target_version: Some(version(facts.target).to_owned()),
         transition,
         message,
-        last_good_version: memory.good.as_ref().map(|good| good.version().to_owned()),
+        last_good_version: memory.last_good.as_ref().map(|good| good.version().to_owned()),
         last_failure: not_had.or_else(|| memory.last_failure.clone()),
         trouble: trouble(facts),
         progress,
@@ -47,7 +47,7 @@ pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> 
 
 /// A full disk stays full until somebody looks; a server that is away for a moment does not.
 fn trouble(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
-    let DownloadState::Coming { trouble: Some(problem), .. } = &facts.supply else { return None };
+    let DownloadState::Coming { trouble: Some(problem), .. } = &facts.download else { return None };
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
@@ -55,14 +55,14 @@ fn trouble(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
 /// number what names no version, until the other is taken away, and unloaded.
 fn serving<'a>(memory: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
     let is_well =
-        |run: InstanceState<'_>| matches!(run, InstanceState::Up(checks) if checks.is_well());
+        |run: InstanceState<'_>| matches!(run, InstanceState::Up(probes) if probes.is_healthy());
     let current = memory.current.as_ref().filter(|_| is_well(facts.current));
-    let good = memory.good.as_ref().filter(|_| is_well(facts.good));
+    let good = memory.last_good.as_ref().filter(|_| is_well(facts.last_good));
     let is_higher = |good: &ServedVersion| {
         let numbers = good.number().zip(current.and_then(ServedVersion::number));
-        memory.versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
+        memory.watched_versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
     };
-    memory.leaving.as_ref().or(good.filter(|good| is_higher(good))).or(current).or(good)
+    memory.draining.as_ref().or(good.filter(|good| is_higher(good))).or(current).or(good)
 }
 
 fn transition(
@@ -81,16 +81,16 @@ fn transition(
         return (Transition::BlockedByFailedLoad, blocked(memory, wanted, facts));
     }
     match current.filter(|current| current.id() == target) {
-        Some(current) if memory.is_good(current) => match &memory.leaving {
-            Some(leaving) => {
-                let (good, leaving) = (current.version(), leaving.version());
-                let message = format!("{good} is good; {leaving} answers until it is unloaded");
+        Some(current) if memory.is_good(current) => match &memory.draining {
+            Some(draining) => {
+                let (good, draining) = (current.version(), draining.version());
+                let message = format!("{good} is good; {draining} answers until it is unloaded");
                 (Transition::InProgress, message)
             }
             None => settled(current, facts),
         },
         Some(_) => (Transition::InProgress, on_trial(wanted, facts)),
-        None => match (&facts.supply, &facts.image) {
+        None => match (&facts.download, &facts.image) {
             (DownloadState::Stuck { problem, .. }, _) | (_, ImageState::Stuck { problem, .. }) => (
                 Transition::BlockedByFailedLoad,
                 format!("{wanted} cannot be fetched: {}{beside}", problem.message),
@@ -121,7 +121,7 @@ fn transition(
 }
 
 fn settled(current: &ServedVersion, facts: &RolloutFacts<'_>) -> (Transition, String) {
-    if matches!(facts.current, InstanceState::Up(checks) if checks.is_well()) {
+    if matches!(facts.current, InstanceState::Up(probes) if probes.is_healthy()) {
         return (Transition::UpToDate, String::new());
     }
     let transition = if facts.failures >= FAILED_AFTER {
@@ -134,7 +134,7 @@ fn settled(current: &ServedVersion, facts: &RolloutFacts<'_>) -> (Transition, St
 
 fn on_trial(wanted: &str, facts: &RolloutFacts<'_>) -> String {
     match facts.current {
-        InstanceState::Up(checks) if checks.well_since.is_some() => {
+        InstanceState::Up(probes) if probes.healthy_since.is_some() => {
             format!("{wanted} answers, and is on probation")
         }
         _ => format!("{wanted} is being started: {}", why(facts)),
@@ -147,7 +147,7 @@ fn blocked(memory: &RolloutState, wanted: &str, facts: &RolloutFacts<'_>) -> Str
         || format!("{wanted} failed"),
         |failure| format!("{wanted} failed ({}): {}", failure.reason, failure.message),
     );
-    let Some(good) = &memory.good else {
+    let Some(good) = &memory.last_good else {
         return format!(
             "{failed}; there is no version to return to, and it is tried again: correct it, or want another"
         );
@@ -165,10 +165,10 @@ fn why(facts: &RolloutFacts<'_>) -> String {
     match facts.current {
         InstanceState::Absent(None) => "its container is being started".to_owned(),
         InstanceState::Absent(Some(what)) => what.to_owned(),
-        InstanceState::Up(checks) if checks.last_bad.is_empty() => {
+        InstanceState::Up(probes) if probes.last_failure.is_empty() => {
             "its health is being asked for".to_owned()
         }
-        InstanceState::Up(checks) => checks.last_bad.clone(),
+        InstanceState::Up(probes) => probes.last_failure.clone(),
         InstanceState::Down { reason, message } => format!("{message} ({reason})"),
     }
 }

@@ -1,4 +1,4 @@
-//! Which fields differ between two objects. Pure.
+//! Determines the fields that differ between two objects. Pure.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn visit(
     changes: &mut Changes,
 ) {
     let Some(sample) = new.filter(|new| !new.is_null()).or(old).or(new) else { return };
-    if is_hollow(old) && is_hollow(new) || differ_in_kind(old, new) {
+    if is_blank(old) && is_blank(new) || differ_in_kind(old, new) {
         return leaf(old, new, path, changes);
     }
     match shape(schema, sample) {
@@ -62,27 +62,7 @@ fn visit(
                 path.pop();
             }
         }
-        Shape::Elements(schema) => {
-            let (left, right) = (indexed(old, schema), indexed(new, schema));
-            let mut elements: Vec<&Element> =
-                left.iter().chain(&right).map(|(element, _)| element).collect();
-            elements.sort();
-            elements.dedup();
-            let find = |side: &[(Element, Value)], wanted: &Element| {
-                side.iter().find(|(element, _)| element == wanted).map(|(_, value)| value.clone())
-            };
-            for element in elements {
-                path.push(element.clone());
-                visit(
-                    find(&left, element).as_ref(),
-                    find(&right, element).as_ref(),
-                    schema.items(),
-                    path,
-                    changes,
-                );
-                path.pop();
-            }
-        }
+        Shape::Elements(schema) => visit_elements(old, new, schema, path, changes),
     }
     if old.is_none() {
         changes.added.insert(path);
@@ -91,7 +71,35 @@ fn visit(
     }
 }
 
-/// Equal as API servers see it: a number is a number, written as 0 or as 0.0.
+fn visit_elements(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    schema: Schema<'_>,
+    path: &mut Vec<Element>,
+    changes: &mut Changes,
+) {
+    let (left, right) = (indexed(old, schema), indexed(new, schema));
+    let mut elements: Vec<&Element> =
+        left.iter().chain(&right).map(|(element, _)| element).collect();
+    elements.sort();
+    elements.dedup();
+    let find = |side: &[(Element, Value)], wanted: &Element| {
+        side.iter().find(|(element, _)| element == wanted).map(|(_, value)| value.clone())
+    };
+    for element in elements {
+        path.push(element.clone());
+        visit(
+            find(&left, element).as_ref(),
+            find(&right, element).as_ref(),
+            schema.items(),
+            path,
+            changes,
+        );
+        path.pop();
+    }
+}
+
+/// Equality of an API server: 0 and 0.0 are equal.
 fn equal(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Number(left), Value::Number(right)) => {
@@ -117,8 +125,8 @@ fn leaf(old: Option<&Value>, new: Option<&Value>, path: &[Element], changes: &mu
     }
 }
 
-/// Absent, null or empty: two of these are compared as values, which keeps null and empty apart.
-fn is_hollow(side: Option<&Value>) -> bool {
+/// Absent, null or empty. Two such values are compared as a whole, so null and empty differ.
+fn is_blank(side: Option<&Value>) -> bool {
     match side {
         None | Some(Value::Null) => true,
         Some(Value::Object(map)) => map.is_empty(),
@@ -136,7 +144,7 @@ fn differ_in_kind(old: Option<&Value>, new: Option<&Value>) -> bool {
     }
 }
 
-/// Elements with their identities; of repeated ones the first.
+/// The elements with their identities; of duplicates the first.
 pub fn indexed(list: Option<&Value>, schema: Schema<'_>) -> Vec<(Element, Value)> {
     let mut found: Vec<(Element, Value)> = Vec::new();
     for item in list.and_then(Value::as_array).into_iter().flatten() {

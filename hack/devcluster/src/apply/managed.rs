@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: reading, writing, and the words for conflicts. Pure.
+//! Decodes and encodes `metadata.managedFields`, and reports conflicts. Pure.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub enum Operation {
     Update,
 }
 
-/// What one writer owns.
+/// The fields that one manager owns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub manager: String,
@@ -23,7 +23,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Appliers are the same whatever version they use; updaters are told apart by it.
+    /// Whether two entries belong to the same manager. Only updates of different API versions are separate entries.
     pub fn same_writer(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -31,7 +31,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// As conflict messages name the writer.
+    /// The manager as conflict messages show it.
     fn shown(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -47,7 +47,7 @@ impl Entry {
 pub fn decode(fields: &Value) -> Result<Vec<Entry>, ApiError> {
     let mut entries = Vec::new();
     for entry in fields.as_array().into_iter().flatten() {
-        // `[{}]` is how a client clears the list.
+        // A client clears the list with `[{}]`.
         if entry.as_object().is_some_and(serde_json::Map::is_empty) {
             continue;
         }
@@ -76,7 +76,7 @@ pub fn decode(fields: &Value) -> Result<Vec<Entry>, ApiError> {
     Ok(entries)
 }
 
-/// None when nobody owns anything.
+/// None when no entry has fields.
 pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     entries.retain(|entry| !entry.set.is_empty());
     entries.sort_by(|a, b| {
@@ -104,7 +104,7 @@ pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     (!list.is_empty()).then_some(Value::Array(list))
 }
 
-/// Fields that nobody owns because the server sets them or they name the object.
+/// Removes fields that have no owner: those that the server sets and those that identify the object.
 pub fn strip(set: &mut FieldSet) {
     for field in ["apiVersion", "kind"] {
         set.remove_tree(&Element::field(field));
@@ -126,7 +126,7 @@ pub fn strip(set: &mut FieldSet) {
     }
 }
 
-/// 409 with one cause a path.
+/// The conflict error, with one cause per field.
 pub fn conflict_error<'a>(conflicts: impl Iterator<Item = (&'a Entry, &'a FieldSet)>) -> ApiError {
     let mut by_writer: Vec<(String, Vec<String>)> =
         conflicts.map(|(entry, set)| (entry.shown(), set.paths())).collect();

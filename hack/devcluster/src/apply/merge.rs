@@ -1,4 +1,4 @@
-//! Merges an applied configuration over the live object. Pure.
+//! Merges an applied configuration into the live object. Pure.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ fn visit(
     }
 }
 
-/// Keeps the order of both sides where they agree; the configuration wins where they do not.
+/// Keeps the order of both lists where they agree; otherwise the order of the configuration.
 fn merge_elements(left: &Value, right: &Value, schema: Schema<'_>) -> Value {
     let (left, right) = (indexed(Some(left), schema), indexed(Some(right), schema));
     let find = |side: &[(Element, Value)], wanted: &Element| {
@@ -82,7 +82,7 @@ fn merge_elements(left: &Value, right: &Value, schema: Schema<'_>) -> Value {
             }
             continue;
         }
-        // Only elements that were merged from the other side already are left.
+        // Only elements remain that were merged already.
         l += 1;
     }
     Value::Array(merged)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_keep_the_order_that_the_configuration_gives() {
+    fn lists_have_the_order_of_the_configuration() {
         let table: &[(&[&str], &[&str], &[&str])] = &[
             (&["a", "b"], &["b", "c"], &["a", "b", "c"]),
             (&["a", "b"], &["b", "a"], &["b", "a"]),

@@ -1,7 +1,6 @@
-//! Server-side apply: who owns which field, and what an apply changes. Pure. Follows structured-merge-diff, which API servers use.
+//! Server-side apply: field ownership and merging, after the structured-merge-diff of API servers. Pure.
 
 pub mod compare;
-pub mod last_applied;
 pub mod managed;
 pub mod merge;
 pub mod path;
@@ -18,7 +17,7 @@ use compare::compare;
 use managed::{Entry, Operation, conflict_error, decode, encode};
 use path::FieldSet;
 
-/// Who writes, through what, and when.
+/// The manager, endpoint and time of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Writer<'a> {
     pub manager: &'a str,
@@ -27,7 +26,7 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// RFC 3339 with second precision.
     pub now: &'a str,
-    /// Top-level fields that this endpoint does not write, such as `status` on the main resource.
+    /// Top-level fields that the endpoint does not change, such as `status` on the main resource.
     pub ignored: &'a [&'a str],
 }
 
@@ -58,14 +57,14 @@ fn without_managed(object: &Value) -> Value {
     object
 }
 
-/// Records what a create, replace or patch changed. `old` is none for a create.
+/// Records the ownership of the fields that a create, replace or patch changed. `old` is none for a create.
 pub fn record_update(
     old: Option<&Value>,
     new: &mut Value,
     schema: Schema<'_>,
     writer: &Writer<'_>,
 ) -> Result<(), ApiError> {
-    // A client that sends its read back keeps the owners; one that sends an empty list clears them.
+    // A client that sends no owners keeps them; a client that sends an empty list clears them.
     let given = &new["metadata"]["managedFields"];
     let source = match (old, given.is_array()) {
         (Some(old), false) => &old["metadata"]["managedFields"],
@@ -96,6 +95,9 @@ pub fn record_update(
 }
 
 /// Merges an applied configuration into the live object. `live` is none when the apply creates the object.
+///
+/// # Errors
+/// An invalid configuration, or a conflict with another manager unless `force` is set.
 pub fn apply(
     live: Option<&Value>,
     config: &Value,
@@ -131,7 +133,6 @@ pub fn apply(
         .map(|(position, entry)| (position, entry.set.intersection(&taken)))
         .filter(|(_, set)| !set.is_empty())
         .collect();
-    let force = force || is_takeover(&conflicts, &bare_live, schema, writer);
     if !force && !conflicts.is_empty() {
         let conflicts = conflicts.iter().map(|(position, set)| (&entries[*position], set));
         return Err(conflict_error(conflicts));
@@ -139,7 +140,7 @@ pub fn apply(
     for entry in &mut entries {
         entry.set = entry.set.difference(&taken).difference(&changes.removed);
     }
-    // The time of an apply that changed nothing stays, so that it stores nothing.
+    // An apply without changes keeps its time, so that the object is unchanged.
     if let Some(last) = last
         && last.set == mine.set
         && changes.is_empty()
@@ -148,35 +149,18 @@ pub fn apply(
     }
     entries.push(mine);
     let mut result = merged;
-    if writer.manager == last_applied::MANAGER {
-        last_applied::follow(&mut result, config);
-    }
     object::set_meta(&mut result, "managedFields", encode(entries));
     Ok(result)
 }
 
-/// Whether all conflicts are about what the same person applied from the client before.
-fn is_takeover(
-    conflicts: &[(usize, FieldSet)],
-    live: &Value,
-    schema: Schema<'_>,
-    writer: &Writer<'_>,
-) -> bool {
-    if conflicts.is_empty() || writer.manager != last_applied::MANAGER {
-        return false;
-    }
-    let inherited = last_applied::inherited(live, schema);
-    conflicts.iter().all(|(_, set)| set.difference(&inherited).is_empty())
-}
-
-/// An applied configuration names no owners and fits the schema; anything else is refused before it is merged.
+/// Checks that an applied configuration has no owners and matches the schema.
 fn check_config(config: &Value, schema: Schema<'_>, writer: &Writer<'_>) -> Result<(), ApiError> {
     if !config["metadata"]["managedFields"].is_null() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     typed::check(config, schema).map_err(|faults| {
         let (namespace, name) = (object::meta_str(config, "namespace"), object::name(config));
-        // The core group is written as an empty one here.
+        // The API server shows the core group as an empty text.
         let slash = if writer.api_version.contains('/') { "" } else { "/" };
         let version = writer.api_version;
         let kind = config["kind"].as_str().unwrap_or_default();
@@ -186,7 +170,7 @@ fn check_config(config: &Value, schema: Schema<'_>, writer: &Writer<'_>) -> Resu
     })
 }
 
-/// The owner of everything in an object that nobody has claimed yet.
+/// The entry that owns all fields of an object without entries.
 fn before_first_apply(live: &Value, schema: Schema<'_>, writer: &Writer<'_>) -> Entry {
     let mut set = typed::field_set(live, schema);
     writer.strip(&mut set);

@@ -1,10 +1,10 @@
-//! Sets of field paths in the form of `FieldsV1`, and their algebra. Pure.
+//! Sets of field paths in the form of `FieldsV1`, with union, difference and intersection. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// One step of a path, in its `FieldsV1` spelling: `f:spec`, `k:{"name":"a"}`, `v:"x"`, `i:0`.
+/// One element of a path in its `FieldsV1` form: `f:spec`, `k:{"name":"a"}`, `v:"x"`, `i:0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element(String);
 
@@ -38,7 +38,7 @@ impl Element {
         self.0.strip_prefix("f:")
     }
 
-    /// As conflict messages show it: `.spec`, `[name="a"]`, `[="x"]`.
+    /// The element as conflict messages show it: `.spec`, `[name="a"]`, `[="x"]`.
     fn shown(&self) -> String {
         let (tag, rest) = self.0.split_at(2);
         match tag {
@@ -55,7 +55,7 @@ impl Element {
     }
 }
 
-/// JSON with sorted keys, whatever order the object had.
+/// JSON with sorted keys.
 fn sorted(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -113,7 +113,7 @@ impl FieldSet {
         self.children.insert(element, set);
     }
 
-    /// Removes an element and everything under it.
+    /// Removes an element and all paths under it.
     pub fn remove_tree(&mut self, element: &Element) {
         self.members.remove(element);
         self.children.remove(element);
@@ -133,7 +133,7 @@ impl FieldSet {
         }
     }
 
-    /// Drops branches without paths, so that equal sets compare equal.
+    /// Removes branches without paths, so that equal sets compare equal.
     pub fn compact(&mut self) {
         self.children.retain(|_, set| {
             set.compact();
@@ -153,7 +153,7 @@ impl FieldSet {
         result
     }
 
-    /// Paths of this set that are not in the other; an element in the other does not take its children along.
+    /// Paths of this set that are not in the other. An element of the other set does not remove its children.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         let members = self.members.difference(&other.members).cloned().collect();
@@ -186,7 +186,7 @@ impl FieldSet {
         FieldSet { members, children }
     }
 
-    /// Every path as messages show it.
+    /// All paths as messages show them.
     pub fn paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = self.members.iter().map(Element::shown).collect();
         for (element, set) in &self.children {
@@ -211,7 +211,7 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// None when the value is no `FieldsV1`.
+    /// None when the value is not a `FieldsV1`.
     pub fn from_fields_v1(value: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (key, node) in value.as_object()? {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn algebra_works_on_single_paths() {
+    fn set_operations_work_on_single_paths() {
         let a = set(&json!({"f:spec": {".": {}, "f:a": {}, "f:b": {}}}));
         let b = set(&json!({"f:spec": {"f:b": {}, "f:c": {}}}));
         assert_eq!(a.difference(&b), set(&json!({"f:spec": {".": {}, "f:a": {}}})));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_read_like_in_conflicts() {
+    fn paths_have_the_form_of_conflict_messages() {
         let a = set(
             &json!({"f:spec": {"f:containers": {"k:{\"name\":\"x\"}": {"f:image": {}}}, "f:set": {"v:1": {}}}}),
         );

@@ -1,4 +1,4 @@
-//! Removes what a manager stopped applying and nobody else applies. Pure.
+//! Removes the fields that a manager no longer applies and no other manager applies. Pure.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::path::{Element, FieldSet};
 use super::typed::{Shape, element, field_set, shape};
 use crate::schema::Schema;
 
-/// The merged object without the fields that only the last apply of this manager had set.
+/// The merged object without the fields that only the last apply of this manager has set.
 pub fn prune(
     merged: &Value,
     last: &FieldSet,
@@ -28,7 +28,7 @@ pub fn prune(
     let pruned =
         without(merged, &all.difference(&kept.union(&managed)), Some(schema)).unwrap_or_else(empty);
 
-    // What nobody owns, or an updater owns, stays.
+    // Fields without an owner and fields of updates remain.
     let kept = with_parents(&field_set(&pruned, schema), Some(schema));
     let mut pruned = without(merged, &all.difference(&kept).intersection(&last), Some(schema))
         .unwrap_or_else(empty);
@@ -36,8 +36,7 @@ pub fn prune(
     pruned
 }
 
-/// Removes the nulls that stand where everything below was taken away. Until here they tell that
-/// their parents are still there.
+/// Removes the nulls that replace emptied objects. Up to this step they keep the parents in the sets of fields.
 fn drop_emptied(value: &mut Value, before: &Value) {
     let Some(fields) = value.as_object_mut() else { return };
     fields.retain(|name, child| !child.is_null() || before[name].is_null());
@@ -50,7 +49,7 @@ fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// Adds the declared fields that only lead to members.
+/// Adds the declared fields that are parents of members.
 fn with_parents(set: &FieldSet, schema: Option<Schema<'_>>) -> FieldSet {
     let mut result = set.clone();
     for (element, child) in set.children() {
@@ -69,7 +68,7 @@ fn with_parents(set: &FieldSet, schema: Option<Schema<'_>>) -> FieldSet {
     result
 }
 
-/// The value without the paths of the set; none when nothing is left of it.
+/// The value without the paths of the set; none when it is empty then.
 fn without(value: &Value, set: &FieldSet, schema: Option<Schema<'_>>) -> Option<Value> {
     match shape(schema, value) {
         Shape::Leaf if value.is_object() || value.is_array() => None,

@@ -1,4 +1,4 @@
-//! Reads a value with its schema: which fields it sets, and whether it fits the schema at all. Pure.
+//! Determines the fields that a value sets by its schema, and checks that the value matches the schema. Pure.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,9 @@ use super::path::{Element, FieldSet};
 use crate::schema::validate::identity_of;
 use crate::schema::{ListKind, Schema, json_type};
 
-/// How a value is merged.
+/// How apply merges a value.
 pub enum Shape<'a> {
-    /// Replaced as a whole.
+    /// As a whole.
     Leaf,
     /// Field by field.
     Fields(Option<Schema<'a>>),
@@ -78,7 +78,10 @@ fn collect(value: &Value, schema: Option<Schema<'_>>, path: &mut Vec<Element>, s
     }
 }
 
-/// Whether every field is declared and has the declared type.
+/// Checks that every field is declared and has the declared type.
+///
+/// # Errors
+/// All violations, in the API server's form.
 pub fn check(value: &Value, schema: Schema<'_>) -> Result<(), String> {
     let mut faults = Vec::new();
     walk(value, schema, "", &mut faults);
@@ -123,33 +126,34 @@ fn walk(value: &Value, schema: Schema<'_>, path: &str, faults: &mut Vec<String>)
                 }
             }
         }
-        Value::Array(items) => {
-            let Some(item_schema) = schema.items() else { return };
-            let mut seen = HashSet::new();
-            for (position, item) in items.iter().enumerate() {
-                if let ListKind::Map(keys) = schema.list_kind() {
-                    let identity = identity_of(item, &keys, schema.items());
-                    if keys.iter().all(|key| identity.get(*key).is_none()) {
-                        let quoted: Vec<String> =
-                            keys.iter().map(|key| format!("{key:?}")).collect();
-                        let keys = quoted.join(" ");
-                        faults.push(format!("{path}: element {position}: associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"));
-                    }
-                }
-                if schema.list_kind() != ListKind::Atomic
-                    && let Some(element) = element(schema, item)
-                {
-                    let mut one = FieldSet::default();
-                    one.add_member(element);
-                    let name = one.paths().concat();
-                    if !seen.insert(name.clone()) {
-                        faults.push(format!("{path}: duplicate entries for key {name}"));
-                    }
-                }
-                walk(item, item_schema, &format!("{path}[{position}]"), faults);
+        Value::Array(items) => walk_list(items, schema, path, faults),
+        _ => {}
+    }
+}
+
+fn walk_list(items: &[Value], schema: Schema<'_>, path: &str, faults: &mut Vec<String>) {
+    let Some(item_schema) = schema.items() else { return };
+    let mut seen = HashSet::new();
+    for (position, item) in items.iter().enumerate() {
+        if let ListKind::Map(keys) = schema.list_kind() {
+            let identity = identity_of(item, &keys, schema.items());
+            if keys.iter().all(|key| identity.get(*key).is_none()) {
+                let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                let keys = quoted.join(" ");
+                faults.push(format!("{path}: element {position}: associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"));
             }
         }
-        _ => {}
+        if schema.list_kind() != ListKind::Atomic
+            && let Some(element) = element(schema, item)
+        {
+            let mut one = FieldSet::default();
+            one.add_member(element);
+            let name = one.paths().concat();
+            if !seen.insert(name.clone()) {
+                faults.push(format!("{path}: duplicate entries for key {name}"));
+            }
+        }
+        walk(item, item_schema, &format!("{path}[{position}]"), faults);
     }
 }
 

@@ -1,27 +1,30 @@
-//! The one spelling in which an API server stores quantities and times of built-in kinds, whatever spelling a client used. Pure.
+//! Converts quantities and times of built-in kinds into the form in which an API server stores them. Pure.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::schema::Schema;
 
-const WORDS: &str =
+const MESSAGE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Quantities are kept in units of 1e-9, the finest that Kubernetes knows.
+/// Quantities are computed in units of 1e-9, the smallest unit of Kubernetes.
 const NANO: i128 = 1_000_000_000;
 
-/// Rewrites quantities and times in place; the error says what cannot be decoded.
+/// Converts all quantities and times of an object.
+///
+/// # Errors
+/// A quantity that cannot be decoded.
 pub fn canonicalize(value: &mut Value, schema: Schema<'_>) -> Result<(), String> {
     let schema = schema.for_value(value);
     if schema.flag("x-devcluster-quantity") {
         let text = match &*value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
-            _ => return Err(WORDS.to_owned()),
+            _ => return Err(MESSAGE.to_owned()),
         };
-        *value = quantity(&text).ok_or(WORDS)?.into();
+        *value = quantity(&text).ok_or(MESSAGE)?.into();
         return Ok(());
     }
     match value {
@@ -29,7 +32,7 @@ pub fn canonicalize(value: &mut Value, schema: Schema<'_>) -> Result<(), String>
             if schema.text("format") == Some("date-time")
                 && !schema.flag("x-devcluster-micro-time") =>
         {
-            // Times of metadata and conditions have whole seconds. What is no time at all is found by the validation.
+            // Times of metadata and conditions have whole seconds. Validation reports invalid times.
             if let Ok(time) = text.parse::<Timestamp>() {
                 *value = crate::admit::stamp(time).into();
             }
@@ -48,7 +51,7 @@ pub fn canonicalize(value: &mut Value, schema: Schema<'_>) -> Result<(), String>
     }
 }
 
-/// The canonical form: no fraction, and the largest suffix that leaves none.
+/// The canonical form: without fraction, with the largest possible suffix.
 fn quantity(text: &str) -> Option<String> {
     let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -85,7 +88,7 @@ enum Form {
     Exponent,
 }
 
-/// How many units of 1e-9 a suffix stands for.
+/// The value of a suffix in units of 1e-9.
 fn scale(suffix: &str) -> Option<(i128, Form)> {
     let thousand = |power: usize| 1000_i128.checked_pow(u32::try_from(power).ok()?);
     if let Some(power) = DECIMAL.iter().position(|known| *known == suffix) {
@@ -124,7 +127,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn quantities_are_written_as_kubernetes_writes_them() {
+    fn quantities_have_the_canonical_form() {
         let table = [
             ("1", Some("1")),
             ("1000m", Some("1")),
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_and_times_inside_objects_are_found() {
+    fn quantities_and_times_in_objects_are_converted() {
         let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"cpu": 0.5}}}]},
             "status": {"conditions": [{"lastTransitionTime": "2020-01-01T01:00:00.9+01:00"}]}});
         canonicalize(&mut pod, definition("io.k8s.api.core.v1.Pod").unwrap()).unwrap();

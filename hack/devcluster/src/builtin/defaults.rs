@@ -1,20 +1,15 @@
-//! The defaults that an API server gives the commonly used fields of built-in kinds. Pure.
+//! The defaults of an API server for the commonly used fields of built-in kinds. Pure.
 
 use serde_json::{Map, Value, json};
 
 use crate::object;
 
-/// Fills defaults into an object of a built-in kind.
+/// Sets the defaults of an object.
 pub fn apply(plural: &str, value: &mut Value) {
     match plural {
         "deployments" => deployment(value),
         "daemonsets" => daemon_set(value),
         "networkpolicies" => network_policy(value),
-        "pods" => {
-            if let Some(spec) = value.get_mut("spec") {
-                pod(spec);
-            }
-        }
         "services" => service(value),
         "secrets" => secret(value),
         "namespaces" => {
@@ -26,13 +21,13 @@ pub fn apply(plural: &str, value: &mut Value) {
                 object::fields(labels).insert("kubernetes.io/metadata.name".into(), name.into());
             }
         }
-        "validatingwebhookconfigurations" => super::webhooks::defaults(value),
-        "customresourcedefinitions" => crate::crd::default_definition(value),
+        "validatingwebhookconfigurations" => super::webhooks::apply_defaults(value),
+        "customresourcedefinitions" => crate::crd::apply_defaults(value),
         _ => {}
     }
 }
 
-/// Nulls mean "not set" to the decoders of built-in kinds and of all metadata.
+/// Removes nulls: for built-in kinds and for all metadata a null means "not set".
 pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -103,29 +98,6 @@ fn network_policy(value: &mut Value) {
         for rule in rules.into_iter().flatten() {
             for port in rule.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
                 default(port, "protocol", "TCP".into());
-            }
-        }
-    }
-}
-
-/// What only pods get, and pod templates do not.
-fn pod(spec: &mut Value) {
-    pod_spec(spec);
-    default(spec, "enableServiceLinks", true.into());
-    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
-    for one in spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
-        let limits =
-            one["resources"].get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
-        if !limits.is_empty() {
-            default(&mut one["resources"], "requests", json!({}));
-        }
-        for (name, quantity) in limits {
-            default(&mut one["resources"]["requests"], &name, quantity);
-        }
-        for port in one.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            if host_network && port["containerPort"].is_number() {
-                let number = port["containerPort"].clone();
-                default(port, "hostPort", number);
             }
         }
     }
@@ -223,7 +195,7 @@ fn secret(value: &mut Value) {
     default(value, "type", "Opaque".into());
 }
 
-/// Moves `stringData` into `data`, as a write does.
+/// Moves `stringData` into `data`.
 pub fn fold_string_data(value: &mut Value) {
     let Some(plain) = object::fields(value).remove("stringData") else { return };
     for (key, text) in plain.as_object().into_iter().flatten() {
@@ -255,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_deployment_gets_what_a_cluster_gives_it() {
+    fn minimal_deployment_gets_stable_defaults() {
         let mut value = json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "x/y:1", "ports": [{"containerPort": 80}]}]}}}});
         apply("deployments", &mut value);
         let container = &value["spec"]["template"]["spec"]["containers"][0];

@@ -1,11 +1,10 @@
-//! The schemas of the built-in kinds, taken from the k8s-openapi types, with the merge keys that those types do not carry. Pure.
+//! The schemas of the built-in kinds: generated from the k8s-openapi types, with the merge keys that these types lack. Pure.
 
 use std::sync::OnceLock;
 
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
     apps::v1::{DaemonSet, Deployment},
-    autoscaling::v1::Scale,
     coordination::v1::Lease,
     core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount},
     events::v1::Event as EventsEvent,
@@ -17,6 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
 use serde_json::{Map, Value, json};
 
+#[cfg(test)]
 use crate::schema::Schema;
 
 /// All definitions by their `OpenAPI` name.
@@ -26,15 +26,12 @@ pub fn definitions() -> &'static Map<String, Value> {
 }
 
 /// The schema of a built-in definition.
+#[cfg(test)]
 pub fn definition(name: &str) -> Option<Schema<'static>> {
     definitions().get(name).and_then(Schema::new)
 }
 
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
-pub fn object_meta() -> Option<Schema<'static>> {
-    definition(OBJECT_META)
-}
 
 fn build() -> Map<String, Value> {
     let mut generator = schemars::SchemaGenerator::default();
@@ -47,7 +44,6 @@ fn build() -> Map<String, Value> {
         Deployment,
         NetworkPolicy,
         PodDisruptionBudget,
-        Scale,
         Lease,
         ConfigMap,
         Event,
@@ -92,7 +88,7 @@ fn build() -> Map<String, Value> {
     definitions
 }
 
-/// Definitions whose Go types accept more than the generated schema says.
+/// Corrects definitions whose Go types accept more than the generated schema.
 fn free_form(definitions: &mut Map<String, Value>) {
     let any = json!({"x-kubernetes-preserve-unknown-fields": true});
     for (name, node) in definitions.iter_mut() {
@@ -106,7 +102,7 @@ fn free_form(definitions: &mut Map<String, Value>) {
             node["x-devcluster-micro-time"] = true.into();
         }
         if name.ends_with(".resource.Quantity") {
-            // Written as a string or a number; stored as `canonical` spells it.
+            // A string or a number; `canonical` converts it.
             *node = json!({"x-devcluster-quantity": true});
         }
     }
@@ -166,11 +162,11 @@ enum List {
     RetainKeysMap {
         key: &'static str,
     },
-    /// Only server-side apply tells elements apart.
+    /// Merged by server-side apply only.
     ApplyOnly {
         keys: &'static [&'static str],
     },
-    /// Only strategic merge patches tell elements apart.
+    /// Merged by strategic merge patches only.
     PatchOnly {
         key: &'static str,
     },
@@ -227,7 +223,7 @@ const LISTS: &[(&str, &str, List)] = &[
     ("admissionregistration.v1.ValidatingWebhook", "matchConditions", by(&["name"])),
 ];
 
-/// Types that server-side apply treats as one value.
+/// Types that server-side apply replaces as a whole.
 const ATOMIC_TYPES: &[&str] = &[
     "meta.v1.LabelSelector",
     "meta.v1.OwnerReference",
@@ -269,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn container_ports_are_told_apart_by_port_and_protocol() {
+    fn container_ports_have_port_and_protocol_as_keys() {
         let container = definition("io.k8s.api.core.v1.Container").expect("is built in");
         assert_eq!(
             container.property("ports").map(Schema::list_kind),

@@ -9,7 +9,7 @@ mod workload;
 
 use serde_json::json;
 
-use crate::resource::{NameRule, Resource, Scale, api_version};
+use crate::resource::{NameRule, Resource, api_version};
 use crate::table;
 
 struct Kind {
@@ -47,112 +47,106 @@ const fn kind(
 const CRD_DEFINITION: &str =
     "apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
 
-fn kinds() -> Vec<Kind> {
-    let rbac = "rbac.authorization.k8s.io";
-    vec![
-        Kind {
-            short: &["ns"],
-            namespaced: false,
-            status: true,
-            ..kind("", "namespaces", "Namespace", "api.core.v1.Namespace")
-        },
-        Kind {
-            short: &["no"],
-            namespaced: false,
-            status: true,
-            ..kind("", "nodes", "Node", "api.core.v1.Node")
-        },
-        Kind { short: &["po"], status: true, ..kind("", "pods", "Pod", "api.core.v1.Pod") },
-        Kind {
-            short: &["svc"],
-            status: true,
-            ..kind("", "services", "Service", "api.core.v1.Service")
-        },
-        Kind { short: &["cm"], ..kind("", "configmaps", "ConfigMap", "api.core.v1.ConfigMap") },
-        kind("", "secrets", "Secret", "api.core.v1.Secret"),
-        Kind {
-            short: &["sa"],
-            ..kind("", "serviceaccounts", "ServiceAccount", "api.core.v1.ServiceAccount")
-        },
-        Kind { short: &["ev"], ..kind("", "events", "Event", "api.core.v1.Event") },
-        Kind { short: &["ev"], ..kind("events.k8s.io", "events", "Event", "api.events.v1.Event") },
-        Kind {
-            short: &["deploy"],
-            status: true,
-            generation: true,
-            ..kind("apps", "deployments", "Deployment", "api.apps.v1.Deployment")
-        },
-        Kind {
-            short: &["ds"],
-            status: true,
-            generation: true,
-            ..kind("apps", "daemonsets", "DaemonSet", "api.apps.v1.DaemonSet")
-        },
-        Kind {
-            short: &["netpol"],
-            generation: true,
-            ..kind(
-                "networking.k8s.io",
-                "networkpolicies",
-                "NetworkPolicy",
-                "api.networking.v1.NetworkPolicy",
-            )
-        },
-        Kind {
-            short: &["pdb"],
-            status: true,
-            generation: true,
-            ..kind(
-                "policy",
-                "poddisruptionbudgets",
-                "PodDisruptionBudget",
-                "api.policy.v1.PodDisruptionBudget",
-            )
-        },
-        kind("coordination.k8s.io", "leases", "Lease", "api.coordination.v1.Lease"),
-        Kind {
-            short: &["crd", "crds"],
-            namespaced: false,
-            status: true,
-            generation: true,
-            ..kind(
-                "apiextensions.k8s.io",
-                "customresourcedefinitions",
-                "CustomResourceDefinition",
-                CRD_DEFINITION,
-            )
-        },
-        kind(rbac, "roles", "Role", "api.rbac.v1.Role"),
-        kind(rbac, "rolebindings", "RoleBinding", "api.rbac.v1.RoleBinding"),
-        Kind {
-            namespaced: false,
-            ..kind(rbac, "clusterroles", "ClusterRole", "api.rbac.v1.ClusterRole")
-        },
-        Kind {
-            namespaced: false,
-            ..kind(
-                rbac,
-                "clusterrolebindings",
-                "ClusterRoleBinding",
-                "api.rbac.v1.ClusterRoleBinding",
-            )
-        },
-        Kind {
-            namespaced: false,
-            generation: true,
-            ..kind(
-                "admissionregistration.k8s.io",
-                "validatingwebhookconfigurations",
-                "ValidatingWebhookConfiguration",
-                "api.admissionregistration.v1.ValidatingWebhookConfiguration",
-            )
-        },
-    ]
-}
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+const KINDS: &[Kind] = &[
+    Kind {
+        short: &["ns"],
+        namespaced: false,
+        status: true,
+        ..kind("", "namespaces", "Namespace", "api.core.v1.Namespace")
+    },
+    Kind {
+        short: &["no"],
+        namespaced: false,
+        status: true,
+        ..kind("", "nodes", "Node", "api.core.v1.Node")
+    },
+    Kind { short: &["po"], status: true, ..kind("", "pods", "Pod", "api.core.v1.Pod") },
+    Kind {
+        short: &["svc"],
+        status: true,
+        ..kind("", "services", "Service", "api.core.v1.Service")
+    },
+    Kind { short: &["cm"], ..kind("", "configmaps", "ConfigMap", "api.core.v1.ConfigMap") },
+    kind("", "secrets", "Secret", "api.core.v1.Secret"),
+    Kind {
+        short: &["sa"],
+        ..kind("", "serviceaccounts", "ServiceAccount", "api.core.v1.ServiceAccount")
+    },
+    Kind { short: &["ev"], ..kind("", "events", "Event", "api.core.v1.Event") },
+    Kind { short: &["ev"], ..kind("events.k8s.io", "events", "Event", "api.events.v1.Event") },
+    Kind {
+        short: &["deploy"],
+        status: true,
+        generation: true,
+        ..kind("apps", "deployments", "Deployment", "api.apps.v1.Deployment")
+    },
+    Kind {
+        short: &["ds"],
+        status: true,
+        generation: true,
+        ..kind("apps", "daemonsets", "DaemonSet", "api.apps.v1.DaemonSet")
+    },
+    Kind {
+        short: &["netpol"],
+        generation: true,
+        ..kind(
+            "networking.k8s.io",
+            "networkpolicies",
+            "NetworkPolicy",
+            "api.networking.v1.NetworkPolicy",
+        )
+    },
+    Kind {
+        short: &["pdb"],
+        status: true,
+        generation: true,
+        ..kind(
+            "policy",
+            "poddisruptionbudgets",
+            "PodDisruptionBudget",
+            "api.policy.v1.PodDisruptionBudget",
+        )
+    },
+    kind("coordination.k8s.io", "leases", "Lease", "api.coordination.v1.Lease"),
+    Kind {
+        short: &["crd", "crds"],
+        namespaced: false,
+        status: true,
+        generation: true,
+        ..kind(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            CRD_DEFINITION,
+        )
+    },
+    kind(RBAC, "roles", "Role", "api.rbac.v1.Role"),
+    kind(RBAC, "rolebindings", "RoleBinding", "api.rbac.v1.RoleBinding"),
+    Kind {
+        namespaced: false,
+        ..kind(RBAC, "clusterroles", "ClusterRole", "api.rbac.v1.ClusterRole")
+    },
+    Kind {
+        namespaced: false,
+        ..kind(RBAC, "clusterrolebindings", "ClusterRoleBinding", "api.rbac.v1.ClusterRoleBinding")
+    },
+    Kind {
+        namespaced: false,
+        generation: true,
+        ..kind(
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+            "api.admissionregistration.v1.ValidatingWebhookConfiguration",
+        )
+    },
+];
 
 /// All built-in resources.
 pub fn resources() -> Vec<Resource> {
-    kinds().iter().map(resource).collect()
+    KINDS.iter().map(resource).collect()
 }
 
 fn resource(kind: &Kind) -> Resource {
@@ -181,11 +175,6 @@ fn resource(kind: &Kind) -> Resource {
         },
         has_status: kind.status,
         status_on_create: kind.plural == "nodes",
-        scale: (kind.plural == "deployments").then(|| Scale {
-            spec_replicas: ".spec.replicas".to_owned(),
-            status_replicas: ".status.replicas".to_owned(),
-            label_selector: None,
-        }),
         counts_generation: kind.generation,
         name_rule,
         selectable: crate::selector::fields_of(kind.plural),
@@ -194,7 +183,6 @@ fn resource(kind: &Kind) -> Resource {
         columns: table::builtin::columns(kind.plural),
         storage: format!("{storage_group}/{}", kind.plural).into(),
         storage_version: api_version(storage_group, kind.version),
-        deprecated: None,
     }
 }
 

@@ -1,30 +1,27 @@
-//! The rules of built-in kinds that their schemas do not say. Pure; only the rules that users of the served kinds run into.
+//! Validation of built-in kinds beyond their schemas. Pure.
+//!
+//! Covers the kinds that Neptune's programs write: a lenient server would hide their defects.
 
 use serde_json::Value;
 
 use super::workload;
-use crate::crd_check;
+use crate::crd;
 use crate::field::{FieldError, index, join};
 use crate::names::check_labels;
 use crate::schema::format::is_base64;
 
-/// Findings on an object that is written; `old` is none for a create.
+/// All violations of an object; `old` is none for a create.
 pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match plural {
         "deployments" => workload::deployment(value, old, &mut errors),
         "daemonsets" => workload::daemon_set(value, old, &mut errors),
-        "networkpolicies" => network_policy(value, &mut errors),
-        "poddisruptionbudgets" => disruption_budget(value, &mut errors),
-        "pods" => workload::pod(value, old, &mut errors),
         "services" => service(value, old, &mut errors),
-        "configmaps" => data_keys(value, &["data", "binaryData"], &mut errors),
         "secrets" => secret(value, old, &mut errors),
-        "leases" => lease(value, &mut errors),
         "events" => event(value, old, &mut errors),
         "validatingwebhookconfigurations" => super::webhooks::check(value, &mut errors),
         "customresourcedefinitions" => {
-            errors.extend(crd_check::check_definition(value));
+            errors.extend(crd::check(value));
             if let Some(old) = old {
                 immutable(
                     value,
@@ -32,7 +29,6 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
                     &["spec.group", "spec.names.plural", "spec.scope"],
                     &mut errors,
                 );
-                errors.extend(crd_check::check_stored_versions(value));
             }
         }
         "rolebindings" | "clusterrolebindings" => {
@@ -51,7 +47,7 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
     errors
 }
 
-/// Fields that no update may change.
+/// Checks that an update does not change immutable fields.
 pub(super) fn immutable(value: &Value, old: &Value, paths: &[&str], errors: &mut Vec<FieldError>) {
     for path in paths {
         let at = |object: &Value| crate::object::at_path(object, path).cloned().unwrap_or_default();
@@ -102,21 +98,7 @@ fn service(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn data_keys(value: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
-    for field in fields {
-        for key in value[*field].as_object().into_iter().flat_map(serde_json::Map::keys) {
-            let fits = !key.is_empty()
-                && key.len() <= 253
-                && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-            if !fits || matches!(key.as_str(), "." | "..") {
-                errors.push(FieldError::invalid(&format!("{field}[{key}]"), key.as_str(), "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"));
-            }
-        }
-    }
-}
-
 fn secret(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    data_keys(value, &["data"], errors);
     for (key, text) in value["data"].as_object().into_iter().flatten() {
         if !is_base64(text.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(
@@ -131,7 +113,7 @@ fn secret(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Events of the newer group have more rules than those of the core group.
+/// Events of `events.k8s.io` have more rules than events of the core group.
 fn event(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let newer = value["apiVersion"] == "events.k8s.io/v1";
@@ -182,70 +164,6 @@ fn event(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn network_policy(value: &Value, errors: &mut Vec<FieldError>) {
-    let spec = &value["spec"];
-    check_labels(&spec["podSelector"]["matchLabels"], "spec.podSelector.matchLabels", errors);
-    for (position, kind) in spec["policyTypes"].as_array().into_iter().flatten().enumerate() {
-        let given = kind.as_str().unwrap_or_default();
-        if !matches!(given, "Ingress" | "Egress") {
-            let path = index("spec.policyTypes", position);
-            errors.push(FieldError::unsupported(&path, given, &["Egress", "Ingress"]));
-        }
-    }
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for (position, rule) in spec[direction].as_array().into_iter().flatten().enumerate() {
-            let path = index(&join("spec", direction), position);
-            for (position, peer) in rule[peers].as_array().into_iter().flatten().enumerate() {
-                check_peer(peer, &index(&join(&path, peers), position), errors);
-            }
-            for (position, port) in rule["ports"].as_array().into_iter().flatten().enumerate() {
-                let path = index(&join(&path, "ports"), position);
-                check_choice(port, "protocol", &path, &["SCTP", "TCP", "UDP"], errors);
-                if port["port"].is_number() {
-                    check_port(&port["port"], &join(&path, "port"), errors);
-                }
-            }
-        }
-    }
-}
-
-fn check_peer(peer: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let has = |field: &str| !peer[field].is_null();
-    if has("ipBlock") && (has("podSelector") || has("namespaceSelector")) {
-        errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"));
-    } else if !has("ipBlock") && !has("podSelector") && !has("namespaceSelector") {
-        errors.push(FieldError::required(path, "must specify a peer"));
-    }
-    for selector in ["podSelector", "namespaceSelector"] {
-        let path = join(&join(path, selector), "matchLabels");
-        check_labels(&peer[selector]["matchLabels"], &path, errors);
-    }
-}
-
-fn disruption_budget(value: &Value, errors: &mut Vec<FieldError>) {
-    let spec = &value["spec"];
-    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        errors.push(FieldError::invalid(
-            "spec",
-            spec.clone(),
-            "minAvailable and maxUnavailable cannot be both set",
-        ));
-    }
-    check_labels(&spec["selector"]["matchLabels"], "spec.selector.matchLabels", errors);
-}
-
-fn lease(value: &Value, errors: &mut Vec<FieldError>) {
-    if let Some(seconds) =
-        value["spec"]["leaseDurationSeconds"].as_i64().filter(|seconds| *seconds <= 0)
-    {
-        errors.push(FieldError::invalid(
-            "spec.leaseDurationSeconds",
-            seconds,
-            "must be greater than 0",
-        ));
-    }
-}
-
 pub(super) fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if !port.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
         errors.push(FieldError::invalid(
@@ -256,7 +174,7 @@ pub(super) fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-/// A text that must be one of a few.
+/// Checks that a field, if set, has one of the choices.
 pub(super) fn check_choice(
     parent: &Value,
     field: &str,

@@ -1,4 +1,4 @@
-//! The rules of pods and of what makes pods. Pure.
+//! Validation of workloads and their pod templates. Pure.
 
 use serde_json::Value;
 
@@ -8,44 +8,26 @@ use crate::names::{check_labels, name_fault};
 use crate::resource::NameRule;
 
 pub fn deployment(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let spec = &value["spec"];
-    if spec["replicas"].as_i64().unwrap_or_default() < 0 {
-        errors.push(FieldError::invalid(
-            "spec.replicas",
-            spec["replicas"].clone(),
-            "must be greater than or equal to 0",
-        ));
+    let replicas = &value["spec"]["replicas"];
+    if replicas.as_i64().unwrap_or_default() < 0 {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("spec.replicas", replicas.clone(), detail));
     }
-    runs_pods(value, old, "deployment", errors);
+    workload(value, old, "deployment", errors);
 }
 
 pub fn daemon_set(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    runs_pods(value, old, "daemonset", errors);
-    let strategy = &value["spec"]["updateStrategy"];
-    check_choice(strategy, "type", "spec.updateStrategy", &["OnDelete", "RollingUpdate"], errors);
-    let rolling = &strategy["rollingUpdate"];
-    let is_zero = |field: &str| match &rolling[field] {
-        Value::Null => true,
-        Value::String(text) => text.trim_end_matches('%').parse() == Ok(0),
-        number => number.as_i64() == Some(0),
-    };
-    if strategy["type"] == "RollingUpdate" && is_zero("maxUnavailable") && is_zero("maxSurge") {
-        errors.push(FieldError::invalid(
-            "spec.updateStrategy.rollingUpdate.maxUnavailable",
-            rolling["maxUnavailable"].clone(),
-            "cannot be 0 when `maxSurge` is 0",
-        ));
-    }
+    workload(value, old, "daemonset", errors);
 }
 
-/// What holds for everything with a selector and a template.
-fn runs_pods(value: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<FieldError>) {
+/// The rules for every kind with a selector and a template.
+fn workload(value: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<FieldError>) {
     let spec = &value["spec"];
     let labels = &spec["template"]["metadata"]["labels"];
     let wanted = spec["selector"]["matchLabels"].as_object();
     let expressions = spec["selector"]["matchExpressions"].as_array().map_or(0, Vec::len);
     if spec["selector"].is_null() {
-        // Its absence is said already.
+        // The schema reports a missing selector.
     } else if wanted.is_none_or(serde_json::Map::is_empty) && expressions == 0 {
         errors.push(FieldError::invalid(
             "spec.selector",
@@ -74,63 +56,26 @@ fn runs_pods(value: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<Fi
     }
 }
 
-pub fn pod(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    pod_spec(&value["spec"], "spec", errors);
-    let Some(old) = old else { return };
-    // Everything but these is fixed once a pod exists.
-    let fixed = |object: &Value| {
-        let mut spec = object["spec"].clone();
-        for field in [
-            "activeDeadlineSeconds",
-            "tolerations",
-            "terminationGracePeriodSeconds",
-            "schedulingGates",
-            "nodeName",
-        ] {
-            crate::object::fields(&mut spec).remove(field);
-        }
-        for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
-            {
-                crate::object::fields(container).remove("image");
-            }
-        }
-        spec
-    };
-    let rebound =
-        !old["spec"]["nodeName"].is_null() && old["spec"]["nodeName"] != value["spec"]["nodeName"];
-    if fixed(value) != fixed(old) || rebound {
-        errors.push(FieldError::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
-    }
-}
-
 fn pod_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let list = |field: &str| spec[field].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
         errors.push(FieldError::required(&join(path, "containers"), ""));
     }
-    let volumes: Vec<&str> =
-        list("volumes").iter().filter_map(|volume| volume["name"].as_str()).collect();
-    for (position, volume) in list("volumes").iter().enumerate() {
-        let path = join(&index(&join(path, "volumes"), position), "name");
-        check_name(&volume["name"], &path, NameRule::Label, errors);
-        if list("volumes")[..position].iter().any(|other| other["name"] == volume["name"]) {
-            errors.push(FieldError::duplicate(&path, volume["name"].clone()));
+    for field in ["volumes", "containers"] {
+        for (position, item) in list(field).iter().enumerate() {
+            let path = join(&index(&join(path, field), position), "name");
+            check_name(&item["name"], &path, errors);
+            if list(field)[..position].iter().any(|other| other["name"] == item["name"]) {
+                errors.push(FieldError::duplicate(&path, item["name"].clone()));
+            }
         }
     }
+    let volumes: Vec<&str> =
+        list("volumes").iter().filter_map(|volume| volume["name"].as_str()).collect();
     for (position, container) in list("containers").iter().enumerate() {
         let path = index(&join(path, "containers"), position);
-        check_name(&container["name"], &join(&path, "name"), NameRule::Label, errors);
-        check_choice(
-            container,
-            "imagePullPolicy",
-            &path,
-            &["Always", "IfNotPresent", "Never"],
-            errors,
-        );
-        if list("containers")[..position].iter().any(|other| other["name"] == container["name"]) {
-            errors.push(FieldError::duplicate(&join(&path, "name"), container["name"].clone()));
-        }
+        let policies = ["Always", "IfNotPresent", "Never"];
+        check_choice(container, "imagePullPolicy", &path, &policies, errors);
         if container["image"].as_str().unwrap_or_default().is_empty() {
             errors.push(FieldError::required(&join(&path, "image"), ""));
         }
@@ -153,11 +98,11 @@ fn pod_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_name(name: &Value, path: &str, rule: NameRule, errors: &mut Vec<FieldError>) {
+fn check_name(name: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match name.as_str().unwrap_or_default() {
         "" => errors.push(FieldError::required(path, "")),
         name => {
-            if let Some(fault) = name_fault(rule, name) {
+            if let Some(fault) = name_fault(NameRule::Label, name) {
                 errors.push(FieldError::invalid(path, name, fault));
             }
         }

@@ -1,15 +1,15 @@
-//! JSON as values of the language, by what a schema says of it. Pure.
+//! Converts JSON into values of the rule language, with the types of the schema. Pure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kube_cel::cel::Value as CelValue;
-use kube_cel::cel::objects::{Key, Map};
+use cel::Value as CelValue;
+use cel::objects::{Key, Map};
 use serde_json::Value;
 
 use crate::schema::Schema;
 
-/// Numbers are whole ones unless the schema says "number"; fields that no schema describes are not there.
+/// Numbers are integers unless the schema has `type: number`; fields without a schema are left out.
 pub fn of(value: &Value, schema: Schema<'_>) -> CelValue {
     match value {
         Value::Null => CelValue::Null,

@@ -1,4 +1,4 @@
-//! `OpenAPI` documents, enough for `kubectl explain`, for kubectl's own validation and for it to find that the server validates. Pure.
+//! `OpenAPI` documents for kubectl: `explain`, client-side validation, and the detection of server-side validation. Pure.
 
 pub mod v2;
 pub mod v3;

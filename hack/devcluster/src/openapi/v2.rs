@@ -1,5 +1,6 @@
-//! `OpenAPI` v2 in its protobuf form, the only one that kubectl asks for: older versions take `explain`, validation and the support of
-//! dry runs from it. Pure; field numbers are those of gnostic's `OpenAPIv2.proto`.
+//! `OpenAPI` v2 in its protobuf form, the only form that kubectl requests. Pure.
+//!
+//! kubectl 1.20 of Debian 12 needs it for `apply`, `explain` and dry runs. The field numbers are those of gnostic's `OpenAPIv2.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use super::v3::{add_referenced, gvk, schema_name, whole_schema};
 use crate::registry::Registry;
 use crate::resource::Resource;
 
-/// A message under construction.
+/// A protobuf message under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -47,14 +48,14 @@ impl Message {
     }
 }
 
-/// A name with a value, as the document's maps are written.
+/// An entry of a map: a name with a value.
 fn named(name: &str, value: &Message) -> Message {
     let mut entry = Message::default();
     entry.text(1, name).message(2, value);
     entry
 }
 
-/// An extension: its value is YAML, of which JSON is a part.
+/// An extension. Its value is YAML, which includes JSON.
 fn extension(name: &str, value: &Value) -> Message {
     let mut any = Message::default();
     any.text(2, &value.to_string());
@@ -93,7 +94,7 @@ pub fn document(registry: &Registry) -> Vec<u8> {
     document.0
 }
 
-/// The path of an object with its PATCH, by whose parameters kubectl learns what the server can do.
+/// The path of an object with its PATCH; kubectl detects features of the server by the parameters.
 fn path(resource: &Resource) -> Message {
     let mut operation = Message::default();
     for name in ["dryRun", "fieldManager", "fieldValidation", "force"] {
@@ -117,7 +118,7 @@ fn path(resource: &Resource) -> Message {
     named(&super::v3::object_path(resource), &item)
 }
 
-/// Deeper nesting than any schema that people write; it ends the recursion.
+/// Limit of the recursion, above the nesting of any real schema.
 const DEPTH: usize = 64;
 
 fn schema(node: &Value, depth: usize) -> Message {
@@ -164,20 +165,20 @@ fn schema(node: &Value, depth: usize) -> Message {
         message.message(31, &extension(name, value));
     }
     if node["x-kubernetes-int-or-string"] == true {
-        // kubectl knows this format as "number or text".
+        // kubectl accepts a number or a text for this format.
         message.text(2, "int-or-string");
     }
     message
 }
 
-/// The type of a node; none for free-form values, in which kubectl then accepts anything.
+/// The type of a node; none for free-form values, for which kubectl accepts any value.
 fn kind(node: &Value) -> Option<&str> {
     let is_free =
         node["x-kubernetes-preserve-unknown-fields"] == true && node["properties"].is_null();
     if is_free {
         return None;
     }
-    // Quantities and other values of two types are told as text.
+    // Quantities and other values with two types are described as texts.
     let is_text =
         node["x-devcluster-quantity"] == true || node["x-kubernetes-int-or-string"] == true;
     node["type"].as_str().or(is_text.then_some("string"))
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_names_its_type_and_properties() {
+    fn schema_has_type_and_properties() {
         let node = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/x.Y"}}});
         let bytes = schema(&node, 0).0;
         let shown = String::from_utf8_lossy(&bytes);

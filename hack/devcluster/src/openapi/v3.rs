@@ -1,4 +1,4 @@
-//! `OpenAPI` v3: one document a group and version. Pure.
+//! `OpenAPI` v3: one document per group and version. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::builtin::definitions::definitions;
 use crate::registry::Registry;
 use crate::resource::Resource;
 
-/// `/openapi/v3`: where the documents are.
+/// `/openapi/v3`: the paths of the documents.
 pub fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for (group, versions) in registry.groups() {
@@ -56,7 +56,7 @@ pub fn gvk(resource: &Resource) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
 }
 
-/// `io.neptune.v1alpha1.JointInferenceService`, or the name that a built-in definition has.
+/// The name of a schema, such as `io.neptune.v1alpha1.JointInferenceService`.
 pub fn schema_name(resource: &Resource) -> String {
     if let Some(reference) = resource.schema.get("$ref").and_then(Value::as_str) {
         return reference.rsplit('/').next().unwrap_or(reference).to_owned();
@@ -98,7 +98,7 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) 
     paths.insert(object_path(resource), object);
 }
 
-/// The schema of a kind, with a built-in definition in place of the reference to it.
+/// The schema of a kind, with the reference to a built-in definition resolved.
 pub fn whole_schema(resource: &Resource) -> Value {
     match resource.schema.get("$ref").and_then(Value::as_str) {
         Some(reference) => definitions()[reference.rsplit('/').next().unwrap_or(reference)].clone(),
@@ -106,7 +106,7 @@ pub fn whole_schema(resource: &Resource) -> Value {
     }
 }
 
-/// Adds all definitions that the schemas name, and those that these name.
+/// Adds all definitions that the schemas reference directly or indirectly.
 pub fn add_referenced(schemas: &mut Map<String, Value>) {
     let mut open: BTreeSet<String> = schemas.values().flat_map(references).collect();
     while let Some(name) = open.pop_first() {
@@ -136,7 +136,7 @@ fn references(node: &Value) -> Vec<String> {
     }
 }
 
-/// References in the way of `OpenAPI`: `allOf` keeps the description beside them.
+/// Converts references into the form of `OpenAPI`, where `allOf` keeps the description beside a reference.
 fn rewrite(node: &mut Value) {
     match node {
         Value::Object(map) => {

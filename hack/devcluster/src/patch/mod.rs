@@ -1,4 +1,4 @@
-//! The patch types that change an object without ownership: JSON patch, merge patch and strategic merge patch. Pure.
+//! JSON patch, merge patch and strategic merge patch. Pure; `apply` is server-side apply.
 
 pub mod strategic;
 
@@ -12,7 +12,7 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub const APPLY: &str = "application/apply-patch+yaml";
 
-/// A patch that results in a new object from the current one alone.
+/// A patch of an object.
 #[derive(Debug, Clone)]
 pub enum Patch {
     Json(json_patch::Patch),
@@ -21,7 +21,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// Reads the body of a patch request of the given media type.
+    /// Decodes the body of a patch request.
     pub fn parse(media: &str, body: Value) -> Result<Self, ApiError> {
         match media {
             JSON => serde_json::from_value(body)

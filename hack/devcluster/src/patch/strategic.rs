@@ -1,4 +1,6 @@
-//! Strategic merge patches, which kubectl sends for built-in kinds: lists merge by key, and `$` directives delete, replace and order. Pure.
+//! Strategic merge patches of kubectl and Helm for built-in kinds: lists merge by key, directives delete and order. Pure.
+//!
+//! Directives that replace are refused: nothing of this project sends them.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +11,10 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
-/// The patched object, or what is wrong with the patch.
+/// Applies a patch.
+///
+/// # Errors
+/// The defect of the patch.
 pub fn merge(current: &Value, patch: &Value, schema: Schema<'_>) -> Result<Value, String> {
     Ok(merge_value(Some(current), patch, Some(schema))?.unwrap_or(Value::Null))
 }
@@ -34,13 +39,8 @@ fn merge_map(
 ) -> Result<Option<Value>, String> {
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
         Some("delete") => return Ok(None),
-        Some("replace") => {
-            let mut fresh = patch.clone();
-            fresh.remove(DIRECTIVE);
-            return Ok(Some(Value::Object(fresh)));
-        }
         Some("merge") | None => {}
-        Some(other) => return Err(format!("unknown patch type: {other}")),
+        Some(other) => return Err(format!("devcluster does not support $patch: {other}")),
     }
     let mut merged = current.cloned().unwrap_or_default();
     if let Some(keep) = patch.get(RETAIN) {
@@ -48,12 +48,8 @@ fn merge_map(
         merged.retain(|name, _| keep.contains(&name.as_str()));
     }
     for (key, value) in patch {
-        if let Some(field) = key.strip_prefix(DELETE_FROM) {
-            if let Some(list) = merged.get_mut(field).and_then(Value::as_array_mut) {
-                let gone = value.as_array().cloned().unwrap_or_default();
-                list.retain(|item| !gone.contains(item));
-            }
-            continue;
+        if key.starts_with(DELETE_FROM) {
+            return Err(format!("devcluster does not support {key}"));
         }
         if key.starts_with('$') {
             continue;
@@ -74,7 +70,7 @@ fn merge_map(
     Ok(Some(Value::Object(merged)))
 }
 
-/// Lists that the patch orders without changing their elements.
+/// Orders the lists whose elements the patch does not change.
 fn reorder_untouched(
     merged: &mut Map<String, Value>,
     patch: &Map<String, Value>,
@@ -103,11 +99,8 @@ fn merge_list(
 ) -> Result<Option<Value>, String> {
     let strategy =
         schema.and_then(|schema| schema.text("x-kubernetes-patch-strategy")).unwrap_or_default();
-    let replace = patch.iter().any(|item| item[DIRECTIVE] == "replace");
-    if replace || !strategy.split(',').any(|part| part == "merge") {
-        let items: Vec<Value> =
-            patch.iter().filter(|item| item[DIRECTIVE] != "replace").cloned().collect();
-        return Ok(Some(Value::Array(items)));
+    if !strategy.split(',').any(|part| part == "merge") {
+        return Ok(Some(Value::Array(patch.to_vec())));
     }
     let mut merged: Vec<Value> = current.and_then(Value::as_array).cloned().unwrap_or_default();
     let key = schema.and_then(|schema| schema.text("x-kubernetes-patch-merge-key"));
@@ -140,7 +133,7 @@ fn merge_list(
     Ok(Some(Value::Array(merged)))
 }
 
-/// Elements that the order names take its order; the others keep their places among them.
+/// Sorts the elements that `order` contains; all other elements keep their positions.
 fn sort_by_order(items: &mut [Value], order: &[Value], key: Option<&str>) {
     let rank = |item: &Value| {
         order.iter().position(|wanted| match key {
@@ -173,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_merge_by_their_key() {
+    fn lists_merge_by_key() {
         let current = json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "1"}]});
         let patch = json!({"containers": [{"name": "a", "image": "2", "env": [{"name": "Y", "value": "2"}]}, {"name": "c", "image": "3"}]});
         assert_eq!(
@@ -185,14 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn directives_delete_replace_order_and_retain() {
+    fn directives_delete_order_and_retain() {
         let current = json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}], "volumes": [{"name": "v", "emptyDir": {}}]});
         let table = [
             (
                 json!({"containers": [{"name": "a", "$patch": "delete"}]}),
                 json!([{"name": "b"}, {"name": "c"}]),
             ),
-            (json!({"containers": [{"name": "z"}, {"$patch": "replace"}]}), json!([{"name": "z"}])),
             (
                 json!({"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}),
                 json!([{"name": "c"}, {"name": "a"}, {"name": "b"}]),
@@ -209,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn null_removes_and_lists_without_a_key_are_replaced() {
+    fn null_removes_and_lists_without_key_are_replaced() {
         let current = json!({"nodeName": "x", "tolerations": [{"key": "a"}]});
         assert_eq!(
             patched(&current, &json!({"nodeName": null, "tolerations": [{"key": "b"}]})),
@@ -218,17 +210,24 @@ mod tests {
     }
 
     #[test]
-    fn primitive_lists_merge_and_delete() {
+    fn primitive_lists_merge() {
         let schema = definition(crate::builtin::definitions::OBJECT_META).unwrap();
         let current = json!({"finalizers": ["a/x", "b/y"]});
         assert_eq!(
             merge(&current, &json!({"finalizers": ["c/z"]}), schema).unwrap(),
             json!({"finalizers": ["a/x", "b/y", "c/z"]})
         );
-        assert_eq!(
-            merge(&current, &json!({"$deleteFromPrimitiveList/finalizers": ["a/x"]}), schema)
-                .unwrap(),
-            json!({"finalizers": ["b/y"]})
-        );
+    }
+
+    #[test]
+    fn unsupported_directives_are_refused() {
+        let schema = definition("io.k8s.api.core.v1.PodSpec").unwrap();
+        for patch in [
+            json!({"$patch": "replace"}),
+            json!({"$deleteFromPrimitiveList/finalizers": ["a/x"]}),
+            json!({"containers": [{"$patch": "replace"}]}),
+        ] {
+            assert!(merge(&json!({}), &patch, schema).is_err(), "{patch}");
+        }
     }
 }

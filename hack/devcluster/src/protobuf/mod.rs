@@ -1,13 +1,12 @@
-//! Reads the Kubernetes protobuf that `kubectl create <kind>` of newer versions sends, into the JSON form of the same object. Pure.
-//! Only the messages that kubectl makes are known; a field outside of them is refused rather than lost.
+//! Decodes the protobuf bodies of `kubectl create namespace|configmap|secret|serviceaccount` into JSON objects. Pure.
+//!
+//! Newer versions of kubectl send these kinds in no other form. Other kinds and unknown fields are refused.
 
 mod messages;
 
 use serde_json::{Map, Value};
 
-use messages::Kind::{
-    self, BytesMap, Flag, Ignored, IntOrString, Integer, Message, Messages, Text, TextMap, Texts,
-};
+use messages::Kind::{self, BytesMap, Flag, Ignored, Message, Text, TextMap, Texts};
 use messages::MESSAGES;
 
 use crate::builtin::defaults::base64;
@@ -22,7 +21,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
         |why: String| ApiError::bad_request(format!("cannot read the protobuf body: {why}"));
     let envelope = bytes
         .strip_prefix(MAGIC)
-        .ok_or_else(|| refuse("it does not begin with the Kubernetes prefix".to_owned()))?;
+        .ok_or_else(|| refuse("the Kubernetes prefix is missing".to_owned()))?;
     let mut raw: &[u8] = &[];
     let mut head = Value::Null;
     for (number, value) in fields(envelope).map_err(refuse)? {
@@ -44,7 +43,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message in their order.
+/// The fields of a message in wire order.
 fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -54,8 +53,7 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
             2 => {
                 let length =
                     usize::try_from(varint(&mut bytes)?).map_err(|fault| fault.to_string())?;
-                let (value, rest) =
-                    bytes.split_at_checked(length).ok_or("it ends inside of a field")?;
+                let (value, rest) = bytes.split_at_checked(length).ok_or("a field is truncated")?;
                 bytes = rest;
                 Wire::Bytes(value)
             }
@@ -69,7 +67,7 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
 fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first().ok_or("it ends inside of a number")?;
+        let (first, rest) = bytes.split_first().ok_or("a number is truncated")?;
         *bytes = rest;
         value |= u64::from(first & 0x7f) << shift;
         if first & 0x80 == 0 {
@@ -83,20 +81,20 @@ fn text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|fault| fault.to_string())
 }
 
+/// Decodes a message by its table.
 fn message(name: &str, bytes: &[u8]) -> Result<Value, String> {
     let known = MESSAGES.iter().find(|(known, _)| *known == name).map(|(_, fields)| *fields);
-    let known = known.ok_or_else(|| {
-        format!("{name:?} is not among the kinds that are read from protobuf here; send JSON")
-    })?;
+    let known = known
+        .ok_or_else(|| format!("devcluster does not decode {name:?} from protobuf; send JSON"))?;
     let mut object = Map::new();
     for (number, value) in fields(bytes)? {
         let Some((_, field, kind)) = known.iter().find(|(wanted, ..)| *wanted == number) else {
-            // Go writes empty values of fields that are not set.
+            // Go writes zero values of unset fields.
             if is_empty(&value) {
                 continue;
             }
             return Err(format!(
-                "field {number} of {name} is not read from protobuf here; send JSON"
+                "devcluster does not decode field {number} of {name} from protobuf; send JSON"
             ));
         };
         add(&mut object, field, *kind, &value)?;
@@ -104,7 +102,7 @@ fn message(name: &str, bytes: &[u8]) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// Whether a value says nothing: zero, no bytes, or a message of such values.
+/// Whether a value is the zero value of its type: 0, no bytes, or a message of zero values.
 fn is_empty(value: &Wire<'_>) -> bool {
     match value {
         Wire::Number(number) => *number == 0,
@@ -134,17 +132,10 @@ fn add(
         (Text, Wire::Bytes(bytes)) => {
             object.insert(field.to_owned(), text(bytes)?.into());
         }
-        // Numbers of Kubernetes are signed; zero is what a field has that is not set, except for replicas.
-        (Integer, Wire::Number(number)) => {
-            if *number != 0 || field == "replicas" {
-                object.insert(field.to_owned(), number.cast_signed().into());
-            }
-        }
         (Flag, Wire::Number(number)) => {
             object.insert(field.to_owned(), (*number != 0).into());
         }
         (Texts, Wire::Bytes(bytes)) => push(text(bytes)?.into()),
-        (Messages(name), Wire::Bytes(bytes)) => push(message(name, bytes)?),
         (Message(name), Wire::Bytes(bytes)) => {
             object.insert(field.to_owned(), message(name, bytes)?);
         }
@@ -161,21 +152,7 @@ fn add(
             let map = object.entry(field).or_insert_with(|| Value::Object(Map::new()));
             map[key] = entry;
         }
-        (IntOrString, Wire::Bytes(bytes)) => {
-            let (mut is_text, mut number, mut words) = (false, 0, String::new());
-            for (field, part) in fields(bytes)? {
-                match (field, part) {
-                    (1, Wire::Number(kind)) => is_text = kind == 1,
-                    (2, Wire::Number(value)) => number = value.cast_signed(),
-                    (3, Wire::Bytes(bytes)) => words = text(bytes)?,
-                    _ => {}
-                }
-            }
-            if is_text || number != 0 {
-                object.insert(field.to_owned(), if is_text { words.into() } else { number.into() });
-            }
-        }
-        _ => return Err(format!("field {field:?} has another type")),
+        _ => return Err(format!("field {field:?} has a wrong type")),
     }
     Ok(())
 }
@@ -197,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_read() {
+    fn config_map_is_decoded() {
         let entry = [field(1, b"k"), field(2, b"v")].concat();
         let raw =
             [field(1, &[field(1, b"m"), field(2, b""), field(8, b"")].concat()), field(2, &entry)]
@@ -209,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn undecodable_body_is_refused() {
         assert_eq!(decode(b"{}").unwrap_err().code, 400);
         assert_eq!(decode(&body("Job", b"")).unwrap_err().code, 400);
         assert_eq!(decode(&body("ConfigMap", &field(15, b"x"))).unwrap_err().code, 400);

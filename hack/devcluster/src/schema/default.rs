@@ -1,10 +1,10 @@
-//! Fills in the defaults that a schema declares, and drops nulls that the schema does not allow. Pure.
+//! Sets the defaults of a schema, and removes nulls that the schema does not allow. Pure.
 
 use serde_json::{Map, Value};
 
 use super::Schema;
 
-/// Defaults apply to objects that are present: a default inside an absent object does nothing.
+/// Sets the defaults of a value. A default in an absent object has no effect.
 pub fn apply_defaults(value: &mut Value, schema: Schema<'_>) {
     let schema = schema.for_value(value);
     match value {
@@ -33,7 +33,7 @@ pub fn apply_defaults(value: &mut Value, schema: Schema<'_>) {
     }
 }
 
-/// A null where none may be counts as not given.
+/// Removes nulls of fields that are not nullable.
 fn drop_nulls(map: &mut Map<String, Value>, schema: Schema<'_>) {
     map.retain(|name, value| {
         !value.is_null() || schema.field(name).is_none_or(|field| field.flag("nullable"))
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn list_items_and_map_values_get_theirs() {
+    fn list_items_and_map_values_get_defaults() {
         let item =
             json!({"type": "object", "properties": {"p": {"type": "string", "default": "TCP"}}});
         let schema = json!({"type": "object", "properties": {

@@ -1,9 +1,8 @@
-//! A read-only view of an `OpenAPI` schema, the same for custom resources and for built-in kinds. Resolves references; decides nothing else.
+//! A read-only view of an `OpenAPI` schema of a custom or built-in kind. Resolves references.
 
 pub mod default;
 pub mod format;
 pub mod prune;
-pub mod structural;
 pub mod validate;
 
 use serde_json::{Map, Value};
@@ -14,7 +13,7 @@ use crate::builtin::definitions::definitions;
 #[derive(Debug, Clone, Copy)]
 pub struct Schema<'a>(&'a Map<String, Value>);
 
-/// How the elements of a list are told apart, which decides how patches merge it.
+/// How the elements of a list are identified, which determines how patches merge it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListKind<'a> {
     /// The list is one value.
@@ -26,7 +25,7 @@ pub enum ListKind<'a> {
 }
 
 impl<'a> Schema<'a> {
-    /// None for anything that is not a schema object.
+    /// None for a value that is not an object.
     pub fn new(node: &'a Value) -> Option<Self> {
         let map = node.as_object()?;
         match map.get("$ref").and_then(Value::as_str) {
@@ -38,7 +37,7 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// The branch that fits the value, where a definition of the API machinery is a union such as "schema or boolean".
+    /// For a union of the API machinery such as "schema or boolean": the branch with the type of the value.
     pub fn for_value(self, value: &Value) -> Self {
         if self.0.contains_key("type") {
             return self;
@@ -95,7 +94,7 @@ impl<'a> Schema<'a> {
         Schema::new(self.0.get("properties")?.get(name)?)
     }
 
-    /// The schema of a field of this object: a declared property, or what `additionalProperties` says.
+    /// The schema of a field: that of the declared property, or `additionalProperties`.
     pub fn field(self, name: &str) -> Option<Schema<'a>> {
         self.property(name).or_else(|| self.additional())
     }
@@ -135,13 +134,13 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// Whether the object is one value for server-side apply.
+    /// Whether server-side apply replaces the object as a whole.
     pub fn is_atomic_map(self) -> bool {
         self.text("x-kubernetes-map-type") == Some("atomic")
     }
 }
 
-/// The name of a value's type, as API errors print it.
+/// The name of a value's type in error messages.
 pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

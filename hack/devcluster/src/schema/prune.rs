@@ -1,11 +1,11 @@
-//! Finds the fields that a schema does not know and drops them, as the API server does before it stores an object. Pure.
+//! Removes fields that a schema does not declare, as the API server does before it stores an object. Pure.
 
 use serde_json::Value;
 
 use super::Schema;
 use crate::field::{index, join};
 
-/// Drops unknown fields and returns their paths, in the order of the object.
+/// Removes unknown fields and returns their paths, in the order of the object.
 pub fn prune(value: &mut Value, schema: Schema<'_>) -> Vec<String> {
     let mut unknown = Vec::new();
     walk(value, schema, "", &mut unknown);
@@ -17,10 +17,10 @@ fn walk(value: &mut Value, schema: Schema<'_>, path: &str, unknown: &mut Vec<Str
     match value {
         Value::Object(map) => {
             let keeps = schema.preserves_unknown() || schema.is_open();
-            // A node that says nothing about its fields is a value of free form only where it is declared so.
+            // Only a node that is declared as free-form keeps unknown fields.
             map.retain(|name, child| {
                 let child_path = join(path, name);
-                if let Some(child_schema) = known(schema, name) {
+                if let Some(child_schema) = schema.field(name) {
                     walk(child, child_schema, &child_path, unknown);
                     return true;
                 }
@@ -40,23 +40,6 @@ fn walk(value: &mut Value, schema: Schema<'_>, path: &str, unknown: &mut Vec<Str
     }
 }
 
-fn known<'a>(schema: Schema<'a>, name: &str) -> Option<Schema<'a>> {
-    if let Some(found) = schema.field(name) {
-        return Some(found);
-    }
-    // An embedded resource always has these, whatever the CRD writes down.
-    let embedded = schema.flag("x-kubernetes-embedded-resource");
-    match name {
-        "apiVersion" | "kind" if embedded => schema_of_text(),
-        "metadata" if embedded => crate::builtin::definitions::object_meta(),
-        _ => None,
-    }
-}
-
-fn schema_of_text() -> Option<Schema<'static>> {
-    crate::builtin::definitions::object_meta()?.property("name")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_dropped_and_named() {
+    fn unknown_fields_are_removed_and_returned() {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "a": {"type": "string"},

@@ -1,4 +1,4 @@
-//! Ages as kubectl prints them: `45s`, `5m30s`, `3h5m`, `2d`. Pure.
+//! Ages in the form of kubectl: `45s`, `5m30s`, `3h5m`, `2d`. Pure.
 
 use jiff::Timestamp;
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_like_kubectls() {
+    fn ages_have_the_form_of_kubectl() {
         let table = [
             (-5, "<invalid>"),
             (0, "0s"),

@@ -1,4 +1,4 @@
-//! Tables for `kubectl get`: which columns a kind has and what stands in the cells. Pure; `now` is given for ages.
+//! Tables for `kubectl get`: columns and cells. Pure.
 
 pub mod age;
 pub mod builtin;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use jsonpath::JsonPath;
 
-/// Where a cell comes from.
+/// The source of a cell.
 #[derive(Debug, Clone)]
 pub enum Cell {
     Path(JsonPath),
@@ -23,7 +23,7 @@ pub struct Column {
     pub kind: String,
     pub format: String,
     pub description: String,
-    /// Above 0: shown by `-o wide` only.
+    /// Columns above 0 are shown by `-o wide` only.
     pub priority: i64,
     pub cell: Cell,
 }
@@ -43,14 +43,14 @@ impl Column {
     }
 }
 
-/// A value of an object as a cell of the column's type; what does not fit the type is left empty.
+/// Converts a value into a cell of the column's type; null if it has another type.
 fn cell_of(kind: &str, value: &Value, now: Timestamp) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
         ("string", Value::String(text)) => text.as_str().into(),
         ("string", other) => other.to_string().into(),
         ("integer", Value::Number(number)) => {
-            // A fraction is cut off, as the API server does.
+            // The API server truncates fractions.
             #[allow(clippy::cast_possible_truncation)]
             let whole =
                 number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64);
@@ -62,14 +62,6 @@ fn cell_of(kind: &str, value: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// How much of each object a table carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IncludeObject {
-    None,
-    Metadata,
-    Object,
-}
-
 /// A table without rows.
 pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
     let definitions: Vec<Value> =
@@ -79,18 +71,10 @@ pub fn table(columns: &[Column], metadata: Value, headers: bool) -> Value {
     table
 }
 
-pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+pub fn row(columns: &[Column], object: &Value, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| column.value(object, now)).collect();
-    match include {
-        IncludeObject::None => json!({"cells": cells}),
-        IncludeObject::Object => json!({"cells": cells, "object": object}),
-        IncludeObject::Metadata => json!({"cells": cells, "object": partial(object)}),
-    }
-}
-
-/// The object's metadata alone.
-pub fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    let metadata = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
+    json!({"cells": cells, "object": metadata})
 }
 
 /// The columns of a custom resource, from the `additionalPrinterColumns` of its version.
@@ -128,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn custom_columns_read_the_object_by_their_type() {
+    fn custom_columns_convert_values_to_their_type() {
         let columns = custom_columns(&json!([
             {"name": "status", "type": "string", "jsonPath": ".status.conditions[-1].type"},
             {"name": "active", "type": "integer", "jsonPath": ".status.active"},
@@ -139,13 +123,13 @@ mod tests {
         let now: Timestamp = "2020-01-01T00:05:00Z".parse().unwrap();
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2020-01-01T00:00:00Z"}, "spec": {"a": 1},
             "status": {"active": 2, "conditions": [{"type": "Pending"}, {"type": "Running"}]}});
-        let row = row(&columns, &object, IncludeObject::Metadata, now);
+        let row = row(&columns, &object, now);
         assert_eq!(row["cells"], json!(["x", "Running", 2, null, "{\"a\":1}", "5m"]));
         assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
     }
 
     #[test]
-    fn a_kind_without_columns_shows_name_and_age() {
+    fn kind_without_columns_has_name_and_age() {
         let names: Vec<String> =
             custom_columns(&Value::Null).into_iter().map(|column| column.name).collect();
         assert_eq!(names, ["Name", "Age"]);

@@ -1,4 +1,4 @@
-//! POST of new objects.
+//! POST: creates objects.
 
 use serde_json::{Value, json};
 
@@ -7,21 +7,20 @@ use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
 use crate::crd;
-use crate::decode::Body;
 use crate::object::{self, ObjectKey};
 use crate::prepare;
 use crate::status::{ApiError, GroupName};
 
 const NAMESPACES: &str = "/namespaces";
 
-pub fn create(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
+pub fn create(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiError> {
     let (mut value, warnings) = call.decode(body)?;
     call.with_writer(|writer| record_update(None, &mut value, call.resource.schema(), writer))?;
     let body = insert(state, call, value)?;
     Ok(Reply { code: 201, body, warnings })
 }
 
-/// Completes, checks and stores a new object that was decoded already.
+/// Completes, validates and stores a new object.
 pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value, ApiError> {
     let resource = &call.resource;
     let (uid, suffix) = &call.identity;
@@ -63,7 +62,7 @@ fn check_namespace(state: &State, call: &Call, name: &str) -> Result<(), ApiErro
     Err(ApiError::forbidden(call.resource.as_plural(), name, &why).with_cause(cause))
 }
 
-/// Gives a service an address of the range that clusters commonly use.
+/// Allocates the address and the node ports of a service.
 fn allocate_address(state: &mut State, value: &mut Value) {
     let spec = &mut value["spec"];
     if spec["type"] == "ExternalName" {
@@ -86,7 +85,7 @@ fn allocate_address(state: &mut State, value: &mut Value) {
     }
 }
 
-/// A namespace that exists from the start.
+/// Creates a namespace at the start of the server.
 pub fn namespace(state: &mut State, name: &str, now: jiff::Timestamp) {
     let mut value = json!({
         "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},

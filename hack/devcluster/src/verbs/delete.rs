@@ -1,8 +1,8 @@
-//! DELETE of objects and of collections, with finalizers and propagation.
+//! DELETE: removes objects, or marks them as deleted while they have finalizers.
 
 use serde_json::{Value, json};
 
-use super::{Call, Reply, read};
+use super::{Call, Reply};
 use crate::admit;
 use crate::cluster::State;
 use crate::crd;
@@ -10,37 +10,29 @@ use crate::field::FieldError;
 use crate::object::{self, ObjectKey, meta_str, set_meta};
 use crate::status::{ApiError, GroupName};
 
-/// What the client wants of a delete.
+/// The options of a delete.
 #[derive(Debug, Default)]
 pub struct DeleteOptions {
     uid: Option<String>,
     version: Option<String>,
-    propagation: Option<String>,
     dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// From the body, and from the query where the body says nothing.
+    /// Reads the options of the body and the query; the body takes precedence.
     pub fn new(call: &Call, body: &Value) -> Result<Self, ApiError> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let query = call.options.get("propagationPolicy");
-        let mut propagation = text(&body["propagationPolicy"])
-            .or_else(|| (!query.is_empty()).then(|| query.to_owned()));
-        if propagation.is_none() && body["orphanDependents"] == true {
-            propagation = Some("Orphan".to_owned());
-        }
-        if let Some(given) = &propagation
-            && !matches!(given.as_str(), "Background" | "Foreground" | "Orphan")
-        {
-            let known = ["Foreground", "Background", "Orphan", "nil"];
-            let error = FieldError::unsupported("propagationPolicy", given.as_str(), &known);
+        let propagation = body["propagationPolicy"].as_str().unwrap_or(query);
+        if !matches!(propagation, "" | "Background") {
+            // An API server supports Foreground and Orphan too; no client of this project uses them.
+            let error = FieldError::unsupported("propagationPolicy", propagation, &["Background"]);
             let kind = GroupName { group: "meta.k8s.io", name: "DeleteOptions" };
             return Err(ApiError::invalid(kind, "", &[error]));
         }
         Ok(Self {
             uid: text(&body["preconditions"]["uid"]),
             version: text(&body["preconditions"]["resourceVersion"]),
-            propagation,
             dry_run: call.options.dry_run()?
                 || body["dryRun"]
                     .as_array()
@@ -54,7 +46,6 @@ pub fn delete(state: &mut State, call: &Call, body: &Value) -> Result<Reply, Api
     let object = call.current(state)?;
     let last = delete_one(state, call, &object, &options)?;
     Ok(Reply::ok(match last {
-        // What is gone is answered with a Status, but pods and their like return their last state.
         None => success(call, &object),
         Some(object) => object,
     }))
@@ -68,23 +59,7 @@ fn success(call: &Call, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-pub fn delete_collection(state: &mut State, call: &Call, body: &Value) -> Result<Reply, ApiError> {
-    let options = DeleteOptions::new(call, body)?;
-    let selector = read::selector(call)?;
-    let namespace = call.resource.namespaced.then_some(call.namespace.as_str());
-    let found: Vec<Value> = state
-        .store
-        .list(&call.resource.storage, namespace)
-        .map(|object| call.resource.in_version(object))
-        .filter(|object| selector.matches(object))
-        .collect();
-    for object in &found {
-        delete_one(state, call, object, &options)?;
-    }
-    Ok(Reply::ok(call.resource.list(found, state.store.version())))
-}
-
-/// The object when it waits for its finalizers, none when it is gone.
+/// The object while it has finalizers; none when it is removed.
 fn delete_one(
     state: &mut State,
     call: &Call,
@@ -115,11 +90,6 @@ fn delete_one(
         ));
     }
     let mut value = current.clone();
-    match options.propagation.as_deref() {
-        Some("Foreground") => object::add_finalizer(&mut value, "foregroundDeletion"),
-        Some("Orphan") => object::add_finalizer(&mut value, "orphan"),
-        _ => {}
-    }
     if plural == "customresourcedefinitions" && !object::is_deleting(current) {
         object::add_finalizer(&mut value, crd::FINALIZER);
     }

@@ -1,10 +1,9 @@
-//! The verbs of the API on the shared state: one file a family. Each runs under the cluster's lock and waits for nothing.
+//! The verbs of the API on the shared state, one file per verb. They run under the cluster's lock and never wait.
 
 pub mod create;
 pub mod delete;
 pub mod patch;
 pub mod read;
-pub mod scale;
 pub mod update;
 
 use std::sync::Arc;
@@ -14,13 +13,12 @@ use serde_json::Value;
 use crate::admit::{self, Endpoint};
 use crate::apply::Writer;
 use crate::cluster::State;
-use crate::decode::Body;
 use crate::object::{self, ObjectKey};
 use crate::request::{FieldValidation, Options};
 use crate::resource::Resource;
 use crate::status::ApiError;
 
-/// One request for one resource.
+/// A request for objects of one kind.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub resource: Arc<Resource>,
@@ -30,11 +28,11 @@ pub struct Call {
     /// "" for collections.
     pub name: String,
     pub options: Options,
-    /// The uid that a new object gets, and the end of its name where the server makes that up.
+    /// The uid of a new object, and the suffix of a generated name.
     pub identity: (String, String),
 }
 
-/// An answer in the version of the request, before it is rendered as a table or metadata alone.
+/// An answer in the version of the request, before `render`.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u16,
@@ -53,7 +51,7 @@ impl Call {
         ObjectKey::new(&self.namespace, &self.name)
     }
 
-    /// The options with the present time, for answers that are written long after the request.
+    /// The options with the current time, for events long after the request.
     pub fn options_now(&self) -> Options {
         let mut options = self.options.clone();
         options.now = jiff::Timestamp::now();
@@ -70,8 +68,8 @@ impl Call {
         ApiError::not_found(self.resource.as_plural(), &self.name)
     }
 
-    /// Takes note of unknown and repeated fields: refused, warned of, or ignored, as the client wants.
-    fn settle(
+    /// Handles unknown fields as the client requests: returns warnings, refuses, or ignores them.
+    fn report_unknown(
         &self,
         findings: &[String],
         refuse: impl FnOnce(String) -> ApiError,
@@ -88,9 +86,8 @@ impl Call {
         }
     }
 
-    /// Decodes the body of a create or replace; the warnings go to the client.
-    fn decode(&self, body: Body) -> Result<(Value, Vec<String>), ApiError> {
-        let Body { mut value, mut findings } = body;
+    /// Decodes the body of a create or replace; returns the object and the warnings for the client.
+    fn decode(&self, mut value: Value) -> Result<(Value, Vec<String>), ApiError> {
         admit::check_kind(&self.resource, &value)?;
         let unusable = |why: String| {
             let kind = &self.resource.kind;
@@ -99,8 +96,8 @@ impl Call {
                 self.resource.version
             ))
         };
-        findings.extend(admit::decode(&self.resource, &mut value).map_err(unusable)?);
-        let warnings = self.settle(&findings, unusable)?;
+        let findings = admit::decode(&self.resource, &mut value).map_err(unusable)?;
+        let warnings = self.report_unknown(&findings, unusable)?;
         Ok((value, warnings))
     }
 
@@ -119,24 +116,24 @@ impl Call {
         })
     }
 
-    /// Stores an object of the request's version, unless this is a dry run; an object that only waited for its last finalizer goes.
+    /// Stores an object of the request's version unless this is a dry run. A deleted object without finalizers is removed.
     fn store(&self, state: &mut State, value: Value) -> Result<Value, ApiError> {
         if self.options.dry_run()? {
             return Ok(value);
         }
         let key = ObjectKey::of(&value);
-        let gone = object::is_deleting(&value)
+        let removed = object::is_deleting(&value)
             && object::finalizers(&value).is_empty()
             && self.resource.plural != "namespaces";
         let stored = state.put(&self.resource.storage, self.resource.to_storage(value));
-        if gone {
+        if removed {
             state.remove(&self.resource.storage, &key);
         }
         Ok(self.resource.in_version(&stored))
     }
 }
 
-/// A name that no other object has, and the five characters that end generated names.
+/// A new uid, and the random suffix of a generated name.
 pub fn fresh_identity() -> (String, String) {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let suffix = uuid::Uuid::new_v4().as_bytes()[..5]

@@ -1,4 +1,4 @@
-//! PATCH in all four media types.
+//! PATCH: merge patch, JSON patch, strategic merge patch and server-side apply.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::admit::{self, Endpoint};
 use crate::apply::{self, record_update};
 use crate::builtin::defaults::drop_nulls;
 use crate::cluster::State;
-use crate::decode::{self, Body};
+use crate::decode;
 use crate::field::FieldError;
 use crate::object;
 use crate::patch::{APPLY, JSON, MERGE, Patch, STRATEGIC};
@@ -27,19 +27,16 @@ pub fn patch(state: &mut State, call: &Call, media: &str, bytes: &[u8]) -> Resul
         return Err(ApiError::invalid(PATCH_OPTIONS, "", &[error]));
     }
     let body = decode::json(bytes).map_err(|fault| {
-        ApiError::bad_request(format!("error decoding patch: {}", decode::words(&fault)))
+        ApiError::bad_request(format!("error decoding patch: {}", decode::message(&fault)))
     })?;
-    let patch = Patch::parse(media, body.value)?;
+    let patch = Patch::parse(media, body)?;
     let old = call.current(state)?;
     let mut value = patch.apply(&old, call.resource.schema())?;
     admit::check_kind(&call.resource, &value)?;
     let raw = value.clone();
-    let mut findings = body.findings;
-    findings.extend(
-        admit::decode(&call.resource, &mut value)
-            .map_err(|why| ApiError::invalid_patch(&raw, &why))?,
-    );
-    let warnings = call.settle(&findings, |why| ApiError::invalid_patch(&raw, &why))?;
+    let findings = admit::decode(&call.resource, &mut value)
+        .map_err(|why| ApiError::invalid_patch(&raw, &why))?;
+    let warnings = call.report_unknown(&findings, |why| ApiError::invalid_patch(&raw, &why))?;
     if object::uid(&value) != object::uid(&old) {
         let error = FieldError::invalid("metadata.uid", object::uid(&value), "field is immutable");
         return Err(ApiError::invalid(call.resource.as_kind(), &call.name, &[error]));
@@ -58,11 +55,10 @@ fn server_side_apply(state: &mut State, call: &Call, bytes: &[u8]) -> Result<Rep
         let error = FieldError::required("fieldManager", "is required for apply patch");
         return Err(ApiError::invalid(PATCH_OPTIONS, "", &[error]));
     }
-    let Body { value: mut config, findings } = decode::yaml(bytes)?;
+    // The media type allows YAML, but kubectl and kube-rs send JSON.
+    let mut config = decode::json(bytes)
+        .map_err(|fault| ApiError::bad_request(format!("error decoding YAML: {fault}")))?;
     check_target(call, &config)?;
-    let warnings = call.settle(&findings, |why| {
-        ApiError::bad_request(format!("error strict decoding YAML: {why}"))
-    })?;
     if call.resource.custom {
         drop_nulls(object::fields(&mut config).entry("metadata").or_insert(Value::Null));
     } else {
@@ -86,7 +82,7 @@ fn server_side_apply(state: &mut State, call: &Call, bytes: &[u8]) -> Result<Rep
         Some(live) => (200, update::replace(state, call, live, value)?),
         None => (201, create::insert(state, call, value)?),
     };
-    Ok(Reply { code, body, warnings })
+    Ok(Reply { code, body, warnings: Vec::new() })
 }
 
 fn check_target(call: &Call, config: &Value) -> Result<(), ApiError> {

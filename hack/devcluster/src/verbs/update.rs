@@ -1,4 +1,4 @@
-//! PUT on objects and on their status.
+//! PUT: replaces objects and their status.
 
 use serde_json::Value;
 
@@ -6,13 +6,12 @@ use super::{Call, Reply};
 use crate::admit;
 use crate::apply::record_update;
 use crate::cluster::State;
-use crate::decode::Body;
 use crate::field::FieldError;
 use crate::object::meta_str;
 use crate::prepare;
 use crate::status::ApiError;
 
-pub fn update(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiError> {
+pub fn update(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiError> {
     let (mut value, warnings) = call.decode(body)?;
     let old = call.current(state)?;
     if meta_str(&value, "resourceVersion").is_empty()
@@ -29,7 +28,7 @@ pub fn update(state: &mut State, call: &Call, body: Body) -> Result<Reply, ApiEr
     Ok(Reply { code: 200, body, warnings })
 }
 
-/// Completes, checks and stores the new state of an object; storing nothing when nothing changed.
+/// Completes, validates and stores the new state of an object. An unchanged object is not stored.
 pub fn replace(
     state: &mut State,
     call: &Call,

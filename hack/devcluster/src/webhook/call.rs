@@ -1,4 +1,4 @@
-//! Asks one webhook over HTTPS, trusting the authorities of its `caBundle` and no others. Touches the network.
+//! Calls one webhook over HTTPS and trusts only the authorities of its `caBundle`. Uses the network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// The answer to a review.
+/// Sends a review and returns the response body.
 ///
 /// # Errors
-/// Why there is none, in an API server's words as far as they are its own.
-pub async fn ask(webhook: &Value, review: &Value) -> Result<Value, String> {
+/// The failure, with the API server's text where the API server detects it.
+pub async fn send(webhook: &Value, review: &Value) -> Result<Value, String> {
     let config = &webhook["clientConfig"];
     let Some(url) = config["url"].as_str() else {
-        // Nothing runs here, so a service has no endpoints.
+        // devcluster runs no pods, so a service has no endpoints.
         let name = config["service"]["name"].as_str().unwrap_or_default();
         return Err(format!("failed to call webhook: no endpoints available for service {name:?}"));
     };
@@ -25,22 +25,22 @@ pub async fn ask(webhook: &Value, review: &Value) -> Result<Value, String> {
     let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
     let url = format!("{url}?timeout={seconds}s");
     let failed = |why: &str| format!("failed to call webhook: Post {url:?}: {why}");
-    let asked = async {
+    let response = async {
         let sent = client.post(&url).json(review).send().await;
-        let answer = sent.map_err(|error| failed(&root(&error)))?;
-        let status = answer.status();
-        let body = answer.text().await.map_err(|error| failed(&root(&error)))?;
+        let response = sent.map_err(|error| failed(&root(&error)))?;
+        let status = response.status();
+        let body = response.text().await.map_err(|error| failed(&root(&error)))?;
         if !status.is_success() {
             return Err(format!("failed to call webhook: the server answered {status}: {body}"));
         }
         serde_json::from_str(&body).map_err(|error| format!("failed to call webhook: {error}"))
     };
-    tokio::time::timeout(Duration::from_secs(seconds), asked)
+    tokio::time::timeout(Duration::from_secs(seconds), response)
         .await
         .unwrap_or_else(|_| Err(failed("context deadline exceeded")))
 }
 
-/// A new one each time: no connection outlives a change of the authorities.
+/// A new client per call: no connection survives a change of the authorities.
 fn client(ca_bundle: &Value) -> Result<Client, String> {
     let mut roots = RootCertStore::empty();
     let unusable = |why: String| format!("unable to load root certificates: {why}");
@@ -62,7 +62,7 @@ fn client(ca_bundle: &Value) -> Result<Client, String> {
     client.build().map_err(|error| root(&error))
 }
 
-/// The innermost cause: the outer ones repeat the address.
+/// The innermost cause: the outer causes repeat the address.
 fn root(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {

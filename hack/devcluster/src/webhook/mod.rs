@@ -1,7 +1,7 @@
-//! Validating admission webhooks: a write is tried out, shown to the webhooks that want to see it, and carried out when they agree.
+//! Validating admission webhooks: a write is evaluated, sent to the matching webhooks, and stored when all of them allow it.
 //!
-//! As in an API server, what they see is complete and has passed every other check, and they are asked for dry runs too. Not asked:
-//! for the scale subresource, for deletes of whole collections, and for what this server's own controllers do.
+//! As in an API server, the reviewed object is complete and has passed all other checks, and dry runs are reviewed too. The writes of
+//! the built-in controllers are not reviewed.
 
 mod call;
 mod matching;
@@ -15,29 +15,36 @@ use crate::cluster::{Cluster, State};
 use crate::object::{ObjectKey, meta_str};
 use crate::status::ApiError;
 use crate::verbs::{Call, Reply};
-use matching::{Hook, Write};
+use matching::Write;
 use review::Answer;
 pub use warning::headers;
 
-/// A write that webhooks want to see.
-struct Pending {
-    hooks: Vec<(Hook, String, Value)>,
-    key: ObjectKey,
-    /// The version of the object over which it was tried out; "" for none.
-    over: String,
-    tried: Reply,
+/// A review for one webhook: its entry of the configuration, the uid of the review, and the `AdmissionReview`.
+struct Review {
+    webhook: Value,
+    uid: String,
+    body: Value,
 }
 
-/// What is known under the lock.
+/// A write that webhooks have to allow first.
+struct Pending {
+    reviews: Vec<Review>,
+    key: ObjectKey,
+    /// The resourceVersion of the object that the write was evaluated on; "" for a new object.
+    base_version: String,
+    result: Reply,
+}
+
+/// The outcome of the first pass under the lock.
 enum Step {
     Done(Reply),
-    Ask(Pending),
+    Pending(Pending),
 }
 
-/// Carries out a write of one object, unless a webhook denies it. What webhooks warn of is added to `warnings`.
+/// Executes a write of one object unless a webhook denies it. Warnings of the webhooks are added to `warnings`.
 ///
 /// # Errors
-/// As `change` has them, a denial, or a webhook that could not be asked and must be.
+/// Those of `change`, a denial, or a failed call of a webhook with `failurePolicy: Fail`.
 pub async fn write(
     cluster: &Cluster,
     call: &Call,
@@ -50,21 +57,21 @@ pub async fn write(
         let step = cluster.write(|state| begin(state, call, is_delete, &change))?;
         let pending = match step {
             Step::Done(reply) => return Ok(reply),
-            Step::Ask(pending) => pending,
+            Step::Pending(pending) => pending,
         };
-        let mut said = Vec::new();
-        let agreed = ask(&pending.hooks, &mut said).await;
-        if dry_run || agreed.is_err() {
-            warnings.append(&mut said);
-            return agreed.map(|()| pending.tried);
+        let mut received = Vec::new();
+        let allowed = send(&pending.reviews, &mut received).await;
+        if dry_run || allowed.is_err() {
+            warnings.append(&mut received);
+            return allowed.map(|()| pending.result);
         }
         let done = cluster.write(|state| {
-            let now = version(state, call, &pending.key);
-            (now == pending.over).then(|| change(state, call))
+            let current = version(state, call, &pending.key);
+            (current == pending.base_version).then(|| change(state, call))
         });
-        // Otherwise somebody wrote meanwhile, and the webhooks have seen what is not so any more.
+        // None: the object was changed meanwhile, so the webhooks have to review the write on the new state.
         if let Some(done) = done {
-            warnings.append(&mut said);
+            warnings.append(&mut received);
             return done;
         }
     }
@@ -80,10 +87,10 @@ fn begin(
         return change(state, call).map(Step::Done);
     }
     let addresses = state.services;
-    let tried = change(state, &Call { options: call.options.as_dry_run(), ..call.clone() });
+    let result = change(state, &Call { options: call.options.as_dry_run(), ..call.clone() });
     state.services = addresses;
-    let tried = tried?;
-    let object = if is_delete { Value::Null } else { tried.body.clone() };
+    let result = result?;
+    let object = if is_delete { Value::Null } else { result.body.clone() };
     let key = if is_delete { call.key() } else { ObjectKey::of(&object) };
     let old = state.store.get(&call.resource.storage, &key);
     let old = old.map_or(Value::Null, |old| call.resource.in_version(&old));
@@ -99,33 +106,33 @@ fn begin(
         object: &object,
         old: &old,
     };
-    let hooks: Vec<_> = matching::hooks(state, &write)
+    let reviews: Vec<Review> = matching::matching(state, &write)
         .into_iter()
-        .map(|hook| {
+        .map(|webhook| {
             let uid = uuid::Uuid::new_v4().to_string();
-            let review = review::request(&hook, &write, &call.options, &uid);
-            (hook, uid, review)
+            let body = review::request(&write, &call.options, &uid);
+            Review { webhook, uid, body }
         })
         .collect();
-    if hooks.is_empty() {
+    if reviews.is_empty() {
         return change(state, call).map(Step::Done);
     }
-    let over = meta_str(&old, "resourceVersion").to_owned();
-    Ok(Step::Ask(Pending { hooks, key, over, tried }))
+    let base_version = meta_str(&old, "resourceVersion").to_owned();
+    Ok(Step::Pending(Pending { reviews, key, base_version, result }))
 }
 
 fn version(state: &State, call: &Call, key: &ObjectKey) -> String {
-    let held = state.store.get(&call.resource.storage, key);
-    held.map(|held| meta_str(&held, "resourceVersion").to_owned()).unwrap_or_default()
+    let stored = state.store.get(&call.resource.storage, key);
+    stored.map(|stored| meta_str(&stored, "resourceVersion").to_owned()).unwrap_or_default()
 }
 
-/// Asks all at once. The first that denies, or that fails and must not, decides.
-async fn ask(hooks: &[(Hook, String, Value)], warnings: &mut Vec<String>) -> Result<(), ApiError> {
-    let answers = join_all(hooks.iter().map(|(hook, uid, review)| async move {
-        let name = hook.webhook["name"].as_str().unwrap_or_default();
-        let body = call::ask(&hook.webhook, review).await;
-        let answer = body.and_then(|body| review::answer(name, uid, &body));
-        answer.or_else(|why| match hook.webhook["failurePolicy"].as_str() {
+/// Calls all webhooks concurrently. The first denial, or failure with `failurePolicy: Fail`, decides.
+async fn send(reviews: &[Review], warnings: &mut Vec<String>) -> Result<(), ApiError> {
+    let answers = join_all(reviews.iter().map(|Review { webhook, uid, body }| async move {
+        let name = webhook["name"].as_str().unwrap_or_default();
+        let response = call::send(webhook, body).await;
+        let answer = response.and_then(|response| review::answer(name, uid, &response));
+        answer.or_else(|why| match webhook["failurePolicy"].as_str() {
             Some("Ignore") => {
                 tracing::warn!(webhook = name, why, "failed calling webhook, failing open");
                 Ok(Answer::default())

@@ -1,41 +1,37 @@
-//! The `AdmissionReview` that a webhook gets, and what its answer means. Pure.
+//! Builds the `AdmissionReview` for a webhook and decodes the response. Pure.
 
 use serde_json::{Value, json};
 
-use super::matching::{Hook, Write};
+use super::matching::Write;
 use crate::request::Options;
 use crate::resource::Resource;
 use crate::status::ApiError;
 
-/// What a webhook said.
+/// The decision of a webhook.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub warnings: Vec<String>,
-    /// Why not, if not.
+    /// The error for the client, when the webhook denies the write.
     pub denied: Option<ApiError>,
 }
 
-/// The review of a write. Who impersonates nobody is the administrator.
-pub fn request(hook: &Hook, write: &Write<'_>, options: &Options, uid: &str) -> Value {
-    let in_version = |object: &Value| match object {
-        Value::Null => Value::Null,
-        object => hook.resource.in_version(&write.resource.to_storage(object.clone())),
-    };
-    let shown = if write.object.is_null() { write.old } else { write.object };
+/// The review of a write. A client that impersonates nobody is the administrator.
+pub fn request(write: &Write<'_>, options: &Options, uid: &str) -> Value {
+    let reviewed = if write.object.is_null() { write.old } else { write.object };
     let user = match options.user.as_str() {
         "" => {
             json!({"username": "devcluster", "groups": ["system:masters", "system:authenticated"]})
         }
         name => json!({"username": name, "groups": ["system:authenticated"]}),
     };
+    let (kind, resource) = (kind(write.resource), resource(write.resource));
     let mut request = json!({
         "uid": uid,
-        "kind": kind(&hook.resource), "resource": resource(&hook.resource),
-        "requestKind": kind(write.resource), "requestResource": resource(write.resource),
-        "name": crate::object::name(shown),
+        "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "name": crate::object::name(reviewed),
         "operation": write.operation,
         "userInfo": user,
-        "object": in_version(write.object), "oldObject": in_version(write.old),
+        "object": write.object, "oldObject": write.old,
         "dryRun": matches!(options.dry_run(), Ok(true)),
         "options": call_options(write.operation, options),
     });
@@ -73,10 +69,10 @@ fn call_options(operation: &str, options: &Options) -> Value {
     shown
 }
 
-/// Reads a webhook's answer.
+/// Decodes a webhook's response.
 ///
 /// # Errors
-/// What an API server finds wrong with it: then the webhook counts as failed.
+/// The defect that an API server reports for an invalid response; the call counts as failed.
 pub fn answer(name: &str, uid: &str, body: &Value) -> Result<Answer, String> {
     let response = &body["response"];
     if !response.is_object() {
@@ -102,7 +98,7 @@ pub fn answer(name: &str, uid: &str, body: &Value) -> Result<Answer, String> {
     Ok(Answer { warnings, denied })
 }
 
-/// The Status that the client gets: the webhook's own, with who said it before its words.
+/// The error for the client: the webhook's Status, with the name of the webhook in front of its message.
 fn denial(name: &str, status: &Value) -> ApiError {
     let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
     let by = format!("admission webhook {name:?} denied the request");
@@ -127,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_question_or_of_another_kind_is_a_failure() {
+    fn response_with_wrong_uid_or_kind_is_an_error() {
         let table = [
             (json!({}), "webhook response was absent"),
             (
@@ -140,14 +136,14 @@ mod tests {
                 "got admission.k8s.io/v1beta1",
             ),
         ];
-        for (body, said) in table {
+        for (body, expected) in table {
             let error = answer("w.x.y", "a", &body).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn a_denial_names_the_webhook_and_has_an_error_code() {
+    fn denial_names_webhook_and_has_error_code() {
         let denied = |status: Value| {
             let body = review(&json!({"uid": "a", "allowed": false, "status": status}));
             let denied = answer("w.x.y", "a", &body).unwrap().denied.unwrap();

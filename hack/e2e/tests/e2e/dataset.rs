@@ -55,7 +55,7 @@ fn append(path: &Path, text: &str) {
 
 async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks(transport: Transport) {
     let fleet = Fleet::start(transport).await;
-    let sample = fs::read_to_string(root().join("common/api/tests/samples/003_dataset.yaml"));
+    let sample = fs::read_to_string(root().join("common/api/tests/samples/dataset.yaml"));
     let sample = sample.unwrap();
     fleet.apply(&sample);
     let status =

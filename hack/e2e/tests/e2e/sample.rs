@@ -12,7 +12,7 @@ over_each_transport!(
     the_documents_sample_is_explained_until_what_it_names_is_there_and_then_served_and_switched,
 );
 
-const SAMPLE: &str = "common/api/tests/samples/000_inferencemodel.yaml";
+const SAMPLE: &str = "common/api/tests/samples/inferencemodel.yaml";
 const NAME: &str = "facialexpression";
 /// The digests of the sample's files, which nobody has.
 const DIGESTS: [&str; 2] = [

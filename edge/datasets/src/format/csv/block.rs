@@ -1,135 +1,142 @@
-//! Counting the records of a csv 64 bytes at a time. Pure, and the reason that a csv is counted as fast as it is read.
+//! Counts the records of a csv 64 bytes at a time. Pure. This makes counting as fast as reading.
 //!
-//! One bit a byte: where the quotes are, a running exclusive-or of their bits tells what lies within quotes, and the
-//! ends of lines outside of them are the ends of records. That holds as long as every quote belongs to the notation;
-//! a block with one that stands for itself is left to the grammar, byte by byte.
+//! A bit mask per block marks the quotes. The running exclusive-or of its bits marks the bytes
+//! within quotes. The line ends outside quotes are the ends of records. This holds as long as every
+//! quote opens or closes a field. A block with a quote that is content is counted by `grammar`,
+//! byte by byte.
 
 use fearless_simd::{Level, dispatch, prelude::*, u8x64};
 
-use super::machine::{At, Step};
+use super::grammar::{ByteKind, CsvPosition};
 
 const BLOCK: usize = 64;
 
-/// The number of records that end in `bytes`, and where in the grammar they leave off.
-pub(crate) fn count(bytes: &[u8], at: At, delimiter: u8) -> (u64, At) {
+/// The number of records that end in `bytes`, and the position after the last byte.
+pub(crate) fn count(bytes: &[u8], at: CsvPosition, delimiter: u8) -> (u64, CsvPosition) {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    // The instructions that this processor has; found out once.
+    // `Level::new` detects the instruction set of the processor once per process.
     let (records, at) = dispatch!(Level::new(), simd => count_blocks(simd, blocks, at, delimiter));
-    let (ends, at) = count_slowly(rest, at, delimiter);
+    let (ends, at) = count_bytewise(rest, at, delimiter);
     (records + ends, at)
 }
 
-fn count_slowly(bytes: &[u8], mut at: At, delimiter: u8) -> (u64, At) {
+fn count_bytewise(bytes: &[u8], mut at: CsvPosition, delimiter: u8) -> (u64, CsvPosition) {
     let mut records = 0;
     for byte in bytes {
-        let step;
-        (at, step) = at.step(*byte, delimiter);
-        records += u64::from(step == Step::RecordEnd);
+        let kind;
+        (at, kind) = at.step(*byte, delimiter);
+        records += u64::from(kind == ByteKind::RecordEnd);
     }
     (records, at)
 }
 
 #[expect(
     clippy::inline_always,
-    reason = "else it is not compiled for the instructions that were found"
+    reason = "otherwise it is not compiled for the detected instruction set"
 )]
 #[inline(always)]
-fn count_blocks<S: Simd>(simd: S, blocks: &[[u8; BLOCK]], at: At, delimiter: u8) -> (u64, At) {
+fn count_blocks<S: Simd>(
+    simd: S,
+    blocks: &[[u8; BLOCK]],
+    at: CsvPosition,
+    delimiter: u8,
+) -> (u64, CsvPosition) {
     let mut records = 0;
-    let mut before = Before::of(at);
+    let mut start = BlockStart::of(at);
     for block in blocks {
-        if let Some((ends, after)) = count_block(simd, block, before, delimiter) {
+        if let Some((ends, next)) = count_block(simd, block, start, delimiter) {
             records += ends;
-            before = after;
+            start = next;
         } else {
-            let (ends, at) = count_slowly(block, before.at(), delimiter);
+            let (ends, at) = count_bytewise(block, start.at(), delimiter);
             records += ends;
-            before = Before::of(at);
+            start = BlockStart::of(at);
         }
     }
-    (records, before.at())
+    (records, start.at())
 }
 
-/// Where in the grammar a block begins, as bits that are ready for use.
+/// The position in the grammar at the start of a block, as bit masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Before {
-    /// All bits are set within quotes.
+struct BlockStart {
+    /// All bits are set if the block starts within quotes.
     within: u64,
-    /// The lowest bit is set where a quote would belong to the notation: in turn because the byte before ended a
-    /// record, ended a field, or was a quote itself.
+    /// The lowest bit is set if the byte before the block ended a record. A quote may then open a
+    /// field.
     after_break: u64,
+    /// The lowest bit is set if the byte before the block ended a field.
     after_delimiter: u64,
+    /// The lowest bit is set if the byte before the block was a quote within quotes.
     after_quote: u64,
 }
 
-impl Before {
-    fn of(at: At) -> Self {
+impl BlockStart {
+    fn of(at: CsvPosition) -> Self {
         Self {
-            within: if at == At::Quoted { u64::MAX } else { 0 },
-            after_break: u64::from(at == At::RecordStart),
-            after_delimiter: u64::from(at == At::FieldStart),
-            after_quote: u64::from(at == At::QuoteInQuoted),
+            within: if at == CsvPosition::Quoted { u64::MAX } else { 0 },
+            after_break: u64::from(at == CsvPosition::RecordStart),
+            after_delimiter: u64::from(at == CsvPosition::FieldStart),
+            after_quote: u64::from(at == CsvPosition::QuoteInQuoted),
         }
     }
 
-    fn at(self) -> At {
+    fn at(self) -> CsvPosition {
         match self {
-            Self { within: 1.., .. } => At::Quoted,
-            Self { after_break: 1.., .. } => At::RecordStart,
-            Self { after_delimiter: 1.., .. } => At::FieldStart,
-            Self { after_quote: 1.., .. } => At::QuoteInQuoted,
-            _ => At::Unquoted,
+            Self { within: 1.., .. } => CsvPosition::Quoted,
+            Self { after_break: 1.., .. } => CsvPosition::RecordStart,
+            Self { after_delimiter: 1.., .. } => CsvPosition::FieldStart,
+            Self { after_quote: 1.., .. } => CsvPosition::QuoteInQuoted,
+            _ => CsvPosition::Unquoted,
         }
     }
 }
 
-/// None if a quote of the block does not belong to the notation.
+/// The number of records that end in `block`, and the start of the next block. `None` if a quote of
+/// the block is content.
 #[expect(
     clippy::inline_always,
-    reason = "else it is not compiled for the instructions that were found"
+    reason = "otherwise it is not compiled for the detected instruction set"
 )]
 #[inline(always)]
 fn count_block<S: Simd>(
     simd: S,
     block: &[u8; BLOCK],
-    before: Before,
+    start: BlockStart,
     delimiter: u8,
-) -> Option<(u64, Before)> {
+) -> Option<(u64, BlockStart)> {
     let bytes = u8x64::from_slice(simd, block);
     let quotes = bytes.simd_eq(b'"').to_bitmask();
-    // Put together before they become bits: that is the dear step.
+    // The vectors are combined before the conversion to bits, because the conversion is expensive.
     let breaks = bytes.simd_eq(b'\n') | bytes.simd_eq(b'\r');
     let separators = breaks | bytes.simd_eq(delimiter);
     let breaks = breaks.to_bitmask();
-    if quotes | before.within == 0 {
-        let records = breaks & !(breaks << 1 | before.after_break);
-        let after = Before {
+    if quotes | start.within == 0 {
+        let records = breaks & !(breaks << 1 | start.after_break);
+        let next = BlockStart {
             within: 0,
             after_break: breaks >> (BLOCK - 1),
             after_delimiter: u64::from(block[BLOCK - 1] == delimiter),
             after_quote: 0,
         };
-        return Some((u64::from(records.count_ones()), after));
+        return Some((u64::from(records.count_ones()), next));
     }
-    // Set from an opening quote on, up to the byte before the closing one.
-    let within = running_xor(quotes) ^ before.within;
+    // Set from an opening quote up to the byte before the closing quote.
+    let within = running_xor(quotes) ^ start.within;
     let (breaks, closing) = (breaks & !within, quotes & !within);
     let separators = separators.to_bitmask() & !within;
-    let may_open = (separators | closing) << 1
-        | before.after_break
-        | before.after_delimiter
-        | before.after_quote;
+    let may_open =
+        (separators | closing) << 1 | start.after_break | start.after_delimiter | start.after_quote;
     if quotes & within & !may_open != 0 {
         return None;
     }
-    let records = breaks & !(breaks << 1 | before.after_break);
-    let after = Before {
+    let records = breaks & !(breaks << 1 | start.after_break);
+    let next = BlockStart {
         within: 0_u64.wrapping_sub(within >> (BLOCK - 1)),
         after_break: breaks >> (BLOCK - 1),
         after_delimiter: (separators & !breaks) >> (BLOCK - 1),
         after_quote: closing >> (BLOCK - 1),
     };
-    Some((u64::from(records.count_ones()), after))
+    Some((u64::from(records.count_ones()), next))
 }
 
 /// Bit n of the result is the exclusive-or of the bits 0 to n.
@@ -148,19 +155,19 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few characters, so that every meeting of them comes up.
+        /// The alphabet is small, so that all combinations occur.
         #[test]
-        fn blocks_and_the_grammar_agree_on_any_bytes(
+        fn block_count_equals_bytewise_count_for_any_bytes(
             bytes in proptest::collection::vec(prop::sample::select(&b"a,\"\n\r;"[..]), 0..400),
             start in prop::sample::select(
-                &[At::RecordStart, At::FieldStart, At::Unquoted, At::Quoted, At::QuoteInQuoted][..]),
+                &[CsvPosition::RecordStart, CsvPosition::FieldStart, CsvPosition::Unquoted, CsvPosition::Quoted, CsvPosition::QuoteInQuoted][..]),
         ) {
-            prop_assert_eq!(count(&bytes, start, b','), count_slowly(&bytes, start, b','));
+            prop_assert_eq!(count(&bytes, start, b','), count_bytewise(&bytes, start, b','));
         }
 
-        /// Well-formed, so that the fast way is taken.
+        /// The input is well-formed, so that the bit masks are used.
         #[test]
-        fn blocks_and_the_grammar_agree_on_quoted_fields(
+        fn block_count_equals_bytewise_count_for_quoted_fields(
             fields in proptest::collection::vec(("[a,\n\r]{0,40}", 0..3u8), 0..40),
         ) {
             let mut bytes = Vec::new();
@@ -168,17 +175,17 @@ mod tests {
                 bytes.extend(format!("\"{}\"", text.replace('a', "\"\"")).bytes());
                 bytes.extend([&b","[..], b"\n", b"\r\n"][usize::from(end)]);
             }
-            prop_assert_eq!(count(&bytes, At::RecordStart, b','), count_slowly(&bytes, At::RecordStart, b','));
+            prop_assert_eq!(count(&bytes, CsvPosition::RecordStart, b','), count_bytewise(&bytes, CsvPosition::RecordStart, b','));
         }
     }
 
     #[test]
-    fn quotes_that_stand_for_themselves_are_left_to_the_grammar() {
+    fn block_with_a_literal_quote_is_not_counted_by_bits() {
         let mut block = [b'a'; BLOCK];
         (block[10], block[20]) = (b'"', b'\n');
-        let counted = |block| dispatch!(Level::new(), simd => count_block(simd, &block, Before::of(At::RecordStart), b','));
+        let counted = |block| dispatch!(Level::new(), simd => count_block(simd, &block, BlockStart::of(CsvPosition::RecordStart), b','));
         assert_eq!(counted(block), None);
         block[9] = b',';
-        assert_eq!(counted(block), Some((0, Before::of(At::Quoted))));
+        assert_eq!(counted(block), Some((0, BlockStart::of(CsvPosition::Quoted))));
     }
 }

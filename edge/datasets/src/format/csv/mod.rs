@@ -1,21 +1,22 @@
-//! Counting the records of a csv: what a record is says `machine`, `block` makes it fast. Pure.
+//! Counts the records of a csv. Pure. `grammar` defines what a record is, `block` counts fast.
 //!
-//! The first record is the header if there is one; its names are kept. A byte order mark at the beginning is skipped.
+//! If there is a header, it is the first record and its names are kept. A byte order mark at the
+//! start is skipped.
 
 mod block;
 mod fields;
-mod machine;
+mod grammar;
 
 use serde::{Deserialize, Serialize};
 
 use self::{
-    fields::{Header, LabelColumn},
-    machine::{At, Step},
+    fields::{CsvHeader, LabelColumn},
+    grammar::{ByteKind, CsvPosition},
 };
 use crate::{
-    error::Error,
-    options::Options,
-    tally::{Labels, Tally},
+    counts::{LabelCounts, SampleCounts},
+    error::DatasetError,
+    options::FormatOptions,
 };
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
@@ -23,69 +24,71 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Csv {
     delimiter: u8,
-    at: At,
-    /// Records that have ended, the header among them.
+    #[serde(rename = "at")]
+    position: CsvPosition,
+    /// Number of complete records, including the header.
     ended: u64,
-    /// Bytes of a byte order mark that were seen; none once it is decided whether there is one.
+    /// Number of bytes of a byte order mark read so far. `None` once it is known whether the data
+    /// starts with one.
     mark: Option<usize>,
-    header: Option<Header>,
+    header: Option<CsvHeader>,
     labels: Option<LabelColumn>,
 }
 
 impl Csv {
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(options: &FormatOptions) -> Result<Self, DatasetError> {
         Ok(Self {
             delimiter: options.delimiter_byte()?,
-            at: At::default(),
+            position: CsvPosition::default(),
             ended: 0,
             mark: Some(0),
-            header: options.header.then(Header::default),
+            header: options.header.then(CsvHeader::default),
             labels: options.label_column.clone().map(LabelColumn::new),
         })
     }
 
-    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Error> {
+    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         let chunk = self.skip_mark(chunk)?;
         self.count(chunk)
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        let open = u64::from(self.open());
+    pub(crate) fn counts(&self) -> SampleCounts {
+        let open = u64::from(self.is_in_record());
         let header = u64::from(self.header.is_some());
-        Tally {
+        SampleCounts {
             samples: (self.ended + open).saturating_sub(header),
             columns: self
                 .header
                 .as_ref()
                 .map(|header| header.names(self.ended == 0 && open == 1))
                 .unwrap_or_default(),
-            labels: self.labels.as_ref().map_or_else(Labels::default, |labels| {
-                labels.tally(open == 1 && self.ended >= header)
+            labels: self.labels.as_ref().map_or_else(LabelCounts::default, |labels| {
+                labels.counts(open == 1 && self.ended >= header)
             }),
-            unfinished: self.at == At::Quoted,
-            ..Tally::default()
+            unfinished: self.position == CsvPosition::Quoted,
+            ..SampleCounts::default()
         }
     }
 
-    /// A record has begun and not ended.
-    fn open(&self) -> bool {
-        self.at != At::RecordStart || self.mark.is_some_and(|seen| seen > 0)
+    /// Whether a record has started and not ended.
+    fn is_in_record(&self) -> bool {
+        self.position != CsvPosition::RecordStart || self.mark.is_some_and(|read| read > 0)
     }
 
-    fn skip_mark<'a>(&mut self, mut chunk: &'a [u8]) -> Result<&'a [u8], Error> {
-        while let (Some(seen), Some((first, rest))) = (self.mark, chunk.split_first()) {
-            if *first != BYTE_ORDER_MARK[seen] {
+    fn skip_mark<'a>(&mut self, mut chunk: &'a [u8]) -> Result<&'a [u8], DatasetError> {
+        while let (Some(read), Some((first, rest))) = (self.mark, chunk.split_first()) {
+            if *first != BYTE_ORDER_MARK[read] {
                 self.mark = None;
-                self.count(&BYTE_ORDER_MARK[..seen])?;
+                self.count(&BYTE_ORDER_MARK[..read])?;
                 break;
             }
             chunk = rest;
-            self.mark = (seen + 1 < BYTE_ORDER_MARK.len()).then_some(seen + 1);
+            self.mark = (read + 1 < BYTE_ORDER_MARK.len()).then_some(read + 1);
         }
         Ok(chunk)
     }
 
-    fn count(&mut self, mut chunk: &[u8]) -> Result<(), Error> {
+    fn count(&mut self, mut chunk: &[u8]) -> Result<(), DatasetError> {
         while !chunk.is_empty() {
             if self.header.is_some() && self.ended == 0 {
                 chunk = self.read_header(chunk)?;
@@ -94,7 +97,7 @@ impl Csv {
                 break;
             } else {
                 let ended;
-                (ended, self.at) = block::count(chunk, self.at, self.delimiter);
+                (ended, self.position) = block::count(chunk, self.position, self.delimiter);
                 self.ended += ended;
                 break;
             }
@@ -102,14 +105,14 @@ impl Csv {
         Ok(())
     }
 
-    /// The names of the columns; returns what comes after them.
-    fn read_header<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], Error> {
-        let header = self.header.as_mut().expect("only called where there is a header");
+    /// Reads the column names. Returns the bytes after them.
+    fn read_header<'a>(&mut self, chunk: &'a [u8]) -> Result<&'a [u8], DatasetError> {
+        let header = self.header.as_mut().expect("only called if there is a header");
         for (n, byte) in chunk.iter().enumerate() {
-            let step;
-            (self.at, step) = self.at.step(*byte, self.delimiter);
-            header.take(*byte, step);
-            if step == Step::RecordEnd {
+            let kind;
+            (self.position, kind) = self.position.step(*byte, self.delimiter);
+            header.add_byte(*byte, kind);
+            if kind == ByteKind::RecordEnd {
                 self.ended = 1;
                 if let Some(labels) = &mut self.labels {
                     labels.find(&header.names(false))?;
@@ -121,12 +124,12 @@ impl Csv {
     }
 
     fn count_labels(&mut self, chunk: &[u8]) {
-        let labels = self.labels.as_mut().expect("only called where there is a label column");
+        let labels = self.labels.as_mut().expect("only called if there is a label column");
         for byte in chunk {
-            let step;
-            (self.at, step) = self.at.step(*byte, self.delimiter);
-            labels.take(*byte, step);
-            self.ended += u64::from(step == Step::RecordEnd);
+            let kind;
+            (self.position, kind) = self.position.step(*byte, self.delimiter);
+            labels.add_byte(*byte, kind);
+            self.ended += u64::from(kind == ByteKind::RecordEnd);
         }
     }
 }

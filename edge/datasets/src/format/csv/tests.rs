@@ -1,23 +1,25 @@
+//! Unit tests of the csv counter. They are in `src` because `Csv` is private.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::options::Column;
+use crate::options::CsvColumn;
 
-fn count(options: &Options, chunks: &[&[u8]]) -> Tally {
+fn count(options: &FormatOptions, chunks: &[&[u8]]) -> SampleCounts {
     let mut csv = Csv::new(options).unwrap();
     for chunk in chunks {
         csv.feed(chunk).unwrap();
     }
-    csv.tally()
+    csv.counts()
 }
 
-fn headless() -> Options {
-    Options { header: false, ..Options::default() }
+fn without_header() -> FormatOptions {
+    FormatOptions { header: false, ..FormatOptions::default() }
 }
 
-/// What the `csv` crate counts.
+/// The count of the `csv` crate.
 fn oracle(bytes: &[u8]) -> u64 {
     let mut reader =
         ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
@@ -30,7 +32,7 @@ fn oracle(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn records_are_counted_as_rfc_4180_has_them() {
+fn records_are_counted_by_rfc_4180() {
     for (expected, text) in [
         (0, ""),
         (1, "a,b"),
@@ -50,62 +52,70 @@ fn records_are_counted_as_rfc_4180_has_them() {
         (0, "\u{feff}"),
         (1, "\u{feff}\"a\nb\"\n"),
     ] {
-        assert_eq!(count(&headless(), &[text.as_bytes()]).samples, expected, "{text:?}");
-        assert_eq!(oracle(text.as_bytes()), expected, "the oracle, of {text:?}");
+        assert_eq!(count(&without_header(), &[text.as_bytes()]).samples, expected, "{text:?}");
+        assert_eq!(oracle(text.as_bytes()), expected, "csv crate, {text:?}");
     }
 }
 
 #[test]
-fn the_header_is_no_sample_and_names_the_columns() {
-    let tally = count(&Options::default(), &[b"id,\"a \"\"b\"\"\", c \r\n1,2,3\r\n"]);
+fn header_names_the_columns_and_is_not_counted() {
+    let counts = count(&FormatOptions::default(), &[b"id,\"a \"\"b\"\"\", c \r\n1,2,3\r\n"]);
     assert_eq!(
-        (tally.samples, tally.columns),
+        (counts.samples, counts.columns),
         (1, vec!["id".into(), "a \"b\"".into(), "c".into()])
     );
-    let only = count(&Options::default(), &[b"id,na", b"me"]);
+    let only = count(&FormatOptions::default(), &[b"id,na", b"me"]);
     assert_eq!((only.samples, only.columns), (0, vec!["id".into(), "name".into()]));
-    assert_eq!(count(&Options::default(), &[b""]), Tally::default());
+    assert_eq!(count(&FormatOptions::default(), &[b""]), SampleCounts::default());
 }
 
 #[test]
-fn a_byte_order_mark_is_not_part_of_the_first_name() {
-    assert_eq!(count(&Options::default(), &[b"\xef\xbb", b"\xbfid,b\n"]).columns, ["id", "b"]);
-    assert_eq!(count(&headless(), &[b"\xef\xbb"]).samples, 1);
-    assert_eq!(count(&headless(), &[b"\xef\xbb", b"x\n"]).samples, 1);
+fn byte_order_mark_is_not_part_of_the_first_name() {
+    assert_eq!(
+        count(&FormatOptions::default(), &[b"\xef\xbb", b"\xbfid,b\n"]).columns,
+        ["id", "b"]
+    );
+    assert_eq!(count(&without_header(), &[b"\xef\xbb"]).samples, 1);
+    assert_eq!(count(&without_header(), &[b"\xef\xbb", b"x\n"]).samples, 1);
 }
 
 #[test]
-fn the_specification_s_file_of_1797_lines_has_1797_or_1796_samples_by_its_header() {
+fn header_option_reduces_the_count_of_1797_lines_by_one() {
     let text = "7,label\n".repeat(1797);
-    assert_eq!(count(&headless(), &[text.as_bytes()]).samples, 1797);
-    assert_eq!(count(&Options::default(), &[text.as_bytes()]).samples, 1796);
+    assert_eq!(count(&without_header(), &[text.as_bytes()]).samples, 1797);
+    assert_eq!(count(&FormatOptions::default(), &[text.as_bytes()]).samples, 1796);
 }
 
 #[test]
-fn labels_are_counted_by_name_or_index_of_a_column() {
+fn labels_are_counted_by_column_name_or_index() {
     let text = b"file,class\n1,cat\n2,\"dog\"\n3,\"c\"\"t\"\n4\n5,cat";
-    for column in [Column::Name("class".into()), Column::Index(1)] {
-        let tally = count(&Options { label_column: Some(column), ..Options::default() }, &[text]);
+    for column in [CsvColumn::Name("class".into()), CsvColumn::Index(1)] {
+        let counts = count(
+            &FormatOptions { label_column: Some(column), ..FormatOptions::default() },
+            &[text],
+        );
         let labels: Vec<_> =
-            tally.labels.by_name.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+            counts.labels.by_name.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         assert_eq!(labels, [("", 1), ("c\"t", 1), ("cat", 2), ("dog", 1)]);
-        assert_eq!(tally.samples, 5);
+        assert_eq!(counts.samples, 5);
     }
 }
 
 #[test]
-fn a_label_column_that_is_missing_is_told_with_the_columns_there_are() {
-    let options =
-        Options { label_column: Some(Column::Name("klass".into())), ..Options::default() };
+fn missing_label_column_is_reported_with_the_existing_columns() {
+    let options = FormatOptions {
+        label_column: Some(CsvColumn::Name("klass".into())),
+        ..FormatOptions::default()
+    };
     let error = Csv::new(&options).unwrap().feed(b"file,class\n").unwrap_err();
     assert_eq!(error.to_string(), "csv: no column \"klass\"; columns: file, class");
 }
 
 #[test]
-fn another_delimiter_decides_where_quotes_open() {
+fn quotes_open_after_the_configured_delimiter() {
     let text = b"a;\"b\nc\";d\n";
-    assert_eq!(count(&Options { delimiter: ';', ..headless() }, &[text]).samples, 1);
-    assert_eq!(count(&headless(), &[text]).samples, 2);
+    assert_eq!(count(&FormatOptions { delimiter: ';', ..without_header() }, &[text]).samples, 1);
+    assert_eq!(count(&without_header(), &[text]).samples, 2);
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -123,7 +133,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![any, formed]
 }
 
-/// `bytes` cut at all of `cuts`.
+/// Splits `bytes` at each of `cuts`.
 fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     at.extend([0, bytes.len()]);
@@ -133,41 +143,41 @@ fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn the_csv_crate_counts_the_same(bytes in bytes()) {
-        prop_assert_eq!(count(&headless(), &[&bytes]).samples, oracle(&bytes));
+    fn count_equals_that_of_the_csv_crate(bytes in bytes()) {
+        prop_assert_eq!(count(&without_header(), &[&bytes]).samples, oracle(&bytes));
     }
 
     #[test]
-    fn chunks_may_end_anywhere(
+    fn count_does_not_depend_on_chunk_boundaries(
         bytes in bytes(),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
         header: bool,
         label in prop::option::of(0..1usize),
     ) {
-        let options = Options { header, label_column: label.map(Column::Index), ..Options::default() };
+        let options = FormatOptions { header, label_column: label.map(CsvColumn::Index), ..FormatOptions::default() };
         let (mut whole, mut cut) = (Csv::new(&options).unwrap(), Csv::new(&options).unwrap());
         whole.feed(&bytes).unwrap();
         for chunk in chunks(&bytes, &cuts) {
             cut.feed(chunk).unwrap();
         }
         prop_assert_eq!(&whole, &cut);
-        prop_assert_eq!(whole.tally().labels.by_name.values().sum::<u64>(), label.map_or(0, |_| whole.tally().samples));
+        prop_assert_eq!(whole.counts().labels.by_name.values().sum::<u64>(), label.map_or(0, |_| whole.counts().samples));
     }
 
-    /// The last line counts while it has no end, and is not counted again when it gets one.
+    /// The last line counts while it is incomplete, and does not count again when it is completed.
     #[test]
-    fn at_every_cut_the_count_is_that_of_the_file_as_it_is_then(
+    fn count_of_a_growing_file_equals_that_of_its_content(
         bytes in bytes(),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 1..8),
     ) {
-        let mut growing = Csv::new(&headless()).unwrap();
+        let mut growing = Csv::new(&without_header()).unwrap();
         let mut length = 0;
         for chunk in chunks(&bytes, &cuts) {
             growing.feed(chunk).unwrap();
             length += chunk.len();
-            // The csv crate takes half a byte order mark at the end for nothing; here it is a record.
+            // The csv crate ignores an incomplete byte order mark at the end; here it is a record.
             if length > 2 {
-                prop_assert_eq!(growing.tally().samples, oracle(&bytes[..length]));
+                prop_assert_eq!(growing.counts().samples, oracle(&bytes[..length]));
             }
         }
     }

@@ -1,0 +1,78 @@
+//! Schema constraints that several kinds share: patterns of names, and maximum lengths. They refuse
+//! nothing that `neptune-cloud` accepts.
+//!
+//! A maximum length is above every valid value. Without one, an API server estimates the cost of a
+//! rule with the largest possible request and refuses the rule as too expensive.
+
+use schemars::{Schema, transform::transform_subschemas};
+use serde_json::Value;
+
+/// Pattern of an RFC 1123 subdomain, the name of an object or a node.
+pub(crate) const SUBDOMAIN: &str =
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// Pattern of an RFC 1123 subdomain or the empty string, which means "not set" in optional fields.
+pub(crate) const SUBDOMAIN_OR_EMPTY: &str =
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
+/// Pattern of a name that is valid as a directory, in an argument and as a label value.
+pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
+
+/// Pattern of a SHA-256 digest, as printed by sha256sum.
+pub(crate) const SHA256: &str = "^[0-9a-fA-F]{64}$";
+
+/// Maximum length of an object name in characters.
+pub(crate) const MAX_NAME_LENGTH: usize = 253;
+
+/// Maximum length of a token such as a framework or a version, in characters. Image tags have at
+/// most 128.
+pub(crate) const MAX_TOKEN_LENGTH: usize = 253;
+
+/// Maximum length of an address, image or path, in characters: PATH_MAX of Linux.
+pub(crate) const MAX_ADDRESS_LENGTH: usize = 4096;
+
+/// Makes optional fields not nullable: API servers then drop null values, so that no rule reads
+/// one. (For a nullable field with the value null, `has()` is true.)
+pub(crate) fn never_null(schema: &mut Schema) {
+    if let Some(types) = schema.get_mut("type")
+        && let Value::Array(list) = types
+    {
+        list.retain(|name| name != "null");
+        if let [one] = list.as_slice() {
+            *types = one.clone();
+        }
+    }
+    // The derive generates "one of the values, or null" for an optional enum.
+    if let Some(Value::Array(branches)) = schema.get_mut("anyOf") {
+        branches.retain(|branch| branch["type"] != "null");
+        if let [Value::Object(one)] = branches.as_mut_slice() {
+            let one = std::mem::take(one);
+            schema.remove("anyOf");
+            // The description of the field takes precedence.
+            for (keyword, value) in one {
+                schema.ensure_object().entry(keyword).or_insert(value);
+            }
+        }
+    }
+    transform_subschemas(&mut never_null, schema);
+}
+
+/// Requires the keys of a list of KeyValue to be unique and not empty.
+pub(crate) fn unique_keys(schema: &mut Schema) {
+    unique(schema, "key");
+    if let Some(items) = schema.pointer_mut("/items/properties") {
+        items["key"]["minLength"] = 1.into();
+        items["key"]["maxLength"] = MAX_TOKEN_LENGTH.into();
+    }
+}
+
+/// Requires the names of a list of EnvironmentVariable to be unique.
+pub(crate) fn unique_names(schema: &mut Schema) {
+    unique(schema, "name");
+}
+
+fn unique(schema: &mut Schema, key: &str) {
+    schema.insert("maxItems".to_owned(), 1024.into());
+    schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
+    schema.insert("x-kubernetes-list-map-keys".to_owned(), vec![key].into());
+}

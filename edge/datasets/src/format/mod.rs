@@ -1,0 +1,104 @@
+//! The dataset formats, by the names that a Dataset resource uses for them. Pure.
+
+pub(crate) mod csv;
+pub(crate) mod json;
+pub(crate) mod lines;
+pub(crate) mod tfrecord;
+pub(crate) mod voc;
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DatasetError;
+
+/// The format of a dataset. It defines what one sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DatasetFormat {
+    /// A file of comma-separated values. A sample is a record, except the header.
+    Csv,
+    /// A text file. A sample is a line, also an empty one.
+    Txt,
+    /// A directory of Pascal VOC annotations. A sample is an annotation file.
+    Xml,
+    /// A JSON file. A sample is an element of the top-level array, or of one member's array.
+    Json,
+    /// A file with one JSON value per line. A sample is a line that is not blank.
+    Jsonl,
+    /// A directory of images. A sample is an image file.
+    Images,
+    /// A `TFRecord` file. A sample is a record.
+    TfRecord,
+}
+
+impl DatasetFormat {
+    /// All formats.
+    pub const ALL: [Self; 7] =
+        [Self::Csv, Self::Txt, Self::Xml, Self::Json, Self::Jsonl, Self::Images, Self::TfRecord];
+
+    /// Name of the format in a Dataset resource.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Txt => "txt",
+            Self::Xml => "xml",
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Images => "images",
+            Self::TfRecord => "tfrecord",
+        }
+    }
+
+    /// Whether a dataset of this format is a directory of files. Otherwise it is a single file.
+    pub const fn is_directory(self) -> bool {
+        matches!(self, Self::Xml | Self::Images)
+    }
+
+    /// Names of all formats, separated by commas, for messages.
+    pub fn known() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl fmt::Display for DatasetFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for DatasetFormat {
+    type Err = DatasetError;
+
+    /// Ignores letter case.
+    fn from_str(given: &str) -> Result<Self, DatasetError> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.as_str().eq_ignore_ascii_case(given))
+            .ok_or_else(|| DatasetError::UnknownFormat { given: given.chars().take(64).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn format_name_round_trips_in_any_letter_case() {
+        for format in DatasetFormat::ALL {
+            assert_eq!(format.to_string().parse::<DatasetFormat>().unwrap(), format);
+            assert_eq!(format.to_string().to_uppercase().parse::<DatasetFormat>().unwrap(), format);
+        }
+    }
+
+    #[test]
+    fn unknown_format_error_lists_the_known_formats() {
+        let error = "parquet".parse::<DatasetFormat>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unknown format \"parquet\"; known formats: csv, txt, xml, json, jsonl, images, tfrecord"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! A dataset in the node's file system, and one count of it from an earlier state. I/O.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    annotation_index::AnnotationIndex,
+    counted_file::CountedFile,
+    counts::SampleCounts,
+    directory::{count_annotations, count_images},
+    error::DatasetError,
+    format::DatasetFormat,
+    options::FormatOptions,
+    path_policy::PathPolicy,
+    read::ReadMeter,
+};
+
+/// A dataset in the node's file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalDataset {
+    /// Absolute path of the file or directory.
+    pub path: PathBuf,
+    /// Format of the file, or of the files in the directory.
+    pub format: DatasetFormat,
+    /// Options of the format.
+    #[serde(default)]
+    pub options: FormatOptions,
+}
+
+/// The counts of a dataset, and the data that is needed to resume counting.
+///
+/// Store it to make a restart cheap: the next count then reads only what changed. Treat a stored
+/// state that cannot be deserialized as missing, because the layout changes between releases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountState {
+    #[serde(rename = "spec")]
+    dataset: LocalDataset,
+    #[serde(rename = "tally")]
+    counts: SampleCounts,
+    #[serde(rename = "known")]
+    resume: ResumePoint,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ResumePoint {
+    File(CountedFile),
+    Annotations(AnnotationIndex),
+    /// Images are not read, so each count lists the directory again.
+    Images,
+}
+
+impl CountState {
+    /// The counts at the time of this state.
+    pub fn counts(&self) -> &SampleCounts {
+        &self.counts
+    }
+
+    /// Whether this state is a count of `dataset`, with the same path, format and options.
+    pub fn belongs_to(&self, dataset: &LocalDataset) -> bool {
+        self.dataset == *dataset
+    }
+}
+
+impl LocalDataset {
+    /// The local path in a `dataUrl`: an absolute path, or `file://` with an absolute path. `None`
+    /// for every other URL.
+    pub fn local_path(data_url: &str) -> Option<PathBuf> {
+        let path = data_url.strip_prefix("file://").unwrap_or(data_url);
+        path.starts_with('/').then(|| path.into())
+    }
+
+    /// Counts the dataset and reads only what changed since `known`. Blocking.
+    ///
+    /// Ignores `known` if it belongs to another dataset. Adds the bytes that were read to `meter`.
+    ///
+    /// # Errors
+    /// Any [`DatasetError`]. `known` remains valid.
+    pub fn count(
+        &self,
+        known: Option<&CountState>,
+        policy: &PathPolicy,
+        meter: &ReadMeter,
+    ) -> Result<CountState, DatasetError> {
+        self.options.check(self.format)?;
+        let known = known.filter(|state| state.belongs_to(self)).map(|state| &state.resume);
+        let (counts, resume) = if self.format.is_directory() {
+            self.count_directory(known, policy, meter)?
+        } else {
+            let file = policy.open(&self.path)?.ok_or_else(|| self.wrong_file_type("file"))?;
+            let known = if let Some(ResumePoint::File(file)) = known { Some(file) } else { None };
+            let counted = CountedFile::refresh(
+                known,
+                (&file, &self.path),
+                (self.format, &self.options),
+                meter,
+            )?;
+            (counted.counts(), ResumePoint::File(counted))
+        };
+        Ok(CountState { dataset: self.clone(), counts, resume })
+    }
+
+    fn count_directory(
+        &self,
+        known: Option<&ResumePoint>,
+        policy: &PathPolicy,
+        meter: &ReadMeter,
+    ) -> Result<(SampleCounts, ResumePoint), DatasetError> {
+        let root = policy.resolve(&self.path)?;
+        if !root.is_dir() {
+            return Err(self.wrong_file_type("directory"));
+        }
+        if self.format == DatasetFormat::Images {
+            return Ok((count_images(&root, policy, meter)?, ResumePoint::Images));
+        }
+        let mut index = if let Some(ResumePoint::Annotations(known)) = known {
+            known.clone()
+        } else {
+            AnnotationIndex::default()
+        };
+        let counts = count_annotations(&mut index, &root, policy, meter)?;
+        Ok((counts, ResumePoint::Annotations(index)))
+    }
+
+    fn wrong_file_type(&self, needed: &'static str) -> DatasetError {
+        DatasetError::WrongFileType { path: self.path.clone(), format: self.format, needed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_absolute_paths_and_file_urls_are_local() {
+        for (url, path) in [
+            ("/code/data", Some("/code/data")),
+            ("file:///code/data", Some("/code/data")),
+            ("file://host/data", None),
+            ("http://host/data.csv", None),
+            ("s3://bucket/data", None),
+            ("data.csv", None),
+        ] {
+            assert_eq!(LocalDataset::local_path(url), path.map(PathBuf::from), "{url}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The state that a store shares with its fetches: the settings, the content store, the locks of
+//! partial downloads, and the artifacts in use.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::{self, File},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::{
+    AllowedAddress, Digest, ModelError, StorePolicy,
+    location::ArtifactLocation,
+    request::{ArtifactRequest, Packaging},
+    storage::{
+        content_store::{ContentStore, remove_all},
+        durable::remove,
+    },
+    transfer::local,
+};
+
+/// Partial downloads that were not continued for this time are removed.
+const MAX_PARTIAL_AGE: Duration = Duration::from_hours(7 * 24);
+
+/// A complete and verified artifact. It is not removed from the store while a value of this type
+/// exists.
+#[derive(Debug, Clone)]
+pub struct Artifact {
+    /// Digest of the download.
+    pub digest: Digest,
+    /// The file as downloaded, or the directory with the content of the archive. Read-only.
+    pub path: PathBuf,
+    /// Size of the download, in bytes.
+    pub bytes: u64,
+    _in_use: InUse,
+}
+
+/// While it exists, the artifact of its digest is not removed. Locked while the artifact is added.
+pub type InUse = Arc<Mutex<()>>;
+
+pub struct Inventory {
+    pub dir: PathBuf,
+    pub policy: StorePolicy,
+    pub allowed_addresses: Arc<[AllowedAddress]>,
+    pub content: ContentStore,
+    partial_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    in_use: Mutex<HashMap<Digest, Weak<Mutex<()>>>>,
+    /// Locked while the store is open.
+    _lock: File,
+}
+
+impl std::fmt::Debug for Inventory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inventory").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Inventory {
+    /// `lock` is the locked file of the store in `dir`. Blocking.
+    pub fn open(dir: PathBuf, policy: StorePolicy, lock: File) -> io::Result<Self> {
+        let inventory = Self {
+            content: ContentStore::open(&dir)?,
+            dir,
+            allowed_addresses: policy.allowed_addresses.clone().into(),
+            policy,
+            partial_locks: Mutex::default(),
+            in_use: Mutex::default(),
+            _lock: lock,
+        };
+        inventory.remove_leftovers()?;
+        Ok(inventory)
+    }
+
+    /// The artifact, if it is stored. Blocking, but short.
+    pub fn find(&self, request: &ArtifactRequest) -> Option<Artifact> {
+        let digest = request.sha256.or_else(|| {
+            let now = match &request.location {
+                ArtifactLocation::File(path) => {
+                    Some(local::open(path, &self.policy.file_roots).ok()?.validator)
+                }
+                ArtifactLocation::Http(_) | ArtifactLocation::S3 { .. } => None,
+            };
+            self.content.known_digest(request, now.as_ref())
+        })?;
+        self.find_digest(digest, request.packaging, self.mark_in_use(digest))
+    }
+
+    pub fn find_digest(
+        &self,
+        digest: Digest,
+        packaging: Packaging,
+        in_use: InUse,
+    ) -> Option<Artifact> {
+        let (path, meta) = self.content.find(digest, packaging)?;
+        Some(Artifact { digest, path, bytes: meta.bytes, _in_use: in_use })
+    }
+
+    /// Protects the artifact of `digest` from removal while the result exists.
+    pub fn mark_in_use(&self, digest: Digest) -> InUse {
+        let mut all = lock(&self.in_use);
+        if let Some(in_use) = all.get(&digest).and_then(Weak::upgrade) {
+            return in_use;
+        }
+        let in_use = InUse::default();
+        all.insert(digest, Arc::downgrade(&in_use));
+        in_use
+    }
+
+    pub fn partial_dir(&self, key: &str) -> PathBuf {
+        self.dir.join("partial").join(key)
+    }
+
+    /// Locks a partial download. A writer thread of a cancelled fetch can still hold the lock.
+    pub async fn lock_partial(&self, key: &str) -> OwnedMutexGuard<()> {
+        let partial = {
+            let mut locks = lock(&self.partial_locks);
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(key.to_owned()).or_default())
+        };
+        partial.lock_owned().await
+    }
+
+    pub async fn discard_partial(&self, key: &str) -> Result<(), ModelError> {
+        let guard = self.lock_partial(key).await;
+        let dir = self.partial_dir(key);
+        let removed = tokio::task::spawn_blocking(move || {
+            let result = remove(&dir);
+            drop(guard);
+            result.map_err(|source| ModelError::StoreIo { path: dir, source })
+        });
+        removed.await.expect("removing files does not panic")
+    }
+
+    /// Removes artifacts and old partial downloads. Returns the size of the artifacts. Blocking.
+    pub fn collect_garbage(&self, keep: &BTreeSet<Digest>, keep_newest: usize) -> io::Result<u64> {
+        let (trash, freed) = {
+            // While this is locked, no further artifact is marked as in use.
+            let mut in_use = lock(&self.in_use);
+            in_use.retain(|_, in_use| in_use.strong_count() > 0);
+            let keep = keep.iter().chain(in_use.keys()).copied().collect();
+            self.content.collect_garbage(&keep, keep_newest)?
+        };
+        remove_all(trash)?;
+        self.remove_old_partials()?;
+        Ok(freed)
+    }
+
+    /// Removes files that no fetch can use: unpacked trees of earlier processes, and partial
+    /// downloads whose artifact is stored.
+    fn remove_leftovers(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.dir.join("partial"))? {
+            let dir = entry?.path();
+            remove(&dir.join("tree"))?;
+            remove(&dir.join("new"))?;
+            let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let stored = name.split_once('-').and_then(|(digest, directory)| {
+                let packaging = [Packaging::Plain, Packaging::Tar]
+                    .into_iter()
+                    .find(|packaging| packaging.directory_name() == directory)?;
+                self.content.find(digest.parse().ok()?, packaging)
+            });
+            if stored.is_some() {
+                remove(&dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_old_partials(&self) -> io::Result<()> {
+        let mut locks = lock(&self.partial_locks);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        for entry in fs::read_dir(self.dir.join("partial"))? {
+            let entry = entry?;
+            let is_locked = entry.file_name().to_str().is_some_and(|name| locks.contains_key(name));
+            let modified = fs::metadata(entry.path().join("raw")).and_then(|raw| raw.modified());
+            let is_old = modified.map_or(true, |modified| {
+                let age = SystemTime::now().duration_since(modified);
+                age.is_ok_and(|age| age > MAX_PARTIAL_AGE)
+            });
+            if is_old && !is_locked {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change under these locks is one step, so a panic of another thread leaves no
+    // inconsistent value.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

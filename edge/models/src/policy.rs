@@ -1,0 +1,40 @@
+//! The settings of a store. Values only.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{AllowedAddress, ArchiveLimits, S3Config};
+
+/// What a store may fetch, and how much.
+#[derive(Debug, Clone)]
+pub struct StorePolicy {
+    /// Exceptions from the refused addresses: loopback, link-local, metadata services, multicast,
+    /// unspecified, reserved. Default: none.
+    pub allowed_addresses: Vec<AllowedAddress>,
+    /// Disk space to leave free, in bytes. Default: 512 MiB.
+    pub reserve_bytes: u64,
+    /// Limits for the content of one archive.
+    pub archive_limits: ArchiveLimits,
+    /// Directories of the node from which `file://` URLs and paths may read. Default: none.
+    pub file_roots: Vec<PathBuf>,
+    /// Endpoint and credentials for `s3://` URLs.
+    pub s3: S3Config,
+    /// File with PEM certificates of authorities to trust in addition to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// A server that sends nothing for this time is considered unavailable. Does not limit the
+    /// duration of a download. Default: 30 s.
+    pub stall_timeout: Duration,
+}
+
+impl Default for StorePolicy {
+    fn default() -> Self {
+        Self {
+            allowed_addresses: Vec::new(),
+            reserve_bytes: 512 << 20,
+            archive_limits: ArchiveLimits::default(),
+            file_roots: Vec::new(),
+            s3: S3Config::default(),
+            ca_file: None,
+            stall_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What to fetch: a location, and optionally the digest of the content. Pure.
+
+use crate::{Digest, ModelError, location::ArtifactLocation};
+
+/// An artifact to fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArtifactRequest {
+    pub(crate) location: ArtifactLocation,
+    pub(crate) sha256: Option<Digest>,
+    pub(crate) packaging: Packaging,
+}
+
+/// How the artifact is packed. The end of the URL's path decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packaging {
+    Plain,
+    Tar,
+    TarGz,
+    TarZst,
+    Zip,
+}
+
+impl Packaging {
+    fn of(path: &str) -> Self {
+        let path = path.to_ascii_lowercase();
+        for (end, packaging) in [
+            (".tar", Self::Tar),
+            (".tar.gz", Self::TarGz),
+            (".tgz", Self::TarGz),
+            (".tar.zst", Self::TarZst),
+            (".zip", Self::Zip),
+        ] {
+            if path.ends_with(end) {
+                return packaging;
+            }
+        }
+        Self::Plain
+    }
+
+    /// The name of the directory below a digest. The same digest can be requested packed and
+    /// unpacked.
+    pub(crate) fn directory_name(self) -> &'static str {
+        if self == Self::Plain { "plain" } else { "unpacked" }
+    }
+}
+
+impl ArtifactRequest {
+    /// Parses `http://`, `https://`, `s3://bucket/key`, `file:///path`, or an absolute path. An
+    /// artifact whose name ends with `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` or `.zip` is unpacked.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownScheme`], [`ModelError::InvalidUrl`].
+    pub fn parse(url: &str, sha256: Option<Digest>) -> Result<Self, ModelError> {
+        let location = ArtifactLocation::parse(url)?;
+        let packaging = Packaging::of(location.path());
+        Ok(Self { location, sha256, packaging })
+    }
+
+    /// The URL for logs and statuses: without user, password, query and fragment.
+    pub fn redacted_url(&self) -> String {
+        self.location.redacted()
+    }
+
+    /// The expected digest of the download.
+    pub fn sha256(&self) -> Option<Digest> {
+        self.sha256
+    }
+
+    /// The last segment of the URL's path as a file name without path separators, at most 128
+    /// characters of it; `model` if there is none.
+    pub fn file_name(&self) -> String {
+        let replaced = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
+        };
+        let name: String = self.location.last_segment().chars().map(replaced).take(128).collect();
+        if name.trim_matches('.').is_empty() { "model".to_owned() } else { name }
+    }
+
+    /// Identifies the complete URL, including secrets, without revealing it.
+    pub(crate) fn fingerprint(&self) -> Digest {
+        let text = format!("{} {}", self.packaging.directory_name(), self.location.full_url());
+        Digest::of_bytes(text.as_bytes())
+    }
+
+    /// Requests with the same key share one fetch.
+    pub(crate) fn key(&self) -> String {
+        match self.sha256 {
+            Some(digest) => format!("{digest}-{}", self.packaging.directory_name()),
+            None => format!("url-{}", self.fingerprint()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn url_path_defines_packaging_and_safe_file_name() {
+        for (url, packaging, name) in [
+            ("http://h/a/small.onnx?x=/y.tar", Packaging::Plain, "small.onnx"),
+            ("HTTPS://user:pw@h/a.TAR.GZ", Packaging::TarGz, "a.TAR.GZ"),
+            ("s3://bucket/a/b.tgz", Packaging::TarGz, "b.tgz"),
+            ("file:///models/x.tar.zst", Packaging::TarZst, "x.tar.zst"),
+            ("/models/x.zip", Packaging::Zip, "x.zip"),
+            ("http://h/x.tar", Packaging::Tar, "x.tar"),
+            ("http://h/a%2f..%2fb", Packaging::Plain, "a_2f.._2fb"),
+            ("http://h/a/..", Packaging::Plain, "model"),
+            ("http://h", Packaging::Plain, "model"),
+        ] {
+            let request = ArtifactRequest::parse(url, None).unwrap();
+            assert_eq!(
+                (request.packaging, request.file_name().as_str()),
+                (packaging, name),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn redacted_url_omits_secrets_and_key_depends_on_them() {
+        let request =
+            ArtifactRequest::parse("https://ann:secret@h/m?token=secret#secret", None).unwrap();
+        assert_eq!(request.redacted_url(), "https://h/m");
+        assert_ne!(request.key(), ArtifactRequest::parse("https://h/m", None).unwrap().key());
+        for bad in ["ann:secret@h", "http:ann:secret@h/", "secret"] {
+            assert!(
+                !ArtifactRequest::parse(bad, None).unwrap_err().to_string().contains("secret"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_with_the_same_digest_share_a_key() {
+        let digest = Some(Digest::of_bytes(b"x"));
+        let key = |url| ArtifactRequest::parse(url, digest).unwrap().key();
+        assert_eq!(key("http://a/m"), key("s3://bucket/m"));
+        assert_ne!(key("http://a/m"), key("http://a/m.tar"), "packed and unpacked");
+    }
+}

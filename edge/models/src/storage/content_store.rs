@@ -1,0 +1,216 @@
+//! The complete and verified artifacts, by the digest of their download. An artifact is added by
+//! one rename, removed by one rename, and never changed in between. I/O.
+//!
+//! ```text
+//! sha256/<digest>/plain/model      the file as downloaded
+//!                /unpacked/model/  the content of the archive
+//!                /*/meta.json      sizes and time
+//! known/<url>.json                 the digest found for a URL that was requested without one
+//! trash/                           entries that are being removed
+//! ```
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::durable::{read_json, remove, write_json};
+use crate::{
+    Digest,
+    archive::sync_all,
+    request::{ArtifactRequest, Packaging},
+    resume::Validator,
+};
+
+/// The directory of complete artifacts.
+#[derive(Debug)]
+pub struct ContentStore {
+    dir: PathBuf,
+    /// Number of entries moved to the trash by this process.
+    trashed: AtomicU64,
+}
+
+/// Metadata of an artifact.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct ArtifactMeta {
+    /// Size of the download, in bytes.
+    pub bytes: u64,
+    /// Size of the stored files, in bytes.
+    pub size: u64,
+    /// When the download was complete, in milliseconds since 1970.
+    pub fetched: u64,
+}
+
+/// The digest of the content of a URL.
+#[derive(Serialize, Deserialize)]
+struct KnownDigest {
+    digest: Digest,
+    validator: Option<Validator>,
+}
+
+impl ContentStore {
+    /// Opens the store, and completes removals that an earlier process did not finish. Blocking.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        for part in ["sha256", "known"] {
+            fs::create_dir_all(dir.join(part))?;
+        }
+        remove(&dir.join("trash"))?;
+        fs::create_dir_all(dir.join("trash"))?;
+        let store = Self { dir: dir.to_owned(), trashed: AtomicU64::new(0) };
+        for digest in store.digests()? {
+            // Succeeds only if the directory is empty: a power failure came before the rename.
+            let _ = fs::remove_dir(store.dir_of(digest));
+        }
+        Ok(store)
+    }
+
+    fn dir_of(&self, digest: Digest) -> PathBuf {
+        self.dir.join("sha256").join(digest.to_string())
+    }
+
+    /// The path and metadata of an artifact, if it is stored.
+    pub fn find(&self, digest: Digest, packaging: Packaging) -> Option<(PathBuf, ArtifactMeta)> {
+        let dir = self.dir_of(digest).join(packaging.directory_name());
+        let meta: ArtifactMeta = read_json(&dir.join("meta.json"))?;
+        let model = dir.join("model");
+        let found = fs::symlink_metadata(&model).ok()?;
+        // A truncated or replaced file is not the verified artifact.
+        let is_valid = match packaging {
+            Packaging::Plain => found.is_file() && found.len() == meta.size,
+            _ => found.is_dir(),
+        };
+        is_valid.then_some((model, meta))
+    }
+
+    /// The digest that an earlier fetch of this request found. For a local file, `now` is its
+    /// current validator, and the digest is returned only if the file is unchanged.
+    pub fn known_digest(
+        &self,
+        request: &ArtifactRequest,
+        now: Option<&Validator>,
+    ) -> Option<Digest> {
+        let name = format!("{}.json", request.fingerprint());
+        let known: KnownDigest = read_json(&self.dir.join("known").join(name))?;
+        let is_same = now.is_none_or(|now| known.validator.as_ref() == Some(now));
+        is_same.then_some(known.digest)
+    }
+
+    /// Records the digest of a request without one.
+    pub fn record_digest(
+        &self,
+        request: &ArtifactRequest,
+        digest: Digest,
+        validator: Option<Validator>,
+    ) -> io::Result<()> {
+        let name = format!("{}.json", request.fingerprint());
+        write_json(&self.dir.join("known"), &name, &KnownDigest { digest, validator })
+    }
+
+    /// Syncs a verified file or directory to disk, and then makes it visible. `staging` is the path
+    /// of a directory to create.
+    pub fn put(
+        &self,
+        model: &Path,
+        digest: Digest,
+        packaging: Packaging,
+        meta: ArtifactMeta,
+        staging: &Path,
+    ) -> io::Result<()> {
+        let target = self.dir_of(digest).join(packaging.directory_name());
+        remove(staging)?;
+        fs::create_dir(staging)?;
+        if packaging == Packaging::Plain {
+            // The old name remains until the new one is on disk.
+            fs::hard_link(model, staging.join("model"))?;
+            File::open(model)?.sync_all()?;
+        } else {
+            sync_all(model)?;
+            fs::rename(model, staging.join("model"))?;
+        }
+        write_json(staging, "meta.json", &meta)?;
+        fs::create_dir_all(self.dir_of(digest))?;
+        // An existing entry is damaged: otherwise `find` would have returned it.
+        remove_all(self.move_to_trash(&target)?)?;
+        fs::rename(staging, &target)?;
+        for dir in [self.dir_of(digest), self.dir.join("sha256")] {
+            File::open(dir)?.sync_all()?;
+        }
+        if packaging == Packaging::Plain {
+            // Workers run as other users, and must not change the artifact.
+            fs::set_permissions(target.join("model"), Permissions::from_mode(0o444))?;
+        }
+        Ok(())
+    }
+
+    /// Moves all artifacts to the trash, except those in `keep` and the newest `keep_newest`
+    /// others. Returns the paths that remain to be removed, and the bytes that this frees.
+    pub fn collect_garbage(
+        &self,
+        keep: &BTreeSet<Digest>,
+        keep_newest: usize,
+    ) -> io::Result<(Vec<PathBuf>, u64)> {
+        let others = self.digests()?.into_iter().filter(|digest| !keep.contains(digest));
+        let mut others: Vec<(u64, Digest, u64)> = others
+            .map(|digest| {
+                let metas = [Packaging::Plain, Packaging::Tar].map(|packaging| {
+                    let dir = self.dir_of(digest).join(packaging.directory_name());
+                    read_json::<ArtifactMeta>(&dir.join("meta.json"))
+                });
+                let metas = || metas.iter().flatten();
+                let fetched = metas().map(|meta| meta.fetched).max().unwrap_or(0);
+                (fetched, digest, metas().map(|meta| meta.size).sum())
+            })
+            .collect();
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut trash, mut freed) = (Vec::new(), 0);
+        for (_, digest, size) in others.into_iter().skip(keep_newest) {
+            trash.extend(self.move_to_trash(&self.dir_of(digest))?);
+            freed += size;
+        }
+        self.remove_stale_digests()?;
+        Ok((trash, freed))
+    }
+
+    /// Removes the known digests whose artifact is no longer stored.
+    fn remove_stale_digests(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.dir.join("known"))? {
+            let path = entry?.path();
+            let known: Option<KnownDigest> = read_json(&path);
+            if known.is_none_or(|known| !self.dir_of(known.digest).exists()) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn digests(&self) -> io::Result<Vec<Digest>> {
+        let mut digests = Vec::new();
+        for entry in fs::read_dir(self.dir.join("sha256"))? {
+            digests
+                .extend(entry?.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
+        }
+        Ok(digests)
+    }
+
+    /// Makes an entry invisible in one step. Returns its new path, if it existed.
+    fn move_to_trash(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let number = self.trashed.fetch_add(1, Ordering::Relaxed);
+        let trash = self.dir.join("trash").join(number.to_string());
+        match fs::rename(path, &trash) {
+            Ok(()) => Ok(Some(trash)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Removes entries of the trash.
+pub fn remove_all(trash: impl IntoIterator<Item = PathBuf>) -> io::Result<()> {
+    trash.into_iter().try_for_each(|path| remove(&path))
+}

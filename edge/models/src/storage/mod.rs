@@ -1,0 +1,7 @@
+//! Partial downloads and complete artifacts on disk.
+
+pub mod content_store;
+pub mod durable;
+pub mod partial;
+mod partial_record;
+mod writer;

@@ -1,0 +1,251 @@
+//! Connects to servers and sends http(s) requests. It resolves host names itself, and connects only
+//! to addresses that `address_policy` allows, also after each redirect. The checked address is the
+//! one it connects to.
+
+use std::{
+    error::Error as StdError,
+    fmt, fs,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use reqwest::{
+    Certificate, Client, Response, StatusCode, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{HeaderMap, LOCATION},
+    redirect,
+};
+
+use crate::{
+    ModelError,
+    address_policy::{AllowedAddress, refused_kind},
+    location::redacted,
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_REDIRECTS: usize = 5;
+
+/// An HTTP client with address checks.
+pub struct Connector {
+    client: Client,
+    allowed: Arc<[AllowedAddress]>,
+    /// Maximum time without data from the server.
+    pub stall_timeout: Duration,
+}
+
+impl Connector {
+    /// Trusts the authorities of the system (`SSL_CERT_FILE` replaces them) and those in `ca_file`.
+    /// Ignores the proxies of the environment, because they would resolve host names themselves.
+    /// Blocking.
+    pub fn new(
+        allowed: &Arc<[AllowedAddress]>,
+        ca_file: Option<&Path>,
+        stall_timeout: Duration,
+    ) -> Result<Self, ModelError> {
+        // Fails if the process already has a provider, which is then used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let extra = ca_file.map(certificates).transpose()?.unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the one HTTP client of the store")]
+        let builder = || {
+            Client::builder()
+                .user_agent(concat!("neptune-models/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(CONNECT_TIMEOUT)
+                .redirect(redirect::Policy::none())
+                .no_proxy()
+                .http1_only()
+                .dns_resolver(CheckedResolver { allowed: Arc::clone(allowed) })
+                .pool_max_idle_per_host(0)
+        };
+        let client = builder().tls_certs_merge(extra.clone()).build();
+        // A machine without system authorities can still use http and the authorities in `ca_file`.
+        let client =
+            client.or_else(|_| builder().tls_certs_only(extra).build()).map_err(|error| {
+                ModelError::Unreachable { url: "http client".into(), reason: error_chain(&error) }
+            })?;
+        Ok(Self { client, allowed: Arc::clone(allowed), stall_timeout })
+    }
+
+    /// Sends a GET request. Returns the response of the last server after redirects, which may have
+    /// an error status. A `signed` request is valid for one host, so its redirects are not
+    /// followed.
+    pub async fn get(
+        &self,
+        url: &Url,
+        headers: &HeaderMap,
+        signed: bool,
+    ) -> Result<Response, ModelError> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(&url, headers.clone()).await?;
+            if signed || !is_redirect(response.status()) {
+                return Ok(response);
+            }
+            let location = response.headers().get(LOCATION).map(|value| value.to_str());
+            let Some(Ok(location)) = location else {
+                let reason = "response has no valid Location header".to_owned();
+                return Err(ModelError::Redirect { url: redacted(&url), reason });
+            };
+            url = redirect_target(&url, location)?;
+        }
+        let reason = format!("more than {MAX_REDIRECTS} redirects");
+        Err(ModelError::Redirect { url: redacted(&url), reason })
+    }
+
+    async fn send(&self, url: &Url, headers: HeaderMap) -> Result<Response, ModelError> {
+        self.check_ip_host(url)?;
+        let request = self.client.get(url.clone()).headers(headers).send();
+        let response = tokio::time::timeout(self.stall_timeout, request)
+            .await
+            .map_err(|_| self.stalled(&redacted(url)))?;
+        response.map_err(|error| match find_refused(&error) {
+            Some(RefusedAddress { host, address, kind }) => ModelError::AddressRefused {
+                url: redacted(url),
+                host: host.clone(),
+                address: *address,
+                kind,
+            },
+            None => ModelError::Unreachable { url: redacted(url), reason: error_chain(&error) },
+        })
+    }
+
+    pub fn stalled(&self, url: &str) -> ModelError {
+        ModelError::Stalled { url: url.to_owned(), seconds: self.stall_timeout.as_secs() }
+    }
+
+    /// Checks a URL whose host is an IP address, because the resolver does not see it. The URL
+    /// parser has normalized all spellings.
+    fn check_ip_host(&self, url: &Url) -> Result<(), ModelError> {
+        let host = url.host_str().unwrap_or_default();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let Ok(address) = bare.parse::<IpAddr>() else { return Ok(()) };
+        match refused_kind(address, bare, &self.allowed) {
+            None => Ok(()),
+            Some(kind) => Err(ModelError::AddressRefused {
+                url: redacted(url),
+                host: bare.to_owned(),
+                address,
+                kind,
+            }),
+        }
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate>, ModelError> {
+    let failed = |reason: String| ModelError::CaFile { path: path.to_owned(), reason };
+    let pem = fs::read(path).map_err(|error| failed(error.to_string()))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(found) if found.is_empty() => Err(failed("file contains no certificate".to_owned())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(failed(error_chain(&error))),
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+/// The target of a redirect. It must have the same scheme, or change from http to https.
+fn redirect_target(from: &Url, location: &str) -> Result<Url, ModelError> {
+    let failed = |reason: String| ModelError::Redirect { url: redacted(from), reason };
+    let to =
+        from.join(location).map_err(|error| failed(format!("target is not a URL: {error}")))?;
+    match (from.scheme(), to.scheme()) {
+        (before, now) if before == now => Ok(to),
+        ("http", "https") => Ok(to),
+        (_, now) => Err(failed(format!("target has another scheme, {now:?}"))),
+    }
+}
+
+/// Resolves host names only to allowed addresses.
+struct CheckedResolver {
+    allowed: Arc<[AllowedAddress]>,
+}
+
+/// All addresses of a host name are refused. Names one of them.
+#[derive(Debug, Clone)]
+struct RefusedAddress {
+    host: String,
+    address: IpAddr,
+    kind: &'static str,
+}
+
+impl fmt::Display for RefusedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "address {} of host {} is {}", self.address, self.host, self.kind)
+    }
+}
+
+impl StdError for RefusedAddress {}
+
+impl Resolve for CheckedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (allowed, host) = (Arc::clone(&self.allowed), name.as_str().to_owned());
+        Box::pin(async move {
+            let mut accepted: Vec<SocketAddr> = Vec::new();
+            let mut refused = None;
+            for found in tokio::net::lookup_host((host.as_str(), 0)).await? {
+                let address = found.ip();
+                match refused_kind(address, &host, &allowed) {
+                    None => accepted.push(found),
+                    Some(kind) => {
+                        refused = Some(RefusedAddress { host: host.clone(), address, kind });
+                    }
+                }
+            }
+            match refused {
+                Some(refused) if accepted.is_empty() => Err(refused.into()),
+                _ => Ok(Box::new(accepted.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+fn find_refused(error: &reqwest::Error) -> Option<&RefusedAddress> {
+    let mut cause = StdError::source(error);
+    while let Some(inner) = cause {
+        if let Some(found) = inner.downcast_ref() {
+            return Some(found);
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+/// The chain of causes, without the first text, which contains the URL with its secrets.
+pub fn error_chain(error: &reqwest::Error) -> String {
+    let mut cause = StdError::source(error);
+    let mut text = String::new();
+    while let Some(inner) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    if text.is_empty() { "transfer failed".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn redirect_keeps_its_scheme_or_upgrades_to_https() {
+        let hop = |from: &str, to| redirect_target(&from.parse().unwrap(), to).map(String::from);
+        assert_eq!(hop("http://a/x", "/y").unwrap(), "http://a/y");
+        assert_eq!(hop("http://a/x", "https://b/").unwrap(), "https://b/");
+        assert_eq!(hop("https://a/x", "//b/y").unwrap(), "https://b/y");
+        for (from, to) in [
+            ("https://a", "http://a"),
+            ("http://a", "file:///etc/passwd"),
+            ("http://a", "ftp://a/x"),
+            ("http://a", "data:,x"),
+            ("http://a", "http://[bad"),
+        ] {
+            assert!(matches!(hop(from, to), Err(ModelError::Redirect { .. })), "{to}");
+        }
+    }
+}

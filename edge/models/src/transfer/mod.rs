@@ -1,0 +1,8 @@
+//! Copies the missing bytes of a partial download from servers and local files.
+
+pub mod connector;
+pub mod http;
+pub mod local;
+mod s3;
+
+pub use self::s3::{S3Config, S3Credentials};

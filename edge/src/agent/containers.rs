@@ -1,0 +1,152 @@
+//! The node's containers: what the engine shows of them, the attempts for each worker and model server,
+//! and the steps in flight.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use neptune_wire::{ContentHash, NodeName, WorkerName};
+use tracing::{info, warn};
+
+use super::executor::Executor;
+use crate::{
+    desired::Desired,
+    domain::{
+        observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem, step::Step,
+    },
+    engine::{observer::EngineObserver, watch},
+    plan::attempts::Attempts,
+    random::random,
+    worker::container::ResolvedWorkers,
+};
+
+/// The node's containers.
+pub struct Containers {
+    pub observer: EngineObserver,
+    pub attempts: BTreeMap<WorkerName, Attempts>,
+    pub executor: Executor,
+}
+
+impl Containers {
+    pub fn new(executor: Executor, now: Instant) -> Self {
+        Self { observer: EngineObserver::new(now), attempts: BTreeMap::new(), executor }
+    }
+
+    /// The attempts of a worker or a model server.
+    pub fn attempts_of(&mut self, name: &WorkerName) -> &mut Attempts {
+        self.attempts.entry(name.clone()).or_default()
+    }
+
+    /// The observed containers of a worker or a model server.
+    pub fn observed_of(&self, name: &WorkerName) -> impl Iterator<Item = &ObservedContainer> {
+        let observed = self.observer.containers().iter();
+        observed.filter(move |container| container.identity.worker == *name)
+    }
+
+    /// Sets the hash that each worker's container must have, so that a changed worker is tried at once.
+    pub fn set_worker_targets(&mut self, resolved: &ResolvedWorkers<'_>) {
+        for (name, worker) in resolved {
+            let attempts = self.attempts_of(name);
+            if let Ok(worker) = worker {
+                attempts.set_target(&worker.container.hash);
+            }
+        }
+    }
+
+    /// Sets the hash that a model server's container must have.
+    pub fn set_target(&mut self, name: &WorkerName, hash: &ContentHash) {
+        self.attempts_of(name).set_target(hash);
+    }
+
+    /// Begins an observation if one is due.
+    pub fn begin_observation(&mut self, node: &NodeName, now: Instant) {
+        if let Some(seq) = self.observer.begin_observation(now) {
+            let Executor { docker, events, .. } = &self.executor;
+            watch::observe(Arc::clone(docker), node.clone(), seq, events.clone());
+        }
+    }
+
+    /// The engine answers with this version, or does not answer. Returns whether that changed.
+    pub fn on_engine_status(&mut self, answer: Result<String, Problem>, now: Instant) -> bool {
+        let (version, problem) = match answer {
+            Ok(version) => (Some(version), None),
+            Err(problem) => (None, Some(problem.message)),
+        };
+        if !self.observer.on_engine_status(version, now) {
+            return false;
+        }
+        match (self.observer.version(), problem) {
+            (Some(version), _) => info!(version, "Docker answers"),
+            (None, problem) => warn!(problem, "Docker is not there"),
+        }
+        true
+    }
+
+    /// The result of an observation. Returns whether the engine answered.
+    pub fn on_observed(
+        &mut self,
+        seq: u64,
+        result: Result<Vec<ObservedContainer>, Problem>,
+        now: Instant,
+        random_number: u64,
+    ) -> bool {
+        let is_answered = result.is_ok();
+        self.observer.on_observed(seq, result, now, random_number);
+        if !is_answered {
+            return false;
+        }
+        let containers = self.observer.containers();
+        for (name, attempts) in &mut self.attempts {
+            if !attempts.busy && seq >= attempts.fresh_from {
+                let own = containers.iter().filter(|container| container.identity.worker == *name);
+                attempts.observe(&own.collect::<Vec<_>>(), now, random());
+            }
+        }
+        true
+    }
+
+    /// Whether a container of this worker may exist that no observation has shown yet.
+    pub fn may_appear(&self, worker: &WorkerName) -> bool {
+        let Ok((_, seq)) = self.observer.latest() else { return true };
+        let attempts = self.attempts.get(worker);
+        attempts.is_some_and(|attempts| attempts.busy || seq < attempts.fresh_from)
+    }
+
+    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) follows each.
+    pub fn execute(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            self.attempts_of(step.worker()).busy = true;
+            self.executor.begin(step);
+        }
+    }
+
+    /// A step ended. `is_outdated`: its result says nothing of what must run by now.
+    pub fn on_step_done(
+        &mut self,
+        worker: &WorkerName,
+        outcome: StepOutcome,
+        spec: Option<(String, u32)>,
+        is_outdated: bool,
+        now: Instant,
+    ) {
+        let seq = self.observer.invalidate(now);
+        let attempts = self.attempts_of(worker);
+        attempts.done(outcome, spec, seq, now, random());
+        if is_outdated {
+            attempts.reset_failures();
+        }
+    }
+
+    /// Drops the attempts of workers that are not wanted and have no container.
+    pub fn forget_unknown(&mut self, desired: &Desired) {
+        let containers = self.observer.containers();
+        self.attempts.retain(|name, attempts| {
+            attempts.busy
+                || desired.names(name)
+                || containers.iter().any(|container| container.identity.worker == *name)
+        });
+    }
+
+    /// Whether no step is in flight, and the observation of this number shows the result of all.
+    pub fn is_idle(&self, seq: u64) -> bool {
+        !self.attempts.values().any(|attempts| attempts.busy || attempts.fresh_from > seq)
+    }
+}

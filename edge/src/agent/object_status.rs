@@ -1,0 +1,79 @@
+//! Gathers the state of each object from the parts of the agent, for the reports.
+
+use neptune_wire::{
+    ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::StoredObject,
+};
+
+use super::{
+    desired_state::DesiredState, model_servers::ModelServers, node_artifacts::NodeArtifacts,
+    worker_pool::WorkerPool,
+};
+use crate::{domain::health::WorkerHealth, report::reporter::ObjectStatus};
+
+/// The objects that are reported, and their state.
+pub fn object_statuses<'a>(
+    desired: &'a DesiredState,
+    workers: &WorkerPool,
+    servers: &ModelServers,
+    artifacts: &NodeArtifacts,
+) -> Vec<ObjectStatus<'a>> {
+    let objects = desired.replica.objects().iter().filter(|(key, object)| is_reported(key, object));
+    let status = |(key, object): (&'a ObjectKey, &'a StoredObject)| {
+        let uid = &object.content.metadata.uid;
+        let names = object.content.workers.iter().map(|worker| &worker.name);
+        let health = names.map(|name| {
+            let health = worker_health(key, name, desired, workers);
+            (health, workers.counts.status(uid, name).to_owned())
+        });
+        ObjectStatus {
+            key,
+            object,
+            workers: health.collect(),
+            total: workers.counts.total(uid),
+            server: servers.get(key).map(|server| server.report.clone()),
+            outputs: workers.counts.models(uid),
+            model: artifacts.models.presence(key, &artifacts.downloads),
+            dataset: artifacts.datasets.status(key).cloned(),
+        }
+    };
+    objects.map(status).collect()
+}
+
+fn is_reported(key: &ObjectKey, object: &StoredObject) -> bool {
+    matches!(key.resource, Resource::Models | Resource::Datasets)
+        || object.content.serving.is_some()
+        || !object.content.workers.is_empty()
+}
+
+fn worker_health(
+    owner: &ObjectKey,
+    name: &WorkerName,
+    desired: &DesiredState,
+    workers: &WorkerPool,
+) -> WorkerHealth {
+    let mut clashes = desired.desired.clashes.iter();
+    match clashes.find(|(clashing, worker, _)| clashing == owner && worker.name == *name) {
+        Some((_, _, other)) => name_clash(name, other),
+        None => workers.health().get(name).cloned().unwrap_or_else(not_planned_yet),
+    }
+}
+
+fn name_clash(worker: &WorkerName, other: &ObjectKey) -> WorkerHealth {
+    WorkerHealth {
+        state: WorkerState::Failed,
+        reason: Some(WorkerReason::ContainerRefused),
+        message: format!(
+            "{other} has a worker named {worker} on this node already; delete or rename one of the two objects"
+        ),
+        restarts: 0,
+    }
+}
+
+fn not_planned_yet() -> WorkerHealth {
+    WorkerHealth {
+        state: WorkerState::Pending,
+        reason: Some(WorkerReason::Starting),
+        message: String::new(),
+        restarts: 0,
+    }
+}

@@ -1,0 +1,204 @@
+//! Which part of the agent handles an event. Handling changes the state; acting on it is left to the plan.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+use neptune_link::{LinkEvent, Message};
+use neptune_wire::{WorkerName, WorkerReason};
+use tracing::error;
+
+use super::{Agent, worker_pool::NodeView};
+use crate::{
+    Error,
+    desired::receive::ReceiveOutcome,
+    domain::{observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem},
+    event::AgentEvent,
+    random::random,
+};
+
+impl Agent {
+    /// # Errors
+    /// The embedded broker ended.
+    pub(super) fn on_event(&mut self, event: AgentEvent) -> Result<(), Error> {
+        let now = Instant::now();
+        let changes_no_plan = matches!(
+            event,
+            AgentEvent::WorkerBroker(_)
+                | AgentEvent::OwnAddress(_)
+                | AgentEvent::ClearsPublished(_)
+        );
+        self.schedule.is_plan_stale |= !changes_no_plan;
+        match event {
+            AgentEvent::Cloud(LinkEvent::Message(message)) => self.on_cloud_message(&message),
+            AgentEvent::Cloud(LinkEvent::Up) => {
+                self.cloud.find_address(&self.containers.executor.events);
+                if self.cloud.publisher.event_bus.is_some() {
+                    self.on_worker_broker_connected();
+                }
+            }
+            AgentEvent::Cloud(LinkEvent::Down { .. }) => self.cloud.on_disconnected(),
+            AgentEvent::WorkerBroker(LinkEvent::Message(message)) => {
+                self.on_worker_message(&message);
+            }
+            AgentEvent::WorkerBroker(LinkEvent::Up) => self.on_worker_broker_connected(),
+            // The plan reads the datasets' channels.
+            AgentEvent::WorkerBroker(LinkEvent::Down { .. }) | AgentEvent::DatasetChanged => {}
+            AgentEvent::EngineStatus(answer) => {
+                if self.containers.on_engine_status(answer, now) {
+                    // The node report names the engine.
+                    self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
+                }
+            }
+            AgentEvent::ContainersChanged => drop(self.containers.observer.invalidate(now)),
+            AgentEvent::ContainersObserved { seq, result } => {
+                self.on_containers_observed(seq, result, now);
+            }
+            AgentEvent::StepDone { worker, outcome, spec } => {
+                self.on_step_done(&worker, outcome, spec, now);
+            }
+            AgentEvent::LocalModel { key, content_key, found } => {
+                self.artifacts.models.on_event(&key, &content_key, found);
+            }
+            AgentEvent::Download { source, found } => {
+                self.artifacts.downloads.on_event(&source, found);
+            }
+            AgentEvent::ImagePull { image, found } => self.artifacts.images.on_event(&image, found),
+            AgentEvent::ProbeDone { key, version, run, answer } => {
+                self.servers.on_probe_done(&key, &version, &run, answer, now);
+            }
+            AgentEvent::OwnAddress(address) => {
+                let engine = self.containers.observer.version();
+                let events = &self.containers.executor.events;
+                self.cloud.on_connected(address, &self.desired.replica, engine, events, now);
+            }
+            AgentEvent::ClearsPublished(keys) => {
+                self.cloud.on_clears_published(&keys, &mut self.store);
+            }
+            AgentEvent::BrokerFailed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn on_cloud_message(&mut self, message: &Message) {
+        let before = self.desired.progress();
+        match self.desired.receive(message, &self.config, &mut self.store) {
+            Ok(ReceiveOutcome::Changed(changes)) => {
+                let removed = self.desired.log_changes(&changes, &mut self.workers.counts);
+                self.cloud.clear_removed(&changes, removed, &self.containers.executor.events);
+                self.apply_desired_state();
+            }
+            Ok(ReceiveOutcome::Known) => {}
+            Ok(ReceiveOutcome::OlderIndex) => self.cloud.resync.request(),
+            Ok(ReceiveOutcome::Rejected(why)) => {
+                return self.dropped.add_from_cloud(&message.topic, &why);
+            }
+            // The object is still missing, so that a sync asks for it again.
+            Err(error) => {
+                error!(%error, topic = message.topic, "desired state cannot be stored; it is asked for again");
+            }
+        }
+        if self.cloud.publisher.event_bus.is_some() {
+            self.cloud.acknowledge(&message.topic, before, &self.desired);
+        }
+    }
+
+    /// Makes the artifacts and the model servers those that the stored objects want.
+    pub(super) fn apply_desired_state(&mut self) {
+        self.desired.recompute();
+        let desired = &self.desired.desired;
+        self.artifacts.models.set_wanted(&desired.models);
+        self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
+        self.servers.set_wanted(&desired.servers, &self.store);
+        self.artifacts.sync_downloads(self.servers.needs(desired));
+        self.schedule.is_plan_stale = true;
+    }
+
+    /// The broker may have lost its retained messages.
+    fn on_worker_broker_connected(&mut self) {
+        self.workers.reloads.resend_all();
+        self.schedule.is_plan_stale = true;
+    }
+
+    fn on_worker_message(&mut self, message: &Message) {
+        let node = NodeView {
+            prefix: &self.config.prefix,
+            desired: &self.desired,
+            containers: &self.containers,
+            models: &self.artifacts.models,
+        };
+        let needs_plan =
+            self.workers.on_message(message, &node, &mut self.dropped, Timestamp::now());
+        self.schedule.is_plan_stale |= needs_plan;
+    }
+
+    fn on_containers_observed(
+        &mut self,
+        seq: u64,
+        result: Result<Vec<ObservedContainer>, Problem>,
+        now: Instant,
+    ) {
+        if !self.containers.on_observed(seq, result, now, random()) {
+            return;
+        }
+        for message in self.workers.pending.drain() {
+            self.on_worker_message(&message);
+        }
+        self.gc(seq);
+    }
+
+    /// Removes what nothing refers to any more, while no step is in flight.
+    fn gc(&mut self, seq: u64) {
+        self.containers.forget_unknown(&self.desired.desired);
+        if !self.containers.is_idle(seq) {
+            return;
+        }
+        let observed = self.containers.observer.containers();
+        let mounts = observed.iter().flat_map(|container| &container.sources);
+        self.artifacts.downloads.gc(&mounts.map(String::as_str).collect());
+        let data_dir = &self.containers.executor.context.data_dir;
+        self.servers.gc(observed, data_dir);
+        self.workers.reloads.gc(&self.desired.desired, observed, &self.containers.executor.context);
+    }
+
+    fn on_step_done(
+        &mut self,
+        worker: &WorkerName,
+        outcome: StepOutcome,
+        spec: Option<(String, u32)>,
+        now: Instant,
+    ) {
+        let lost = match &outcome {
+            StepOutcome::Failed(problem) => Some(problem.reason),
+            _ => None,
+        };
+        let server = self.desired.desired.server_named(worker);
+        if let StepOutcome::Placed(Ok(versions)) = &outcome
+            && !server.is_some_and(|key| self.servers.set_placed(key, versions))
+        {
+            self.workers.reloads.set_placed(worker, versions);
+        }
+        let context = &self.containers.executor.context;
+        let downloads = &mut self.artifacts.downloads;
+        let is_outdated = spec.as_ref().zip(server).is_some_and(|((hash, _), key)| {
+            self.servers.get(key).is_some_and(|it| it.is_outdated(hash, downloads, context))
+        });
+        self.containers.on_step_done(worker, outcome, spec, is_outdated, now);
+        let wanted = self.desired.desired.workers.get(worker);
+        match (lost, wanted) {
+            (Some(WorkerReason::ModelUnavailable), Some(wanted)) => {
+                self.artifacts.models.refetch(&wanted.model, downloads);
+            }
+            (Some(WorkerReason::ModelUnavailable), None) => {
+                if let Some(key) = server {
+                    self.servers.refetch_models(key, downloads);
+                }
+            }
+            (Some(WorkerReason::DatasetUnavailable), Some(wanted)) => {
+                if let Some(dataset) = &wanted.dataset {
+                    self.artifacts.datasets.refetch(dataset, downloads);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Observes, creates, starts and removes containers. Containers without this node's labels are never changed.
+
+use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
+use futures::StreamExt as _;
+use neptune_wire::{NodeName, WorkerReason};
+
+use crate::{
+    domain::{
+        container::{ContainerSpec, container_name},
+        observed_container::{
+            ContainerExit, ContainerIdentity, ContainerState, ObservedContainer, VERSION,
+        },
+        outcome::StepOutcome,
+        problem::Problem,
+    },
+    engine::{
+        create::create_request,
+        docker::{Docker, labels_of, status_code},
+        inspect::{ContainerDetails, Lifecycle},
+    },
+};
+
+/// The last lines of a container that ended, and their longest form.
+const LAST_LINES: &str = "5";
+const LAST_WORDS: usize = 600;
+
+impl Docker {
+    /// The containers that carry this node's labels, whatever data directory made them.
+    pub async fn observe(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, Problem> {
+        self.list(node).await.map_err(|error| self.problem(&error))
+    }
+
+    async fn list(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, DockerError> {
+        let mut containers = Vec::new();
+        for summary in self.socket().list(&labels_of(node)).await? {
+            let mut labels = summary.labels.unwrap_or_default();
+            let Some(identity) = ContainerIdentity::of(&labels, node) else { continue };
+            let version = labels.remove(VERSION);
+            if let Some(details) = self.details(&summary.id).await? {
+                let container = self.container(summary.id, identity, details).await?;
+                containers.push(ObservedContainer { version, ..container });
+            }
+        }
+        Ok(containers)
+    }
+
+    /// `None` if there is no such container any more.
+    async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
+        match self.socket().inspect(id).await {
+            // Podman fails in the middle of an answer on a container that goes just then.
+            Err(error) if status_code(&error).is_some() => self.socket().inspect(id).await,
+            answer => answer,
+        }
+    }
+
+    async fn container(
+        &self,
+        id: String,
+        identity: ContainerIdentity,
+        details: ContainerDetails,
+    ) -> Result<ObservedContainer, DockerError> {
+        let shown = details.state;
+        let state = match shown.standing() {
+            Lifecycle::Runs => ContainerState::Running,
+            Lifecycle::Paused => ContainerState::Paused,
+            Lifecycle::Goes => ContainerState::Removing,
+            Lifecycle::Ended => ContainerState::Ended(ContainerExit {
+                exit_code: shown.exit_code,
+                out_of_memory: shown.oom_killed,
+                log_tail: self.last_words(&id).await?,
+            }),
+            Lifecycle::Unusable => ContainerState::Unusable,
+        };
+        let mounts = details.mounts.unwrap_or_default();
+        let sources = mounts.into_iter().filter_map(|mount| mount.source).collect();
+        Ok(ObservedContainer {
+            id,
+            identity,
+            state,
+            started_at: shown.started_at,
+            sources,
+            version: None,
+        })
+    }
+
+    async fn last_words(&self, id: &str) -> Result<String, DockerError> {
+        let options =
+            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(LAST_LINES).build();
+        let mut text = String::new();
+        let mut lines = std::pin::pin!(self.client()?.logs(id, Some(options)));
+        while let Some(Ok(line)) = lines.next().await {
+            let (LogOutput::StdErr { message }
+            | LogOutput::StdOut { message }
+            | LogOutput::Console { message }) = line
+            else {
+                continue;
+            };
+            text.push_str(&String::from_utf8_lossy(&message));
+            // One line may be longer than all that is shown: keep the end.
+            let excess = text.chars().count().saturating_sub(LAST_WORDS);
+            if excess > 0 {
+                text = text.chars().skip(excess).collect();
+            }
+        }
+        let visible = text
+            .trim()
+            .chars()
+            .map(|c| if c == '\n' { '|' } else { c })
+            .filter(|c| !c.is_control());
+        Ok(visible.collect())
+    }
+
+    /// Removes the containers of these ids, then makes and starts one. The image and what is mounted
+    /// have to be there; if the image is not, nothing is removed.
+    pub async fn start(
+        &self,
+        identity: &ContainerIdentity,
+        spec: &ContainerSpec,
+        remove: &[String],
+        may_pull: bool,
+    ) -> StepOutcome {
+        match self.make(identity, spec, remove, may_pull).await {
+            Ok(outcome) => outcome,
+            Err(error) => StepOutcome::Failed(self.problem(&error)),
+        }
+    }
+
+    async fn make(
+        &self,
+        identity: &ContainerIdentity,
+        spec: &ContainerSpec,
+        remove: &[String],
+        may_pull: bool,
+    ) -> Result<StepOutcome, DockerError> {
+        let client = self.client()?;
+        if !self.holds(&spec.image).await? {
+            if !may_pull {
+                return Ok(StepOutcome::ImageAbsent);
+            }
+            if let Err(problem) = self.pull_image(&spec.image).await {
+                return Ok(StepOutcome::PullFailed(problem.message));
+            }
+        }
+        self.clear(remove).await?;
+        let name = container_name(&identity.node, &identity.worker);
+        let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
+        let created = match client
+            .create_container(Some(options), create_request(identity, spec))
+            .await
+        {
+            Ok(created) => created,
+            // Docker says 409, Podman 500 to whatever goes wrong.
+            Err(error) if status_code(&error).is_some() && self.details(&name).await?.is_some() => {
+                return Ok(StepOutcome::Failed(name_taken(&name)));
+            }
+            Err(error) => return Err(error),
+        };
+        client.start_container(&created.id, None::<query::StartContainerOptions>).await?;
+        Ok(StepOutcome::Started { id: created.id })
+    }
+
+    /// Stops and removes the containers of these ids. One that is gone already is as good as removed.
+    pub async fn remove(&self, ids: &[String]) -> StepOutcome {
+        match self.clear(ids).await {
+            Ok(()) => StepOutcome::Removed,
+            Err(error) => StepOutcome::Failed(self.problem(&error)),
+        }
+    }
+
+    async fn clear(&self, ids: &[String]) -> Result<(), DockerError> {
+        let client = self.client()?;
+        for id in ids {
+            // As long as the container was made to be given, or 10 s. What the engine refuses here, it
+            // says again below, unless force helps.
+            let stopped = client.stop_container(id, None::<query::StopContainerOptions>).await;
+            if let Err(error) = stopped
+                && status_code(&error).is_none()
+            {
+                return Err(error);
+            }
+            let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+            let removed = client.remove_container(id, Some(force)).await;
+            match removed {
+                // 404, 409: somebody else removed it, or is about to. Podman says 500 to that.
+                Err(error) if matches!(status_code(&error), Some(404 | 409)) => {}
+                Err(error)
+                    if status_code(&error).is_some() && self.details(id).await?.is_none() => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_taken(name: &str) -> Problem {
+    Problem {
+        reason: WorkerReason::ContainerRefused,
+        message: format!(
+            "a container named {name} exists that this node's agent did not make, and it is left alone; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
+        ),
+    }
+}

@@ -1,0 +1,115 @@
+//! Decides what the container of one version of a model server is. Pure.
+
+use neptune_wire::{ModelServer, ServedModel};
+
+use crate::domain::{
+    artifact::LocalArtifact,
+    container::{BindMount, ContainerSpec},
+    node_context::NodeContext,
+    served_version::ServedVersion,
+};
+
+/// Seconds between the request to stop a model server and its kill: answering a request takes less,
+/// and the next version waits for the port.
+const STOP_GRACE: u32 = 1;
+
+/// The container of this version. `model` is the version's model on the node, if it has one.
+pub fn server_container(
+    version: &ServedVersion,
+    uid: &str,
+    model: Option<&LocalArtifact>,
+    context: &NodeContext,
+) -> ContainerSpec {
+    let ModelServer { image, command, args, env, resources, .. } = &version.serving;
+    let mut env = env.clone();
+    env.insert("NODE_NAME".to_owned(), context.node.to_string());
+    let mut mount = None;
+    if let (Some(served), Some(model)) = (&version.serving.model, model) {
+        let url = if version.watches() {
+            let source = version.versions_dir(uid, &context.data_dir);
+            mount = Some(BindMount { source, target: served.directory.clone() });
+            served.directory.clone()
+        } else {
+            let target = path_in_container(served, model);
+            mount = Some(BindMount { source: model.path.clone(), target: target.clone() });
+            target
+        };
+        env.insert("MODEL_URL".to_owned(), url);
+    }
+    ContainerSpec {
+        uid: uid.to_owned(),
+        image: image.clone(),
+        command: command.clone(),
+        args: args.iter().map(|arg| version.fill(arg)).collect(),
+        env,
+        scripts: None,
+        model: mount,
+        dataset: None,
+        cpu_millis: resources.cpu_millis.filter(|limit| *limit > 0),
+        memory_bytes: resources.memory_bytes.filter(|limit| *limit > 0),
+        stop_grace_seconds: Some(STOP_GRACE),
+        start: None,
+        dns: context.dns.clone(),
+    }
+}
+
+/// The version's directory, or the file in it if the model is one plain file.
+fn path_in_container(served: &ServedModel, model: &LocalArtifact) -> String {
+    let ServedModel { directory, version, .. } = served;
+    match &model.file {
+        Some(file) => format!("{directory}/{version}/{file}"),
+        None => format!("{directory}/{version}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use super::*;
+    use crate::fixtures::{node_context, served_version};
+
+    fn local_artifact(file: Option<&str>) -> LocalArtifact {
+        LocalArtifact { path: "/data/x".into(), file: file.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_replaced_server_sees_its_version_alone_and_a_watching_one_the_directory() {
+        let mut replaced = served_version("4", "replace");
+        replaced.serving.args = vec!["--model=/models/m/{version}".into()];
+        let spec = server_container(&replaced, "uid", Some(&local_artifact(None)), &node_context());
+        assert_eq!(spec.args, ["--model=/models/m/4"]);
+        assert_eq!(spec.env["MODEL_URL"], "/models/m/4");
+        assert_eq!(spec.model.unwrap().target, "/models/m/4");
+        let spec = server_container(
+            &replaced,
+            "uid",
+            Some(&local_artifact(Some("m.onnx"))),
+            &node_context(),
+        );
+        assert_eq!(spec.env["MODEL_URL"], "/models/m/4/m.onnx");
+        assert_eq!(replaced.health_path().unwrap(), "/v/4");
+
+        let of = |version| {
+            let version = served_version(version, "watch");
+            server_container(&version, "uid", Some(&local_artifact(None)), &node_context())
+        };
+        assert_eq!(of("4").hash(), of("3").hash(), "one container for all versions");
+        let mount = of("4").model.unwrap();
+        assert_eq!(mount.source, Path::new("/var/lib/neptune/serving/uid/1"));
+        assert_eq!(
+            (mount.target.as_str(), of("4").env["MODEL_URL"].as_str()),
+            ("/models/m", "/models/m")
+        );
+    }
+
+    #[test]
+    fn an_image_that_brings_its_model_has_no_mount() {
+        let mut version = served_version("4", "replace");
+        version.serving.model = None;
+        let spec = server_container(&version, "uid", None, &node_context());
+        assert_eq!((spec.model, spec.env.get("MODEL_URL")), (None, None));
+        assert_eq!(version.version(), "i");
+    }
+}

@@ -1,0 +1,146 @@
+//! The records beside the desired state: the agent's identity, counters, rollouts, datasets, and the
+//! models in use.
+
+use std::collections::BTreeMap;
+
+use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::Store;
+use crate::{
+    Error,
+    domain::{
+        artifact::ArtifactSource, dataset_record::DatasetRecord, identity::AgentIdentity,
+        rollout::RolloutState, worker_count::WorkerCount,
+    },
+};
+
+impl Store {
+    /// Counts this start. The instance is `new` if the directory has none yet.
+    pub fn start_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
+        self.durable(|tx| {
+            tx.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?1), ('epoch', 0)", [new])?;
+            tx.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'", [])?;
+            let instance =
+                tx.query_row("SELECT value FROM meta WHERE name = 'instance'", [], |row| {
+                    row.get(0)
+                })?;
+            let epoch: i64 =
+                tx.query_row("SELECT value FROM meta WHERE name = 'epoch'", [], |row| row.get(0))?;
+            Ok(AgentIdentity { instance: AgentInstance(instance), epoch: epoch.cast_unsigned() })
+        })
+    }
+
+    /// What was counted, by object uid and worker.
+    pub fn counts(&self) -> Result<BTreeMap<(String, WorkerName), WorkerCount>, Error> {
+        let rows = self.rows("SELECT uid, worker, count FROM counts", |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+        })?;
+        let mut counts = BTreeMap::new();
+        for (uid, worker, count) in rows {
+            let unread =
+                |error: String| Error::StoredValue(format!("count of worker {worker}: {error}"));
+            let count = serde_json::from_str(&count).map_err(|error| unread(error.to_string()))?;
+            let name = worker
+                .parse()
+                .map_err(|error: neptune_wire::NameError| unread(error.to_string()))?;
+            counts.insert((uid, name), count);
+        }
+        Ok(counts)
+    }
+
+    /// Keeps counters, quickly.
+    pub fn save_counts<'a>(
+        &mut self,
+        counts: impl Iterator<Item = (&'a (String, WorkerName), &'a WorkerCount)>,
+    ) -> Result<(), Error> {
+        self.quick(|tx| {
+            let mut insert = tx.prepare("INSERT OR REPLACE INTO counts VALUES (?1, ?2, ?3, ?4)")?;
+            for ((uid, worker), count) in counts {
+                let text =
+                    serde_json::to_string(count).expect("a count has text keys and whole numbers");
+                insert.execute(params![uid, worker.as_str(), count.object.to_string(), text])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What is remembered of the model server of the object with this uid.
+    pub fn rollout(&self, uid: &str) -> Result<RolloutState, Error> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT memory FROM servings WHERE uid = ?1", [uid], |row| row.get(0))
+            .optional()?;
+        let Some(text) = text else { return Ok(RolloutState::default()) };
+        let unread =
+            |error: serde_json::Error| Error::StoredValue(format!("server of {uid}: {error}"));
+        serde_json::from_str(&text).map_err(unread)
+    }
+
+    /// Remembers it, before it is acted on.
+    pub fn save_rollout(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        memory: &RolloutState,
+    ) -> Result<(), Error> {
+        let text = serde_json::to_string(memory).expect("a memory has text keys and whole numbers");
+        self.durable(|tx| {
+            tx.execute(
+                "INSERT OR REPLACE INTO servings VALUES (?1, ?2, ?3)",
+                params![uid, object.to_string(), text],
+            )
+            .map(drop)
+        })
+    }
+
+    /// What was counted of the dataset with this uid.
+    pub fn dataset_record(&self, uid: &str) -> Result<DatasetRecord, Error> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT memory FROM datasets WHERE uid = ?1", [uid], |row| row.get(0))
+            .optional()?;
+        // One of another release's form is as good as none.
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// Keeps it, quickly: what is lost is counted again.
+    pub fn save_dataset_record(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        memory: &DatasetRecord,
+    ) -> Result<(), Error> {
+        let text = serde_json::to_string(memory).expect("it has text keys and whole numbers");
+        self.quick(|tx| {
+            tx.execute(
+                "INSERT OR REPLACE INTO datasets VALUES (?1, ?2, ?3)",
+                params![uid, object.to_string(), text],
+            )
+            .map(drop)
+        })
+    }
+
+    /// What was last used of each model.
+    pub fn models_in_use(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
+        let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
+            Ok((row.get::<_, String>(0)?, ArtifactSource { url: row.get(1)?, sha256: row.get(2)? }))
+        })?;
+        Ok(rows.into_iter().filter_map(|(key, source)| Some((key.parse().ok()?, source))).collect())
+    }
+
+    /// Keeps what is used of a model.
+    pub fn save_model_in_use(
+        &mut self,
+        object: &ObjectKey,
+        source: &ArtifactSource,
+    ) -> Result<(), Error> {
+        self.durable(|tx| {
+            tx.execute(
+                "INSERT OR REPLACE INTO models VALUES (?1, ?2, ?3)",
+                params![object.to_string(), source.url, source.sha256],
+            )
+            .map(drop)
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! The layout of the tables: creates it, and upgrades an earlier one.
+
+use std::{path::Path, time::Duration};
+
+use rusqlite::Connection;
+
+use crate::Error;
+
+/// The layout of this version. A newer one is refused, an earlier one is upgraded.
+pub const LAYOUT: u32 = 3;
+
+const TABLES: &str = "
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE objects (key TEXT PRIMARY KEY, revision INTEGER NOT NULL, hash TEXT NOT NULL, payload BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE tombstones (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE farewells (key TEXT PRIMARY KEY) WITHOUT ROWID;
+    CREATE TABLE counts (uid TEXT, worker TEXT, object TEXT NOT NULL, count TEXT NOT NULL, PRIMARY KEY (uid, worker)) WITHOUT ROWID;
+";
+
+/// What the second layout has more than the first, which kept models in another way.
+const SECOND: &str = "
+    DROP TABLE IF EXISTS models;
+    CREATE TABLE models (object TEXT PRIMARY KEY, url TEXT NOT NULL, sha256 TEXT) WITHOUT ROWID;
+    CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// What the third layout has more than the second.
+const THIRD: &str = "
+    CREATE TABLE datasets (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// Whether the database is intact. Returns its layout.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Store`].
+pub fn check(connection: &Connection, path: &Path) -> Result<u32, Error> {
+    let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if check != "ok" {
+        return Err(Error::Damaged { path: path.to_owned(), why: check });
+    }
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
+}
+
+/// Creates the tables, or upgrades them.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::NewerStore`], [`Error::Store`].
+pub fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
+    connection.busy_timeout(Duration::from_secs(5))?;
+    // A cache of 512 KiB: the database is small.
+    connection.execute_batch(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512;",
+    )?;
+    match check(connection, path)? {
+        0 => connection.execute_batch(&format!(
+            "BEGIN; {TABLES} {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
+        ))?,
+        1 => connection.execute_batch(&format!(
+            "BEGIN; {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
+        ))?,
+        2 => connection
+            .execute_batch(&format!("BEGIN; {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
+        LAYOUT => {}
+        found => {
+            return Err(Error::NewerStore { path: path.to_owned(), found, known: LAYOUT });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,627 @@
+//! Decides the steps for workers and the health of each, from what is wanted and what is observed. Pure.
+//!
+//! The first row that matches applies:
+//!
+//! | Docker | operation | model and dataset | container | then |
+//! |---|---|---|---|---|
+//! | unknown | | | | wait: `DockerUnavailable` |
+//! | | in flight, or observed before its end | | | wait |
+//! | | | none usable | of this object, alive | keep it |
+//! | | | none usable | other | remove it; wait: its reason |
+//! | | | usable | alive with this spec | keep it; remove duplicates |
+//! | | | usable | being removed | wait for the engine's event |
+//! | | | usable | other or none | when the back-off allows: replace it by one with this spec |
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use neptune_wire::{WorkerName, WorkerReason, WorkerState};
+
+use crate::{
+    desired::WantedWorker,
+    domain::{
+        health::WorkerHealth,
+        observed_container::{ContainerState, ObservedContainer},
+        problem::Problem,
+    },
+    plan::{Convergence, NodeFacts, Plan, Target, attempts::Attempts},
+    worker::{
+        container::{ResolvedWorker, ResolvedWorkers},
+        inputs::MissingInput,
+        reload::ReloadDecision,
+    },
+};
+
+/// Consecutive failures after which a worker is reported as failed, not as pending.
+const FAILED_AFTER: u32 = 3;
+/// A worker that failed so often is reported as running after it has run for this long.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Adds the steps and the health of all wanted workers.
+pub fn plan_workers(
+    plan: &mut Plan,
+    facts: &NodeFacts<'_>,
+    resolved: &ResolvedWorkers<'_>,
+    reloads: &BTreeMap<WorkerName, ReloadDecision>,
+    now: Instant,
+) {
+    for (name, wanted) in &facts.desired.workers {
+        let idle = Attempts::default();
+        let attempts = facts.attempts.get(name).unwrap_or(&idle);
+        let health = match (facts.observed, resolved.get(name)) {
+            (Err(why), _) => waiting(WorkerReason::DockerUnavailable, why),
+            (Ok(_), _) if !facts.is_settled(attempts) => in_flight(attempts),
+            (Ok(_), Some(Ok(worker))) => {
+                let reload = reloads.get(name);
+                plan_worker(plan, facts, (wanted, worker), reload, attempts, now)
+            }
+            (Ok(_), Some(Err(missing))) => {
+                plan_without_inputs(plan, facts, wanted, missing, attempts, now)
+            }
+            (Ok(_), None) => in_flight(attempts),
+        };
+        let restarts = attempts.started.as_ref().map_or(0, |(_, restarts)| *restarts);
+        plan.health.insert(name.clone(), WorkerHealth { restarts, ..health });
+    }
+}
+
+fn plan_worker(
+    plan: &mut Plan,
+    facts: &NodeFacts<'_>,
+    (wanted, worker): (&WantedWorker, &ResolvedWorker<'_>),
+    reload: Option<&ReloadDecision>,
+    attempts: &Attempts,
+    now: Instant,
+) -> WorkerHealth {
+    let name = &wanted.worker.name;
+    let note = note(worker, reload);
+    let target = Target {
+        name,
+        owner: &wanted.owner,
+        uid: &wanted.uid,
+        container: &worker.container,
+        restart: reload.is_some_and(|reload| reload.restart),
+    };
+    if let Some(reload) = reload {
+        if let Some(at) = reload.wake_at {
+            plan.wake(at);
+        }
+        if let Some((dir, versions)) = &reload.place {
+            plan.place(name, dir.clone(), versions.clone(), attempts, now);
+            return match target.running(&facts.containers(name)) {
+                Some(running) => running_health(plan, running, attempts, note, now),
+                None => in_flight(attempts),
+            };
+        }
+    }
+    match plan.converge(facts, &target, attempts, now) {
+        Convergence::Running(running) => running_health(plan, running, attempts, note, now),
+        Convergence::Removing | Convergence::Starting => in_flight(attempts),
+        Convergence::BackingOff => stopped(attempts),
+    }
+}
+
+/// A worker whose inputs are not on the node keeps running with the inputs that it has.
+fn plan_without_inputs(
+    plan: &mut Plan,
+    facts: &NodeFacts<'_>,
+    wanted: &WantedWorker,
+    MissingInput { problem, is_stuck }: &MissingInput,
+    attempts: &Attempts,
+    now: Instant,
+) -> WorkerHealth {
+    let Problem { reason, message } = problem;
+    if plan.keep_alive(facts, (&wanted.worker.name, &wanted.uid), attempts, now) {
+        let message = format!("runs as it was before: {message}");
+        return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
+    }
+    let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
+    WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
+}
+
+/// What a person should know of the model of a running worker.
+fn note(worker: &ResolvedWorker<'_>, reload: Option<&ReloadDecision>) -> String {
+    match worker.model_problem {
+        Some(problem) => format!("runs on the model's previous version: {}", problem.message),
+        None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
+    }
+}
+
+fn running_health(
+    plan: &mut Plan,
+    container: &ObservedContainer,
+    attempts: &Attempts,
+    note: String,
+    now: Instant,
+) -> WorkerHealth {
+    if container.state == ContainerState::Paused {
+        return waiting(
+            WorkerReason::ContainerRefused,
+            &format!("the container was paused from outside; docker unpause {}", &container.id),
+        );
+    }
+    if attempts.failures >= FAILED_AFTER && !attempts.has_run_for(SETTLED, now) {
+        if let Some(since) = attempts.running_since() {
+            plan.wake(since + SETTLED);
+        }
+        return stopped(attempts);
+    }
+    WorkerHealth { state: WorkerState::Running, reason: None, message: note, restarts: 0 }
+}
+
+fn waiting(reason: WorkerReason, message: &str) -> WorkerHealth {
+    WorkerHealth {
+        state: WorkerState::Pending,
+        reason: Some(reason),
+        message: message.to_owned(),
+        restarts: 0,
+    }
+}
+
+/// The health of a worker with an operation in flight.
+fn in_flight(attempts: &Attempts) -> WorkerHealth {
+    if attempts.problem.is_some() {
+        stopped(attempts)
+    } else {
+        waiting(WorkerReason::Starting, "the container is being started")
+    }
+}
+
+/// The health of a worker that waits for its next attempt.
+fn stopped(attempts: &Attempts) -> WorkerHealth {
+    let Some(Problem { reason, message }) = &attempts.problem else {
+        return waiting(WorkerReason::Starting, "the container is being started");
+    };
+    let needs_help = match reason {
+        WorkerReason::ScriptMissing
+        | WorkerReason::ImageMissing
+        | WorkerReason::ContainerRefused => true,
+        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
+            attempts.failures >= FAILED_AFTER
+        }
+        _ => false,
+    };
+    let state = if needs_help { WorkerState::Failed } else { WorkerState::Pending };
+    WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use neptune_wire::{AgentInstance, ObjectKey};
+
+    use super::*;
+    use crate::{
+        desired::Desired,
+        domain::{
+            artifact::Availability,
+            observed_container::{ContainerExit, ContainerIdentity},
+            outcome::StepOutcome,
+            step::Step,
+        },
+        fixtures::{local_file, node_context, wanted_worker},
+        plan::remove_unwanted,
+        worker::{
+            container::{resolve_worker, resolve_workers},
+            inputs::{NodeInputs, WorkerInputs},
+        },
+    };
+
+    const MODEL: &str = "/data/m.bin";
+
+    /// A node that should run one worker, before anything happened.
+    struct Node {
+        desired: Desired,
+        containers: Vec<ObservedContainer>,
+        docker: Result<u64, &'static str>,
+        models: BTreeMap<ObjectKey, Availability>,
+        datasets: BTreeMap<ObjectKey, Availability>,
+        attempts: BTreeMap<WorkerName, Attempts>,
+        is_complete: bool,
+        keep: BTreeSet<ObjectKey>,
+        reloads: BTreeMap<WorkerName, ReloadDecision>,
+    }
+
+    fn node() -> Node {
+        let wanted = wanted_worker();
+        let view = Availability { usable: Some(local_file(MODEL)), ..Availability::default() };
+        Node {
+            models: [(wanted.model.clone(), view)].into(),
+            desired: Desired {
+                workers: [(wanted.worker.name.clone(), wanted)].into(),
+                ..Desired::default()
+            },
+            containers: Vec::new(),
+            docker: Ok(1),
+            datasets: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            is_complete: true,
+            keep: BTreeSet::new(),
+            reloads: BTreeMap::new(),
+        }
+    }
+
+    fn name() -> WorkerName {
+        wanted_worker().worker.name
+    }
+
+    fn hash() -> neptune_wire::ContentHash {
+        let model = local_file(MODEL);
+        let inputs = WorkerInputs { model: &model, dataset: None };
+        resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
+    }
+
+    fn shown(id: &str, state: ContainerState) -> ObservedContainer {
+        let identity = ContainerIdentity {
+            node: node_context().node,
+            instance: AgentInstance("ours".into()),
+            owner: wanted_worker().owner,
+            uid: wanted_worker().uid,
+            worker: name(),
+            spec_hash: hash().to_string(),
+            restarts: 0,
+        };
+        ObservedContainer {
+            id: id.into(),
+            identity,
+            state,
+            started_at: String::new(),
+            sources: Vec::new(),
+            version: None,
+        }
+    }
+
+    fn ended(exit_code: i64) -> ContainerState {
+        ContainerState::Ended(ContainerExit {
+            exit_code,
+            out_of_memory: false,
+            log_tail: "last words".into(),
+        })
+    }
+
+    impl Node {
+        fn plan(&self, now: Instant) -> Plan {
+            let context = node_context();
+            let facts = NodeFacts {
+                desired: &self.desired,
+                is_complete: self.is_complete,
+                keep: &self.keep,
+                instance: &AgentInstance("ours".into()),
+                context: &context,
+                observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
+                attempts: &self.attempts,
+            };
+            let inputs = NodeInputs { models: &self.models, datasets: &self.datasets };
+            let resolved = resolve_workers(&self.desired, inputs, &context);
+            let mut plan = Plan::default();
+            remove_unwanted(&mut plan, &facts, now);
+            plan_workers(&mut plan, &facts, &resolved, &self.reloads, now);
+            plan
+        }
+
+        fn attempts(&mut self) -> &mut Attempts {
+            self.attempts.entry(name()).or_default()
+        }
+
+        fn look(&mut self, containers: Vec<ObservedContainer>, now: Instant) {
+            self.containers = containers;
+            let containers: Vec<ObservedContainer> = self.containers.clone();
+            self.attempts().observe(&containers.iter().collect::<Vec<_>>(), now, 0);
+        }
+    }
+
+    fn said(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
+        let health = &plan.health[&name()];
+        (health.state, health.reason)
+    }
+
+    fn removed(plan: &Plan) -> Vec<&str> {
+        let ids = plan.steps.iter().flat_map(|step| match step {
+            Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
+                ids.iter().map(String::as_str)
+            }
+            Step::Place { .. } => [].iter().map(String::as_str),
+        });
+        ids.collect()
+    }
+
+    fn starts(plan: &Plan) -> bool {
+        plan.steps.iter().any(|step| matches!(step, Step::Start { .. }))
+    }
+
+    #[test]
+    fn a_missing_worker_is_started_once_and_a_running_one_left_alone() {
+        let (mut node, now) = (node(), Instant::now());
+        let plan = node.plan(now);
+        assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
+            if identity.restarts == 0 && remove.is_empty()));
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
+
+        node.attempts().busy = true;
+        assert_eq!(node.plan(now).steps, [], "an operation is in flight");
+        node.attempts().done(
+            StepOutcome::Started { id: "1".into() },
+            Some((hash().to_string(), 0)),
+            2,
+            now,
+            0,
+        );
+        assert_eq!(node.plan(now).steps, [], "what is shown is older than the start");
+        node.docker = Ok(2);
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
+        assert_eq!(said(&plan), (WorkerState::Running, None));
+    }
+
+    #[test]
+    fn a_container_of_another_spec_or_in_no_state_to_run_is_replaced() {
+        let other_spec = |state| {
+            let mut container = shown("1", state);
+            container.identity.spec_hash = "other".into();
+            container
+        };
+        for container in [
+            other_spec(ContainerState::Running),
+            shown("1", ContainerState::Unusable),
+            shown("1", ended(0)),
+        ] {
+            let mut node = node();
+            node.look(vec![container], Instant::now());
+            let plan = node.plan(Instant::now());
+            assert!(starts(&plan));
+            assert_eq!(removed(&plan), ["1"]);
+        }
+        let mut node = node();
+        node.look(vec![shown("1", ContainerState::Removing)], Instant::now());
+        assert_eq!(node.plan(Instant::now()).steps, [], "somebody else is at it");
+    }
+
+    #[test]
+    fn a_double_is_removed_and_the_worker_kept() {
+        let mut node = node();
+        node.look(
+            vec![shown("old", ended(1)), shown("good", ContainerState::Running)],
+            Instant::now(),
+        );
+        let plan = node.plan(Instant::now());
+        assert!(!starts(&plan));
+        assert_eq!(removed(&plan), ["old"]);
+        assert_eq!(said(&plan).0, WorkerState::Running);
+    }
+
+    #[test]
+    fn a_container_that_an_earlier_data_directory_made_is_adopted() {
+        let mut node = node();
+        let mut container = shown("1", ContainerState::Running);
+        container.identity.instance = AgentInstance("earlier".into());
+        node.look(vec![container], Instant::now());
+        assert_eq!(node.plan(Instant::now()).steps, []);
+    }
+
+    #[test]
+    fn what_is_not_wanted_goes_but_an_earlier_directorys_only_when_all_is_known() {
+        let (mut node, now) = (node(), Instant::now());
+        node.desired = Desired::default();
+        node.is_complete = false;
+        let mut earlier = shown("earlier", ContainerState::Running);
+        earlier.identity.instance = AgentInstance("earlier".into());
+        node.look(vec![shown("ours", ended(0)), earlier], now);
+        assert_eq!(removed(&node.plan(now)), ["ours"]);
+        node.is_complete = true;
+        assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
+        node.keep.insert(wanted_worker().owner);
+        assert_eq!(removed(&node.plan(now)), ["ours"]);
+        node.attempts().busy = true;
+        assert_eq!(node.plan(now).steps, []);
+    }
+
+    #[test]
+    fn a_worker_that_keeps_ending_is_started_ever_more_slowly_and_says_why() {
+        let (mut node, mut now) = (node(), Instant::now());
+        node.attempts().set_target(&hash());
+        for failures in 1..=4 {
+            let id = failures.to_string();
+            let seq = node.docker.unwrap();
+            node.attempts().done(
+                StepOutcome::Started { id: id.clone() },
+                Some((hash().to_string(), failures - 1)),
+                seq,
+                now,
+                0,
+            );
+            node.look(vec![shown(&id, ended(3))], now);
+            let plan = node.plan(now);
+            assert!(!starts(&plan), "it waits");
+            let state = if failures < 3 { WorkerState::Pending } else { WorkerState::Failed };
+            assert_eq!(said(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
+            let message = &plan.health[&name()].message;
+            assert!(message.contains("exit code 3") && message.contains("last words"), "{message}");
+            let wake_at = plan.wake_at.unwrap();
+            assert!(wake_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
+            now = wake_at;
+            let plan = node.plan(now);
+            assert!(
+                matches!(&plan.steps[..], [Step::Start { identity, .. }] if identity.restarts == failures)
+            );
+        }
+        let seq = node.docker.unwrap();
+        node.attempts().done(
+            StepOutcome::Started { id: "5".into() },
+            Some((hash().to_string(), 5)),
+            seq,
+            now,
+            0,
+        );
+        node.look(vec![shown("5", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!(said(&plan).0, WorkerState::Failed, "not believed yet");
+        assert_eq!(plan.wake_at, Some(now + SETTLED));
+        assert_eq!(said(&node.plan(now + SETTLED)).0, WorkerState::Running);
+    }
+
+    #[test]
+    fn a_changed_worker_does_not_wait_for_the_back_off_of_the_old_one() {
+        let (mut node, now) = (node(), Instant::now());
+        node.attempts().set_target(&neptune_wire::ContentHash::of(&"old spec"));
+        node.attempts().done(refused(), None, 1, now, 0);
+        assert!(!starts(&node.plan(now)));
+        node.attempts().set_target(&hash());
+        assert!(starts(&node.plan(now)));
+    }
+
+    #[test]
+    fn an_absent_image_is_pulled_once_in_a_while_and_looked_for_often() {
+        let (mut node, now) = (node(), Instant::now());
+        let may_pull = |node: &Node, now| match node.plan(now).steps.first() {
+            Some(Step::Start { may_pull, .. }) => Some(*may_pull),
+            _ => None,
+        };
+        assert_eq!(may_pull(&node, now), Some(false), "perhaps it is there");
+        node.attempts().done(StepOutcome::ImageAbsent, None, 1, now, 0);
+        assert_eq!(may_pull(&node, now), Some(true));
+        node.attempts().done(StepOutcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
+        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(WorkerReason::ImageMissing)));
+        assert_eq!(
+            may_pull(&node, now + Duration::from_secs(3)),
+            Some(false),
+            "perhaps somebody loaded it"
+        );
+        node.attempts().done(StepOutcome::ImageAbsent, None, 1, now + Duration::from_secs(3), 0);
+        assert_eq!(
+            said(&node.plan(now)),
+            (WorkerState::Failed, Some(WorkerReason::ImageMissing)),
+            "still"
+        );
+        assert_eq!(may_pull(&node, now + Duration::from_secs(20)), Some(true));
+    }
+
+    #[test]
+    fn a_worker_that_reloads_runs_on_while_its_version_is_placed_and_is_restarted_only_late() {
+        let (mut node, now) = (node(), Instant::now());
+        let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
+        let placing = ReloadDecision { place, ..ReloadDecision::default() };
+        node.reloads = [(name(), placing)].into();
+        let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
+        assert!(places(&node.plan(now)), "before it starts");
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert!(places(&plan));
+        assert_eq!(said(&plan), (WorkerState::Running, None));
+        let wake_at = Some(now + Duration::from_secs(60));
+        let told = "is told".to_owned();
+        let telling = ReloadDecision { wake_at, note: told, ..ReloadDecision::default() };
+        node.reloads = [(name(), telling)].into();
+        let plan = node.plan(now);
+        assert_eq!((plan.steps.len(), plan.wake_at), (0, wake_at));
+        assert_eq!(plan.health[&name()].message, "is told");
+        let late = ReloadDecision { restart: true, ..ReloadDecision::default() };
+        node.reloads = [(name(), late)].into();
+        let plan = node.plan(now);
+        assert!(starts(&plan));
+        assert_eq!(removed(&plan), ["1"]);
+    }
+
+    fn refused() -> StepOutcome {
+        StepOutcome::Failed(Problem {
+            reason: WorkerReason::ContainerRefused,
+            message: String::new(),
+        })
+    }
+
+    #[test]
+    fn without_docker_nothing_is_done_and_everybody_knows_why() {
+        let mut node = node();
+        node.docker = Err("no socket");
+        let plan = node.plan(Instant::now());
+        assert_eq!(plan.steps, []);
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
+        assert_eq!(plan.health[&name()].message, "no socket");
+    }
+
+    #[test]
+    fn a_worker_waits_for_its_model_and_runs_on_the_previous_one_meanwhile() {
+        use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
+        let (mut node, now) = (node(), Instant::now());
+        let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
+        let view = |usable: Option<&str>, problem, is_stuck| Availability {
+            usable: usable.map(local_file),
+            problem,
+            is_stuck,
+        };
+        for (model, expected) in [
+            (None, (WorkerState::Pending, Some(ModelNotReceived))),
+            (
+                Some(view(None, problem(ModelDownloading), false)),
+                (WorkerState::Pending, Some(ModelDownloading)),
+            ),
+            (
+                Some(view(None, problem(ModelDigestMismatch), true)),
+                (WorkerState::Failed, Some(ModelDigestMismatch)),
+            ),
+        ] {
+            node.models = model.into_iter().map(|view| (wanted_worker().model, view)).collect();
+            node.containers.clear();
+            let plan = node.plan(now);
+            assert_eq!((said(&plan), plan.steps.len()), (expected, 0));
+
+            node.containers = vec![shown("1", ContainerState::Running)];
+            let plan = node.plan(now);
+            assert_eq!(
+                (said(&plan), plan.steps.len()),
+                ((WorkerState::Running, None), 0),
+                "what runs is left"
+            );
+
+            node.containers[0].identity.uid = "of an object that is gone".into();
+            assert_eq!(removed(&node.plan(now)), ["1"]);
+        }
+        node.models =
+            [(wanted_worker().model, view(Some(MODEL), problem(ModelDigestMismatch), true))].into();
+        node.containers.clear();
+        assert!(starts(&node.plan(now)), "on the previous version");
+        node.look(vec![shown("1", ContainerState::Running)], now);
+        let plan = node.plan(now);
+        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("the model's trouble"));
+    }
+
+    #[test]
+    fn a_worker_waits_for_its_dataset_and_goes_on_without_it() {
+        use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
+        let (mut node, now) = (node(), Instant::now());
+        let key: ObjectKey = "default/datasets/d".parse().unwrap();
+        node.desired.workers.get_mut(&name()).unwrap().dataset = Some(key.clone());
+        let plan = node.plan(now);
+        assert_eq!(said(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
+        assert!(plan.health[&name()].message.contains("apply that Dataset"));
+
+        let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
+        let missing =
+            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
+        node.datasets.insert(key.clone(), missing.clone());
+        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
+
+        let here =
+            |path| Availability { usable: Some(local_file(path)), ..Availability::default() };
+        node.datasets.insert(key.clone(), here("/code/data/a.csv"));
+        let plan = node.plan(now);
+        let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
+        assert_eq!(spec.dataset.as_ref().unwrap().target, "/datasets/d/a.csv");
+
+        let mut running = shown("1", ContainerState::Running);
+        running.identity.spec_hash.clone_from(&identity.spec_hash);
+        node.look(vec![running], now);
+        assert_eq!(node.plan(now).steps, [], "converged");
+        node.datasets.insert(key.clone(), missing);
+        let plan = node.plan(now);
+        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("not there"));
+        node.datasets.insert(key, here("/code/data/b.csv"));
+        assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the library's pure parts and of its database, without a broker or Docker.
+
+mod doctor;
+mod rollout;
+mod storage;
