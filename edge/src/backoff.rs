@@ -62,7 +62,7 @@ mod tests {
     const WORKER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 
     #[test]
-    fn waits_double_up_to_the_longest_and_never_wrap() {
+    fn steps_double_up_to_the_maximum_without_overflow() {
         let steps: Vec<u64> = (0..12).map(|n| WORKER.step(n).as_secs()).collect();
         assert_eq!(steps, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         for failures in [32, 33, 63, 64, 65, u32::MAX] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_between_half_a_step_and_the_step() {
+    fn jitter_is_between_half_a_step_and_the_step() {
         for random in [0, 1, 499, 500, 501, u64::MAX] {
             let wait = WORKER.after(1, random);
             assert!(

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_embed_a_broker_on_the_loopback() {
+    fn default_broker_is_embedded_on_loopback() {
         let config = parse(&[]).unwrap();
         assert_eq!(config.worker_mqtt_url, "mqtt://127.0.0.1:1884");
         assert_eq!(config.data_dir, Path::new("/var/lib/neptune"));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_the_flag() {
+    fn invalid_configuration_is_refused_with_its_flag() {
         for extra in [
             ["--node-name", "Edge_0"],
             ["--node-name", "workers"],
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn over_event_bus_the_nodes_own_broker_is_the_only_one() {
+    fn event_bus_requires_the_local_broker_and_no_other() {
         let bus = |extra: &[&str]| {
             let base = ["neptune-edge", "run", "--node-name", "n", "--transport", "eventbus"];
             let parsed = Cli::try_parse_from(base.iter().chain(extra)).unwrap();

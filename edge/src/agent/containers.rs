@@ -86,10 +86,9 @@ impl Containers {
         seq: u64,
         result: Result<Vec<ObservedContainer>, Problem>,
         now: Instant,
-        random_number: u64,
     ) -> bool {
         let is_answered = result.is_ok();
-        self.observer.on_observed(seq, result, now, random_number);
+        self.observer.on_observed(seq, result, now, random());
         if !is_answered {
             return false;
         }

@@ -53,7 +53,7 @@ impl Executor {
             Step::Remove { ids, .. } => self.docker.remove(ids).await,
             Step::Place { dir, versions, .. } => self.place(dir, versions).await,
             Step::Start { identity, spec, remove, may_pull } => {
-                if let Err(problem) = self.mounts_are_there(spec).await {
+                if let Err(problem) = self.check_mounts(spec).await {
                     return StepOutcome::Failed(problem);
                 }
                 self.docker.start(identity, spec, remove, *may_pull).await
@@ -65,16 +65,16 @@ impl Executor {
         // A directory for each object, and in it one for each server or worker.
         let root = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
         let (dir, versions) = (dir.to_owned(), versions.clone());
-        let shown = dir.display().to_string();
+        let display = dir.display().to_string();
         let placing = spawn_blocking(move || place(&root, &dir, &versions));
         let placed = placing.await.expect("linking files does not panic");
         StepOutcome::Placed(placed.map_err(|error| Problem {
             reason: WorkerReason::ModelUnavailable,
-            message: format!("the model's versions cannot be put into {shown}: {error}"),
+            message: format!("the model's versions cannot be put into {display}: {error}"),
         }))
     }
 
-    async fn mounts_are_there(&self, spec: &ContainerSpec) -> Result<(), Problem> {
+    async fn check_mounts(&self, spec: &ContainerSpec) -> Result<(), Problem> {
         let script_problem =
             |message: String| Problem { reason: WorkerReason::ScriptMissing, message };
         if let Some(scripts) = &spec.scripts {
@@ -97,7 +97,7 @@ impl Executor {
             }
         }
         if let Some(dataset) = &spec.dataset {
-            self.dataset_is_there(&dataset.source).await?;
+            self.check_dataset(&dataset.source).await?;
         }
         let Some(model) = spec.model.as_ref().map(|model| &model.source) else { return Ok(()) };
         let missing =
@@ -116,7 +116,7 @@ impl Executor {
         Ok(())
     }
 
-    async fn dataset_is_there(&self, path: &Path) -> Result<(), Problem> {
+    async fn check_dataset(&self, path: &Path) -> Result<(), Problem> {
         let problem = |why: String| Problem {
             reason: WorkerReason::DatasetUnavailable,
             message: format!("the dataset's path {} {why}", path.display()),
@@ -126,8 +126,8 @@ impl Executor {
             return found.map(drop).map_err(|_| problem("is not there any more".to_owned()));
         }
         let (policy, own) = (self.data_policy.clone(), path.to_owned());
-        let looking = spawn_blocking(move || policy.resolve(&own));
-        let resolved = looking.await.expect("looking at a path does not panic");
+        let resolving = spawn_blocking(move || policy.resolve(&own));
+        let resolved = resolving.await.expect("looking at a path does not panic");
         resolved.map_err(|error| problem(format!("cannot be mounted: {error}")))?;
         self.allowed(path).await.map_err(problem)
     }

@@ -13,7 +13,6 @@ use crate::{
     desired::receive::ReceiveOutcome,
     domain::{observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem},
     event::AgentEvent,
-    random::random,
 };
 
 impl Agent {
@@ -137,7 +136,7 @@ impl Agent {
         result: Result<Vec<ObservedContainer>, Problem>,
         now: Instant,
     ) {
-        if !self.containers.on_observed(seq, result, now, random()) {
+        if !self.containers.on_observed(seq, result, now) {
             return;
         }
         for message in self.workers.pending.drain() {

@@ -47,9 +47,9 @@ struct DownloadEntry {
 }
 
 enum DownloadEntryState {
-    Coming,
-    Here(Artifact, LocalArtifact),
-    Stuck { problem: Problem, time: String },
+    InProgress,
+    Present(Artifact, LocalArtifact),
+    Failed { problem: Problem, time: String },
 }
 
 impl Downloads {
@@ -60,11 +60,11 @@ impl Downloads {
     /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
         self.entries.retain(|source, entry| {
-            let stays = sources.contains(source);
-            if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
+            let is_wanted = sources.contains(source);
+            if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
             }
-            stays
+            is_wanted
         });
         for source in sources {
             if !self.entries.contains_key(source)
@@ -81,7 +81,7 @@ impl Downloads {
             let local_artifact = local_artifact(&artifact, &want);
             return DownloadEntry {
                 task: None,
-                state: DownloadEntryState::Here(artifact, local_artifact),
+                state: DownloadEntryState::Present(artifact, local_artifact),
                 progress,
             };
         }
@@ -92,36 +92,36 @@ impl Downloads {
             events: self.events.clone(),
         };
         let task = tokio::spawn(task.run(sender)).abort_handle();
-        DownloadEntry { task: Some(task), state: DownloadEntryState::Coming, progress }
+        DownloadEntry { task: Some(task), state: DownloadEntryState::InProgress, progress }
     }
 
     /// Takes note of what a task found.
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {
-            DownloadEvent::Moved => {}
-            DownloadEvent::Here(artifact) => {
+            DownloadEvent::Progressed => {}
+            DownloadEvent::Ready(artifact) => {
                 info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
                 let local_artifact = local_artifact(&artifact, &want);
-                entry.state = DownloadEntryState::Here(artifact, local_artifact);
+                entry.state = DownloadEntryState::Present(artifact, local_artifact);
             }
-            DownloadEvent::Stuck(error) => {
+            DownloadEvent::Failed(error) => {
                 let problem = problem(&error);
                 warn!(reason = ?problem.reason, problem = problem.message, "download is not there");
                 let time = match &entry.state {
-                    DownloadEntryState::Stuck { problem: before, time } if *before == problem => {
+                    DownloadEntryState::Failed { problem: before, time } if *before == problem => {
                         time.clone()
                     }
                     _ => format!("{:.3}", Timestamp::now()),
                 };
-                entry.state = DownloadEntryState::Stuck { problem, time };
+                entry.state = DownloadEntryState::Failed { problem, time };
             }
         }
     }
 
     /// A model is not where it was: get it again.
     pub fn refetch(&mut self, source: &ArtifactSource) {
-        if let Some(DownloadEntry { state: DownloadEntryState::Here(..), .. }) =
+        if let Some(DownloadEntry { state: DownloadEntryState::Present(..), .. }) =
             self.entries.get(source)
             && let Ok(want) = source.want()
         {
@@ -132,18 +132,18 @@ impl Downloads {
     /// The model, if it is here.
     pub fn local_artifact(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
         match &self.entries.get(source)?.state {
-            DownloadEntryState::Here(_, local_artifact) => Some(local_artifact),
-            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+            DownloadEntryState::Present(_, local_artifact) => Some(local_artifact),
+            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
         }
     }
 
     /// The digest and the size of the model, if it is here.
     pub fn content(&self, source: &ArtifactSource) -> Option<(String, u64)> {
         match &self.entries.get(source)?.state {
-            DownloadEntryState::Here(artifact, _) => {
+            DownloadEntryState::Present(artifact, _) => {
                 Some((artifact.digest.to_string(), artifact.bytes))
             }
-            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
         }
     }
 
@@ -151,19 +151,19 @@ impl Downloads {
     pub fn state(&self, source: &ArtifactSource) -> DownloadState {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
-            None => DownloadState::Coming {
+            None => DownloadState::InProgress {
                 progress: wire_progress(&FetchProgress::default()),
-                trouble: None,
+                problem: None,
             },
             Some(entry) => match &entry.state {
-                DownloadEntryState::Here(..) => DownloadState::Ready,
-                DownloadEntryState::Stuck { problem, time } => {
-                    DownloadState::Stuck { problem: problem.clone(), time: time.clone() }
+                DownloadEntryState::Present(..) => DownloadState::Ready,
+                DownloadEntryState::Failed { problem, time } => {
+                    DownloadState::Failed { problem: problem.clone(), time: time.clone() }
                 }
-                DownloadEntryState::Coming => {
+                DownloadEntryState::InProgress => {
                     let progress = progress(entry);
-                    let trouble = progress.last_error.as_deref().map(problem);
-                    DownloadState::Coming { progress: wire_progress(&progress), trouble }
+                    let problem = progress.last_error.as_deref().map(problem);
+                    DownloadState::InProgress { progress: wire_progress(&progress), problem }
                 }
             },
         }
@@ -173,11 +173,11 @@ impl Downloads {
     pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
         let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
         let keep: BTreeSet<Digest> = digests.collect();
-        let here = self.entries.values().filter_map(|entry| match &entry.state {
-            DownloadEntryState::Here(artifact, _) => Some(artifact.digest),
-            DownloadEntryState::Coming | DownloadEntryState::Stuck { .. } => None,
+        let present = self.entries.values().filter_map(|entry| match &entry.state {
+            DownloadEntryState::Present(artifact, _) => Some(artifact.digest),
+            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
         });
-        let used = here.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
+        let used = present.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
         if self.gc_used.as_ref() == Some(&used) {
             return;
         }
@@ -237,14 +237,14 @@ impl DownloadTask {
                 loop {
                     tokio::select! {
                         result = &mut fetching => break result,
-                        () = progressed(&mut progress) => self.send(DownloadEvent::Moved).await,
+                        () = progressed(&mut progress) => self.send(DownloadEvent::Progressed).await,
                     }
                 }
             };
             match result {
-                Ok(artifact) => return self.send(DownloadEvent::Here(artifact)).await,
+                Ok(artifact) => return self.send(DownloadEvent::Ready(artifact)).await,
                 Err(error) => {
-                    self.send(DownloadEvent::Stuck(error)).await;
+                    self.send(DownloadEvent::Failed(error)).await;
                     failures += 1;
                     tokio::time::sleep(DOWNLOAD_RETRY.after(failures, random())).await;
                 }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_the_one_that_sha256sum_prints() {
+    fn digest_equals_the_output_of_sha256sum() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "hello").unwrap();
         let expected = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";

@@ -77,11 +77,11 @@ impl Models {
     /// Makes these the models that the node should have.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedModel>) {
         self.entries.retain(|key, entry| {
-            let stays = wanted.get(key) == Some(&entry.wanted);
-            if let Some(task) = entry.task.as_ref().filter(|_| !stays) {
+            let is_wanted = wanted.get(key) == Some(&entry.wanted);
+            if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
             }
-            stays
+            is_wanted
         });
         self.last_used.retain(|key, _| wanted.contains_key(key));
         self.availability.retain(|key, _| wanted.contains_key(key));
@@ -138,12 +138,13 @@ impl Models {
         let mut is_less = false;
         for (key, entry) in &self.entries {
             let available = self.availability.entry(key.clone()).or_default();
-            let (usable, problem, is_stuck) = entry.inspect(key, downloads);
+            let (usable, problem, needs_help) = entry.inspect(key, downloads);
             if let Some(usable) = usable {
                 if available.usable.as_ref() != Some(&usable) {
                     info!(model = %key, path = %usable.path.display(), "model is used");
                 }
-                *available = Availability { usable: Some(usable), problem: None, is_stuck: false };
+                *available =
+                    Availability { usable: Some(usable), problem: None, needs_help: false };
                 if let Ok(ModelSource::Remote(source)) = &entry.wanted.source
                     && self.last_used.get(key) != Some(source)
                 {
@@ -153,14 +154,14 @@ impl Models {
                 }
                 continue;
             }
-            if is_stuck && available.problem != problem {
+            if needs_help && available.problem != problem {
                 let (reason, problem) = problem.as_ref().map(|p| (p.reason, &p.message)).unzip();
                 warn!(model = %key, ?reason, problem, "model is not there");
             }
             let before = available.usable.take().filter(|usable| usable.path.exists());
             available.usable =
                 before.or_else(|| downloads.local_artifact(self.last_used.get(key)?).cloned());
-            (available.problem, available.is_stuck) = (problem, is_stuck);
+            (available.problem, available.needs_help) = (problem, needs_help);
         }
         Ok(is_less)
     }
@@ -168,13 +169,13 @@ impl Models {
 
 impl ModelEntry {
     fn presence(&self, key: &ObjectKey, downloads: &Downloads) -> ModelPresenceReport {
-        let (usable, problem, is_stuck) = self.inspect(key, downloads);
+        let (usable, problem, needs_help) = self.inspect(key, downloads);
         let remote = match &self.wanted.source {
             Ok(ModelSource::Remote(source)) => Some(source),
             Ok(ModelSource::Local(_)) | Err(_) => None,
         };
         let mut presence = ModelPresenceReport {
-            state: if is_stuck { PresenceState::Failed } else { PresenceState::Downloading },
+            state: if needs_help { PresenceState::Failed } else { PresenceState::Downloading },
             url: self.wanted.url.clone(),
             sha256: None,
             bytes: None,
@@ -191,7 +192,7 @@ impl ModelEntry {
             presence.state = PresenceState::Present;
             presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
             presence.bytes = content.1.or(found);
-        } else if let Some(DownloadState::Coming { progress, .. }) =
+        } else if let Some(DownloadState::InProgress { progress, .. }) =
             remote.map(|from| downloads.state(from))
         {
             presence.progress = Some(progress);
@@ -224,15 +225,15 @@ impl ModelEntry {
             }
             (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
                 DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
-                DownloadState::Coming { trouble: None, .. } => {
+                DownloadState::InProgress { problem: None, .. } => {
                     let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key} is being downloaded from {from}")), false)
                 }
-                DownloadState::Coming { trouble: Some(problem), .. } => {
+                DownloadState::InProgress { problem: Some(problem), .. } => {
                     let message = format!("{key}: {}", problem.message);
                     (None, Some(Problem { reason: problem.reason, message }), false)
                 }
-                DownloadState::Stuck { problem, .. } => {
+                DownloadState::Failed { problem, .. } => {
                     let message = format!("{key}: {}", problem.message);
                     (None, Some(Problem { reason: problem.reason, message }), true)
                 }

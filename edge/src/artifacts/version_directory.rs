@@ -45,12 +45,12 @@ pub fn place(
         let entry = entry?;
         if !entry.file_name().to_str().is_some_and(|name| wanted.contains_key(name)) {
             // Gone at once for the server, whatever the removal takes.
-            let leaving =
+            let removing =
                 root.join(BUILDING).join(unique(dir, &entry.file_name().to_string_lossy()));
-            remove(&leaving)?;
+            remove(&removing)?;
             fs::create_dir_all(root.join(BUILDING))?;
-            fs::rename(entry.path(), &leaving)?;
-            remove(&leaving)?;
+            fs::rename(entry.path(), &removing)?;
+            remove(&removing)?;
         }
     }
     File::open(dir)?.sync_all()?;
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_come_whole_and_go_and_leave_nothing_beside_them() {
+    fn versions_appear_atomically_and_leave_no_temporary_files() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().join("serving");
         let tree = temp.path().join("tree");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_nobody_go() {
+    fn unused_directories_are_removed() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         for dir in ["gone/1/3", "mounted/1/3", "wanted/1/3", "wanted/2/3"] {

@@ -51,7 +51,7 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
     let store = ModelStore::open(&dir, policy)?;
     let (sender, progress) = watch::channel(FetchProgress::default());
-    tokio::spawn(tell(progress.clone()));
+    tokio::spawn(log_errors(progress.clone()));
     let fetched = tokio::select! {
         fetched = store.ensure(&want, &sender) => fetched,
         gave_up = give_up(progress, args.give_up_after) => return Err(gave_up),
@@ -78,11 +78,12 @@ async fn give_up(mut progress: watch::Receiver<FetchProgress>, after: Option<u64
     loop {
         let received = progress.borrow_and_update().received;
         // What arrived has to be unpacked yet, which takes what it takes.
-        let moved =
-            |told: &FetchProgress| told.received != received || told.phase == FetchPhase::Finishing;
+        let moved = |current: &FetchProgress| {
+            current.received != received || current.phase == FetchPhase::Finishing
+        };
         if timeout(patience, progress.wait_for(moved)).await.is_err() {
-            let trouble = progress.borrow().last_error.clone();
-            let why = trouble.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            let last_error = progress.borrow().last_error.clone();
+            let why = last_error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             return Error::GaveUp { seconds, why };
         }
         if progress.borrow().phase == FetchPhase::Finishing {
@@ -91,10 +92,10 @@ async fn give_up(mut progress: watch::Receiver<FetchProgress>, after: Option<u64
     }
 }
 
-async fn tell(mut progress: watch::Receiver<FetchProgress>) {
+async fn log_errors(mut progress: watch::Receiver<FetchProgress>) {
     while progress.changed().await.is_ok() {
-        let trouble = progress.borrow_and_update().last_error.clone();
-        if let Some(error) = trouble {
+        let last_error = progress.borrow_and_update().last_error.clone();
+        if let Some(error) = last_error {
             warn!(%error, "not fetched yet");
         }
     }

@@ -122,11 +122,11 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
 }
 
 fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
-    let trouble = |error: DatasetError| DatasetProblem::of(&error, &[]);
+    let problem = |error: DatasetError| DatasetProblem::of(&error, &[]);
     let bad = |option, reason: &str| {
-        trouble(DatasetError::InvalidOption { option, reason: reason.to_owned() })
+        problem(DatasetError::InvalidOption { option, reason: reason.to_owned() })
     };
-    let format: DatasetFormat = fields.format.parse().map_err(trouble)?;
+    let format: DatasetFormat = fields.format.parse().map_err(problem)?;
     let mut options =
         FormatOptions { member: fields.member.map(str::to_owned), ..FormatOptions::default() };
     options.header = fields.header.unwrap_or(options.header);
@@ -144,7 +144,7 @@ fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions)
             bad("labelColumn", "without a header a column is named by its number, from 0")
         })?)),
     };
-    options.check(format).map_err(trouble)?;
+    options.check(format).map_err(problem)?;
     Ok((format, options))
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_on_the_node_or_fetched_or_refused_with_the_field() {
+    fn data_url_is_remote_or_local_or_refused_with_the_field() {
         let source = |url: &str| of(&json!({"dataUrl": url})).source;
         for url in ["/code/data", "file:///code/data"] {
             assert_eq!(source(url), Ok(DataSource::Local("/code/data".into())), "{url}");
@@ -175,14 +175,14 @@ mod tests {
             assert_eq!(source(url), Ok(DataSource::Remote(remote)), "{url}");
         }
         for url in ["", "data.csv", "ftp://h/d", "file://h/d", "s3://b/k"] {
-            let trouble = source(url).unwrap_err();
-            assert_eq!(trouble.reason, DatasetReason::DataUrlInvalid, "{url}");
-            assert!(trouble.message.contains("spec.dataUrl"), "{}", trouble.message);
+            let problem = source(url).unwrap_err();
+            assert_eq!(problem.reason, DatasetReason::DataUrlInvalid, "{url}");
+            assert!(problem.message.contains("spec.dataUrl"), "{}", problem.message);
         }
     }
 
     #[test]
-    fn options_are_those_of_the_spec_and_else_the_formats_own() {
+    fn options_come_from_the_spec_or_from_the_format() {
         let counting = |spec: Value| of(&spec).counting;
         assert_eq!(
             counting(json!({"format": "csv"})),
@@ -211,19 +211,19 @@ mod tests {
                 "labelColumn",
             ),
         ] {
-            let trouble = counting(spec.clone()).unwrap_err();
-            assert_eq!(trouble.reason, reason, "{spec}");
-            assert!(trouble.message.contains(text), "{}", trouble.message);
+            let problem = counting(spec.clone()).unwrap_err();
+            assert_eq!(problem.reason, reason, "{spec}");
+            assert!(problem.message.contains(text), "{}", problem.message);
         }
     }
 
     #[test]
-    fn what_is_outside_the_allowed_directories_names_them() {
+    fn path_outside_allowed_directories_lists_them() {
         let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
-        let trouble = DatasetProblem::of(&error, &["/code/data".into(), "/data".into()]);
-        assert_eq!(trouble.reason, DatasetReason::OutsideAllowedDirectories);
+        let problem = DatasetProblem::of(&error, &["/code/data".into(), "/data".into()]);
+        assert_eq!(problem.reason, DatasetReason::OutsideAllowedDirectories);
         for part in ["/etc/passwd", "/code/data, /data", "--allow-data-dir"] {
-            assert!(trouble.message.contains(part), "{}", trouble.message);
+            assert!(problem.message.contains(part), "{}", problem.message);
         }
     }
 }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_needs_the_model_of_its_own_namespace() {
+    fn worker_uses_the_model_of_its_namespace() {
         let worker =
             json!({"workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}]});
         let found = from_replica(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_downloaded_or_taken_from_the_node_or_refused_with_the_field() {
+    fn model_url_is_remote_or_local_or_refused_with_the_field() {
         let of = |spec: Value| {
             from_replica(&replica(&[("d/models/m", json!({"spec": spec}))]))
                 .models

@@ -52,7 +52,7 @@ mod tests {
     use crate::fixtures::serving;
 
     #[test]
-    fn what_would_leave_its_directory_is_refused() {
+    fn path_traversal_in_spec_is_refused() {
         let with = |change: &dyn Fn(&mut ModelServer)| {
             let mut serving = serving("4", "watch");
             change(&mut serving);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_missing_is_asked_for_again_ever_more_slowly() {
+    fn missing_objects_are_requested_with_backoff() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         resync.on_connected(start, 0);
         assert!(!resync.is_due(false, start, 0), "it may be on its way");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_all_still_asks_every_few_minutes() {
+    fn complete_node_still_syncs_every_few_minutes() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         assert!(!resync.is_due(true, start, 0), "the link is down");
         resync.on_connected(start, 12_345);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_index_is_answered_once() {
+    fn older_index_causes_one_sync() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         resync.on_connected(start, 0);
         resync.request();

@@ -49,7 +49,7 @@ pub struct Availability {
     /// Why that is not the version that is wanted.
     pub problem: Option<Problem>,
     /// Whether the problem needs somebody's help.
-    pub is_stuck: bool,
+    pub needs_help: bool,
 }
 
 /// How the target's model comes to the node.
@@ -57,12 +57,12 @@ pub struct Availability {
 pub enum DownloadState {
     /// It is here, or none is needed.
     Ready,
-    Coming {
+    InProgress {
         progress: DownloadProgress,
-        trouble: Option<Problem>,
+        problem: Option<Problem>,
     },
     /// Somebody has to change something.
-    Stuck {
+    Failed {
         problem: Problem,
         time: String,
     },
@@ -73,9 +73,9 @@ pub enum DownloadState {
 pub enum ImageState {
     /// It is here, or what runs uses it.
     Ready,
-    Coming(Option<Problem>),
+    Pulling(Option<Problem>),
     /// The registry does not give it.
-    Stuck {
+    Failed {
         problem: Problem,
         time: String,
     },
@@ -91,21 +91,21 @@ pub struct PlacedVersions {
 /// What a download's task found.
 #[derive(Debug)]
 pub enum DownloadEvent {
-    Here(Artifact),
+    Ready(Artifact),
     /// It is tried again.
-    Stuck(Arc<ModelError>),
+    Failed(Arc<ModelError>),
     /// It is on its way still.
-    Moved,
+    Progressed,
 }
 
 /// What an image's task found.
 #[derive(Debug)]
 pub enum ImageEvent {
-    Here,
+    Present,
     /// Docker does not answer.
-    Waits(Problem),
+    EngineUnavailable(Problem),
     /// It is tried again.
-    Refused(Problem),
+    PullFailed(Problem),
 }
 
 /// What was found at a path of the node's own.

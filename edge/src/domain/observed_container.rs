@@ -55,7 +55,7 @@ pub enum ContainerState {
     Unusable,
     /// On its way out by somebody else's hand.
     Removing,
-    Ended(ContainerExit),
+    Exited(ContainerExit),
 }
 
 /// How a container ended.
@@ -120,7 +120,7 @@ pub mod tests {
     use crate::fixtures::container_identity;
 
     #[test]
-    fn labels_read_back_as_they_were_written_and_only_on_their_node() {
+    fn labels_round_trip_only_on_their_node() {
         let identity = container_identity();
         let mut labels = identity.labels();
         assert_eq!(ContainerIdentity::of(&labels, &identity.node), Some(identity.clone()));

@@ -46,7 +46,7 @@ impl ServedVersion {
     }
 
     /// Whether its health check is of this version alone.
-    pub fn is_told_apart(&self) -> bool {
+    pub fn has_own_health_path(&self) -> bool {
         self.serving.health.http_path.as_ref().is_some_and(|path| path.contains(VERSION))
     }
 
@@ -107,9 +107,9 @@ pub mod tests {
     use crate::fixtures::serving;
 
     #[test]
-    fn holding_makes_no_other_edition() {
-        let held = ModelServer { hold: true, ..serving("4", "watch") };
-        assert_eq!(id(&held), id(&serving("4", "watch")));
+    fn hold_does_not_change_the_version_id() {
+        let on_hold = ModelServer { hold: true, ..serving("4", "watch") };
+        assert_eq!(id(&on_hold), id(&serving("4", "watch")));
         assert_ne!(id(&serving("3", "watch")), id(&serving("4", "watch")));
     }
 }

@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// The last lines of a container that ended, and their longest form.
-const LAST_LINES: &str = "5";
-const LAST_WORDS: usize = 600;
+const LOG_TAIL_LINES: &str = "5";
+const MAX_LOG_TAIL: usize = 600;
 
 impl Docker {
     /// The containers that carry this node's labels, whatever data directory made them.
@@ -59,15 +59,15 @@ impl Docker {
         identity: ContainerIdentity,
         details: ContainerDetails,
     ) -> Result<ObservedContainer, DockerError> {
-        let shown = details.state;
-        let state = match shown.standing() {
-            Lifecycle::Runs => ContainerState::Running,
+        let inspected = details.state;
+        let state = match inspected.lifecycle() {
+            Lifecycle::Running => ContainerState::Running,
             Lifecycle::Paused => ContainerState::Paused,
-            Lifecycle::Goes => ContainerState::Removing,
-            Lifecycle::Ended => ContainerState::Ended(ContainerExit {
-                exit_code: shown.exit_code,
-                out_of_memory: shown.oom_killed,
-                log_tail: self.last_words(&id).await?,
+            Lifecycle::Removing => ContainerState::Removing,
+            Lifecycle::Exited => ContainerState::Exited(ContainerExit {
+                exit_code: inspected.exit_code,
+                out_of_memory: inspected.oom_killed,
+                log_tail: self.log_tail(&id).await?,
             }),
             Lifecycle::Unusable => ContainerState::Unusable,
         };
@@ -77,15 +77,15 @@ impl Docker {
             id,
             identity,
             state,
-            started_at: shown.started_at,
+            started_at: inspected.started_at,
             sources,
             version: None,
         })
     }
 
-    async fn last_words(&self, id: &str) -> Result<String, DockerError> {
+    async fn log_tail(&self, id: &str) -> Result<String, DockerError> {
         let options =
-            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(LAST_LINES).build();
+            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(LOG_TAIL_LINES).build();
         let mut text = String::new();
         let mut lines = std::pin::pin!(self.client()?.logs(id, Some(options)));
         while let Some(Ok(line)) = lines.next().await {
@@ -97,7 +97,7 @@ impl Docker {
             };
             text.push_str(&String::from_utf8_lossy(&message));
             // One line may be longer than all that is shown: keep the end.
-            let excess = text.chars().count().saturating_sub(LAST_WORDS);
+            let excess = text.chars().count().saturating_sub(MAX_LOG_TAIL);
             if excess > 0 {
                 text = text.chars().skip(excess).collect();
             }

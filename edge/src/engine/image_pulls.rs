@@ -39,18 +39,18 @@ impl ImagePulls {
     /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
     pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
         self.entries.retain(|image, entry| {
-            let stays = wanted.contains(image);
-            if !stays {
+            let is_wanted = wanted.contains(image);
+            if !is_wanted {
                 entry.task.abort();
             }
-            stays
+            is_wanted
         });
         for image in wanted {
             if !self.entries.contains_key(image) {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
                 let task =
                     tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, download: ImageState::Coming(None) };
+                let entry = PullEntry { task, download: ImageState::Pulling(None) };
                 self.entries.insert(image.clone(), entry);
             }
         }
@@ -60,24 +60,24 @@ impl ImagePulls {
     pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
         entry.download = match found {
-            ImageEvent::Here => ImageState::Ready,
-            ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
-            ImageEvent::Refused(problem) => {
+            ImageEvent::Present => ImageState::Ready,
+            ImageEvent::EngineUnavailable(problem) => ImageState::Pulling(Some(problem)),
+            ImageEvent::PullFailed(problem) => {
                 warn!(image, problem = problem.message, "image is not there");
                 let time = match &entry.download {
-                    ImageState::Stuck { problem: before, time } if *before == problem => {
+                    ImageState::Failed { problem: before, time } if *before == problem => {
                         time.clone()
                     }
                     _ => format!("{:.3}", Timestamp::now()),
                 };
-                ImageState::Stuck { problem, time }
+                ImageState::Failed { problem, time }
             }
         };
     }
 
     /// How far it is.
     pub fn state(&self, image: &str) -> ImageState {
-        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.download.clone())
+        self.entries.get(image).map_or(ImageState::Pulling(None), |entry| entry.download.clone())
     }
 }
 
@@ -90,7 +90,7 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {
         match docker.has_image(&image).await {
-            Ok(true) => return send(ImageEvent::Here).await,
+            Ok(true) => return send(ImageEvent::Present).await,
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "pulling");
                 let pulled = tokio::select! {
@@ -102,12 +102,12 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
                     Err(problem) => {
                         failures += 1;
                         pull_at = Instant::now() + IMAGE_PULL.after(failures, random());
-                        send(ImageEvent::Refused(problem)).await;
+                        send(ImageEvent::PullFailed(problem)).await;
                     }
                 }
             }
             Ok(false) => {}
-            Err(problem) => send(ImageEvent::Waits(problem)).await,
+            Err(problem) => send(ImageEvent::EngineUnavailable(problem)).await,
         }
         tokio::time::sleep(RECHECK_INTERVAL).await;
     }

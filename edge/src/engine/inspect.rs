@@ -49,22 +49,22 @@ pub struct InspectedMount {
 /// What a state means for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
-    Runs,
+    Running,
     Paused,
-    Goes,
-    Ended,
+    Removing,
+    Exited,
     /// Made and never started, or something that only making it anew helps.
     Unusable,
 }
 
 impl InspectedState {
-    pub fn standing(&self) -> Lifecycle {
+    pub fn lifecycle(&self) -> Lifecycle {
         match self.status.as_str() {
-            "running" | "stopping" => Lifecycle::Runs,
+            "running" | "stopping" => Lifecycle::Running,
             "paused" => Lifecycle::Paused,
-            "removing" => Lifecycle::Goes,
+            "removing" => Lifecycle::Removing,
             // Podman's, until it has cleaned up behind it; for ever, if that process was killed.
-            "exited" | "stopped" => Lifecycle::Ended,
+            "exited" | "stopped" => Lifecycle::Exited,
             _ => Lifecycle::Unusable,
         }
     }
@@ -95,7 +95,7 @@ impl EngineSocket<'_> {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DockerError> {
-        let asking = tokio::time::timeout(self.within, self.ask(path));
+        let asking = tokio::time::timeout(self.within, self.request(path));
         let (status_code, body) = asking.await.map_err(|_| DockerError::RequestTimeoutError)??;
         if (200..300).contains(&status_code) {
             return Ok(serde_json::from_slice(&body)?);
@@ -103,7 +103,7 @@ impl EngineSocket<'_> {
         Err(DockerError::DockerResponseServerError { status_code, message: message(&body) })
     }
 
-    async fn ask(&self, path: &str) -> Result<(u16, Bytes), DockerError> {
+    async fn request(&self, path: &str) -> Result<(u16, Bytes), DockerError> {
         let stream = UnixStream::connect(self.path).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound => DockerError::SocketNotFoundError(self.path.to_owned()),
             _ => error.into(),
@@ -144,35 +144,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn standing(status: &str) -> Lifecycle {
-        let shown = serde_json::json!({"State": {"Status": status, "Running": false}});
-        serde_json::from_value::<ContainerDetails>(shown).unwrap().state.standing()
+    fn lifecycle(status: &str) -> Lifecycle {
+        let inspected = serde_json::json!({"State": {"Status": status, "Running": false}});
+        serde_json::from_value::<ContainerDetails>(inspected).unwrap().state.lifecycle()
     }
 
     #[test]
-    fn each_state_of_docker_and_of_podman_means_something() {
+    fn every_docker_and_podman_state_maps_to_a_lifecycle() {
         for (status, means) in [
             ("created", Lifecycle::Unusable),
-            ("running", Lifecycle::Runs),
+            ("running", Lifecycle::Running),
             ("paused", Lifecycle::Paused),
             ("restarting", Lifecycle::Unusable),
-            ("removing", Lifecycle::Goes),
-            ("exited", Lifecycle::Ended),
+            ("removing", Lifecycle::Removing),
+            ("exited", Lifecycle::Exited),
             ("dead", Lifecycle::Unusable),
             // Podman's alone.
-            ("stopping", Lifecycle::Runs),
-            ("stopped", Lifecycle::Ended),
+            ("stopping", Lifecycle::Running),
+            ("stopped", Lifecycle::Exited),
             ("configured", Lifecycle::Unusable),
             ("initialized", Lifecycle::Unusable),
             ("unknown", Lifecycle::Unusable),
             ("", Lifecycle::Unusable),
         ] {
-            assert_eq!(standing(status), means, "{status:?}");
+            assert_eq!(lifecycle(status), means, "{status:?}");
         }
     }
 
     #[test]
-    fn what_an_engine_leaves_out_is_not_there() {
+    fn fields_that_the_engine_omits_are_none() {
         let bare: ContainerDetails =
             serde_json::from_str(r#"{"State": {}, "Mounts": null}"#).unwrap();
         assert!(bare.mounts.is_none() && bare.state.exit_code == 0);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_goes_into_a_url_as_it_is_meant() {
+    fn filter_is_percent_encoded_in_the_url() {
         assert_eq!(encoded(r#"{"a":["b=c-1"]}"#), "%7B%22a%22%3A%5B%22b%3Dc-1%22%5D%7D");
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     use crate::fixtures::node_context;
 
     #[test]
-    fn what_would_give_a_worker_the_machine_is_not_mounted() {
+    fn paths_that_expose_the_machine_are_not_mounted() {
         for good in [
             "/code",
             "/opt/scripts/a",
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_file_stays_below_its_directory() {
+    fn boot_file_outside_script_dir_is_refused() {
         assert!(is_below("a.py") && is_below("pkg/a.py"));
         for bad in ["", "/etc/passwd", "../a.py", "pkg/../../a.py", "."] {
             assert!(!is_below(bad), "{bad:?} was taken");

@@ -19,7 +19,7 @@ const INITIAL_WAIT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct EngineObserver {
     version: Option<String>,
-    is_gone: bool,
+    is_unavailable: bool,
     /// Numbers the looks: a look shows all that happened before its number was given.
     seq: u64,
     is_observing: bool,
@@ -38,7 +38,7 @@ impl EngineObserver {
         };
         Self {
             version: None,
-            is_gone: false,
+            is_unavailable: false,
             seq: 0,
             is_observing: false,
             observe_at: now,
@@ -59,10 +59,10 @@ impl EngineObserver {
     /// The engine came, with this version, or went. Returns whether that is news.
     pub fn on_engine_status(&mut self, version: Option<String>, now: Instant) -> bool {
         self.invalidate(now);
-        let is_news = version != self.version || version.is_none() != self.is_gone;
-        self.is_gone = version.is_none();
+        let is_changed = version != self.version || version.is_none() != self.is_unavailable;
+        self.is_unavailable = version.is_none();
         self.version = version;
-        is_news
+        is_changed
     }
 
     /// Whether to look now, and under which number. Counts as looking.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_look_at_a_time_and_another_for_what_happened_meanwhile() {
+    fn change_during_an_observation_causes_another_one() {
         let now = Instant::now();
         let mut engine = EngineObserver::new(now);
         let first = engine.begin_observation(now);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_does_not_answer_is_asked_ever_more_slowly() {
+    fn unreachable_engine_is_observed_with_backoff() {
         let mut now = Instant::now();
         let mut engine = EngineObserver::new(now);
         let mut waits = Vec::new();

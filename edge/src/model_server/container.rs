@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_server_sees_its_version_alone_and_a_watching_one_the_directory() {
+    fn replace_mode_mounts_one_version_and_watch_mode_the_directory() {
         let mut replaced = served_version("4", "replace");
         replaced.serving.args = vec!["--model=/models/m/{version}".into()];
         let spec = server_container(&replaced, "uid", Some(&local_artifact(None)), &node_context());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_brings_its_model_has_no_mount() {
+    fn image_with_a_built_in_model_has_no_mount() {
         let mut version = served_version("4", "replace");
         version.serving.model = None;
         let spec = server_container(&version, "uid", None, &node_context());

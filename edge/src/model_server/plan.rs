@@ -110,7 +110,7 @@ mod tests {
         model_server::container::server_container,
     };
 
-    fn shown(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
+    fn observed(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
             instance: AgentInstance("ours".into()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// What is done, in words.
-    fn done(
+    fn planned(
         containers: &[ObservedContainer],
         attempts: Attempts,
         placed: Option<&PlacedVersions>,
@@ -168,25 +168,26 @@ mod tests {
         };
         let mut made = Plan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
-        let word = |step: &Step| match step {
+        let describe = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
             Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
         };
-        (made.steps.iter().map(word).collect(), made.wake_at)
+        (made.steps.iter().map(describe).collect(), made.wake_at)
     }
 
     fn steps(
         containers: &[ObservedContainer],
         change: impl FnOnce(&mut ServerTarget<'_>),
     ) -> Vec<String> {
-        done(containers, Attempts::default(), None, change).0
+        planned(containers, Attempts::default(), None, change).0
     }
 
     #[test]
-    fn the_old_container_goes_when_the_new_one_can_come_and_not_before() {
-        let (old, right) = (shown("old", &spec("3"), "uid"), shown("right", &spec("4"), "uid"));
-        let stranger = shown("stranger", &spec("3"), "of an object that is gone");
+    fn old_container_is_removed_only_when_the_new_one_can_start() {
+        let (old, right) =
+            (observed("old", &spec("3"), "uid"), observed("right", &spec("4"), "uid"));
+        let stranger = observed("stranger", &spec("3"), "of an object that is gone");
         let nothing: [&str; 0] = [];
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
         assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
@@ -202,7 +203,7 @@ mod tests {
         let hanging = steps(std::slice::from_ref(&right), |wanted| wanted.restart = true);
         assert_eq!(hanging, [r#"start, remove ["right"]"#]);
         let ending = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
-        let ended = ObservedContainer { state: ContainerState::Ended(ending), ..right.clone() };
+        let ended = ObservedContainer { state: ContainerState::Exited(ending), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
         let draining = ObservedContainer { state: ContainerState::Removing, ..right };
         assert_eq!(steps(&[draining], |_| ()), nothing, "Docker says when it is gone");
@@ -224,26 +225,26 @@ mod tests {
         let right = placed("/d/1", &["4"]);
         for other in [None, Some(placed("/d/1", &["3", "4"])), Some(placed("/d/2", &["4"]))] {
             let (steps, _) =
-                done(&[], Attempts::default(), other.as_ref(), |w| w.watched = watched());
+                planned(&[], Attempts::default(), other.as_ref(), |w| w.watched = watched());
             assert_eq!(steps, [r#"place ["4"]"#]);
         }
-        let (steps, _) = done(&[], Attempts::default(), Some(&right), |w| w.watched = watched());
+        let (steps, _) = planned(&[], Attempts::default(), Some(&right), |w| w.watched = watched());
         assert_eq!(steps, ["start, remove []"]);
     }
 
     #[test]
-    fn nothing_is_done_twice_or_before_its_time() {
+    fn nothing_is_planned_while_busy_unobserved_or_backing_off() {
         let (mut busy, mut unseen) = (Attempts::default(), Attempts::default());
         busy.busy = true;
         unseen.fresh_from = 2;
-        assert_eq!(done(&[], busy, None, |_| ()), (vec![], None));
-        assert_eq!(done(&[], unseen, None, |_| ()), (vec![], None));
+        assert_eq!(planned(&[], busy, None, |_| ()), (vec![], None));
+        assert_eq!(planned(&[], unseen, None, |_| ()), (vec![], None));
         let mut failed = Attempts::default();
         let problem =
             Problem { reason: neptune_wire::WorkerReason::ContainerRefused, message: "no".into() };
         let now = Instant::now();
         failed.done(StepOutcome::Failed(problem), None, 1, now, 0);
-        let (steps, wake_at) = done(&[], failed, None, |_| ());
+        let (steps, wake_at) = planned(&[], failed, None, |_| ());
         assert!(
             steps.is_empty() && wake_at.is_some_and(|at| at > now + Duration::from_millis(500))
         );

@@ -204,22 +204,22 @@ impl Attempts {
 /// What to say of a container that ended, or is gone.
 fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
     match state {
-        Some(ContainerState::Ended(ContainerExit { out_of_memory: true, .. })) => (
+        Some(ContainerState::Exited(ContainerExit { out_of_memory: true, .. })) => (
             WorkerReason::OutOfMemory,
             "the container used more memory than workerSpec.resources allows, or than the node has"
                 .to_owned(),
         ),
-        Some(ContainerState::Ended(ContainerExit { exit_code, log_tail, .. })) => {
+        Some(ContainerState::Exited(ContainerExit { exit_code, log_tail, .. })) => {
             // Podman does not always say of what the kernel ended that it was for its memory.
             let killed = match exit_code {
                 137 => " (killed: by somebody, or by the kernel for its memory)",
                 _ => "",
             };
-            let words = match log_tail.as_str() {
+            let tail = match log_tail.as_str() {
                 "" => " and wrote nothing".to_owned(),
-                words => format!(", its last words: {words}"),
+                tail => format!(", its last words: {tail}"),
             };
-            let message = format!("the container ended with exit code {exit_code}{killed}{words}");
+            let message = format!("the container ended with exit code {exit_code}{killed}{tail}");
             (WorkerReason::CrashLoopBackOff, message)
         }
         _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
@@ -239,27 +239,27 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_says_what_may_have_caused_it() {
-        let said = |exit_code, out_of_memory, words: &str| {
-            let log_tail = words.to_owned();
-            ending(Some(&ContainerState::Ended(ContainerExit {
+    fn exit_message_names_the_likely_cause() {
+        let described = |exit_code, out_of_memory, tail: &str| {
+            let log_tail = tail.to_owned();
+            ending(Some(&ContainerState::Exited(ContainerExit {
                 exit_code,
                 out_of_memory,
                 log_tail,
             })))
         };
-        assert_eq!(said(137, true, "").0, WorkerReason::OutOfMemory);
-        let (reason, message) = said(137, false, "");
+        assert_eq!(described(137, true, "").0, WorkerReason::OutOfMemory);
+        let (reason, message) = described(137, false, "");
         assert_eq!(reason, WorkerReason::CrashLoopBackOff);
         assert!(message.contains("for its memory) and wrote nothing"), "{message}");
         assert_eq!(
-            said(3, false, "no").1,
+            described(3, false, "no").1,
             "the container ended with exit code 3, its last words: no"
         );
     }
 
     #[test]
-    fn what_somebody_has_to_bring_is_looked_for_at_a_steady_pace() {
+    fn missing_inputs_are_rechecked_at_a_constant_interval() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for reason in [
             WorkerReason::ScriptMissing,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_forgotten_when_it_starts_and_endings_when_it_runs_long_enough() {
+    fn start_resets_refusals_and_long_run_resets_crashes() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         attempts.set_target(&spec("a"));
         attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_are_counted_for_each_spec() {
+    fn restarts_are_counted_per_spec() {
         let mut attempts =
             Attempts { started: Some((spec("a").to_string(), 4)), ..Attempts::default() };
         assert_eq!((attempts.restarts_of(&spec("a")), attempts.restarts_of(&spec("b"))), (5, 0));

@@ -221,18 +221,17 @@ mod tests {
         mut now: Instant,
         end: u64,
     ) -> Vec<(u64, String)> {
-        let mut heard = Vec::new();
+        let mut sent = Vec::new();
         while now < start + Duration::from_secs(end) {
             let batch = batches.due(now, u64::MAX).expect("it is due when it says so");
-            heard.push((now.duration_since(start).as_secs(), read(&batch).1));
+            sent.push((now.duration_since(start).as_secs(), read(&batch).1));
             now = batches.wake_at().unwrap();
         }
-        heard
+        sent
     }
 
     #[test]
-    fn what_comes_within_a_second_goes_together_the_newest_of_each_topic_at_the_place_of_the_first()
-    {
+    fn messages_within_a_second_are_batched_newest_per_topic() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         batches.put("first".into(), b"0", true);
@@ -252,44 +251,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_said_again_ever_more_seldom_and_a_heartbeat_fills_the_silence() {
+    fn retained_messages_repeat_with_backoff_between_heartbeats() {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("a".into(), b"1", true);
         batches.put("sync".into(), b"2", false);
-        let heard = listen(&mut batches, start, start, 1800);
-        assert_eq!(heard[0], (0, "a=1 sync=2".into()));
-        let said = heard.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
-        let said: Vec<_> = said.collect();
-        let pauses: Vec<_> = said.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let sent = listen(&mut batches, start, start, 1800);
+        assert_eq!(sent[0], (0, "a=1 sync=2".into()));
+        let repeats = sent.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
+        let repeats: Vec<_> = repeats.collect();
+        let pauses: Vec<_> = repeats.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let longest = [10, 20, 40, 80, 160, 300, 300, 300].into_iter();
         assert!(pauses.len() >= longest.len(), "{pauses:?}");
         for (pause, longest) in pauses.iter().zip(longest) {
             // Whole seconds are counted.
             assert!((longest / 2..=longest + 1).contains(pause), "{pauses:?}");
         }
-        let silences = heard.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        let silences = sent.windows(2).map(|pair| pair[1].0 - pair[0].0);
         assert_eq!(silences.max(), Some(15));
-        assert!(heard[1..].iter().all(|(_, text)| text == "a=1" || text.is_empty()));
+        assert!(sent[1..].iter().all(|(_, text)| text == "a=1" || text.is_empty()));
     }
 
     #[test]
-    fn what_changes_or_is_asked_for_begins_anew_and_what_is_gone_is_said_four_times() {
+    fn changes_restart_repetition_and_clears_are_sent_four_times() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |s| start + Duration::from_secs(s);
         batches.put("a".into(), b"1", true);
         listen(&mut batches, start, start, 1000);
         batches.repeat_all();
-        let asked = listen(&mut batches, start, after(1001), 1012);
-        assert_eq!(asked[0], (1001, "a=1".into()));
-        assert_eq!(asked.iter().filter(|(_, text)| text == "a=1").count(), 2, "{asked:?}");
+        let repeated = listen(&mut batches, start, after(1001), 1012);
+        assert_eq!(repeated[0], (1001, "a=1".into()));
+        assert_eq!(repeated.iter().filter(|(_, text)| text == "a=1").count(), 2, "{repeated:?}");
         batches.put("a".into(), b"", true);
-        let gone = listen(&mut batches, start, after(1100), 3600);
-        assert_eq!(gone.iter().filter(|(_, text)| text == "a=null").count(), 4);
+        let clears = listen(&mut batches, start, after(1100), 3600);
+        assert_eq!(clears.iter().filter(|(_, text)| text == "a=null").count(), 4);
         assert!(batches.queued.is_empty());
     }
 
     #[test]
-    fn batches_stay_below_the_limit_a_second_apart_and_what_is_larger_goes_alone() {
+    fn batches_stay_below_the_limit_and_larger_messages_go_alone() {
         let (mut batches, start) = (batches(), Instant::now());
         for n in 0..200 {
             let payload = json!("x".repeat(997)).to_string();
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_wait_for_nothing() {
+    fn drain_returns_all_waiting_messages_at_once() {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("node".into(), b"1", true);
         assert!(batches.due(start, 0).is_some());
@@ -333,7 +332,7 @@ mod tests {
 
     /// With four services that do not change, and a sync every few minutes.
     #[test]
-    fn an_idle_node_says_less_than_a_quarter_of_a_kilobit_a_second() {
+    fn idle_node_publishes_less_than_a_quarter_kilobit_per_second() {
         let (mut batches, start) = (batches(), Instant::now());
         let payload = |bytes: usize| json!("x".repeat(bytes)).to_string();
         let status =

@@ -80,55 +80,57 @@ impl Reporter {
     /// The reports that are due. Each counts as sent.
     pub fn due(
         &mut self,
-        subjects: &[ObjectStatus<'_>],
+        objects: &[ObjectStatus<'_>],
         now: Instant,
         wall: Timestamp,
     ) -> DueReports {
         let mut due = DueReports::default();
-        self.last_sent.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
-        self.starting.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
-        for subject in subjects {
-            let report = self.report(subject);
-            if self.last_sent.get(subject.key).is_some_and(|last_sent| last_sent.report == report) {
+        self.last_sent.retain(|key, _| objects.iter().any(|status_of| status_of.key == key));
+        self.starting.retain(|key, _| objects.iter().any(|status_of| status_of.key == key));
+        for status_of in objects {
+            let report = self.report(status_of);
+            if self.last_sent.get(status_of.key).is_some_and(|last_sent| last_sent.report == report)
+            {
                 continue;
             }
-            let at = self.not_before(subject, now);
+            let at = self.not_before(status_of, now);
             if at > now {
                 due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
                 continue;
             }
             self.seq += 1;
-            let mut said = StatusReport { seq: self.seq, ..report.clone() };
-            if let Some(task) = &mut said.output.task_info {
+            let mut status = StatusReport { seq: self.seq, ..report.clone() };
+            if let Some(task) = &mut status.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
-            self.last_sent.insert(subject.key.clone(), SentReport { report, at: now });
-            due.reports.push((subject.key.clone(), said));
+            self.last_sent.insert(status_of.key.clone(), SentReport { report, at: now });
+            due.reports.push((status_of.key.clone(), status));
         }
         due
     }
 
     /// When a change of this object may be reported at the earliest.
-    fn not_before(&mut self, subject: &ObjectStatus<'_>, now: Instant) -> Instant {
+    fn not_before(&mut self, status_of: &ObjectStatus<'_>, now: Instant) -> Instant {
         let paced =
-            self.last_sent.get(subject.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
+            self.last_sent.get(status_of.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
         let is_starting =
-            subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
-        let is_coming =
-            subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
+            status_of.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
+        let is_downloading =
+            status_of.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
         // A small dataset is counted in less.
         let is_counting =
-            subject.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
-        if !is_starting && !is_coming && !is_counting {
-            self.starting.remove(subject.key);
+            status_of.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
+        if !is_starting && !is_downloading && !is_counting {
+            self.starting.remove(status_of.key);
             return paced;
         }
-        let since = *self.starting.entry(subject.key.clone()).or_insert(now);
+        let since = *self.starting.entry(status_of.key.clone()).or_insert(now);
         paced.max(since + START_GRACE)
     }
 
-    fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
-        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } = subject;
+    fn report(&self, status_of: &ObjectStatus<'_>) -> StatusReport {
+        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } =
+            status_of;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -155,7 +157,7 @@ impl Reporter {
                 .max(server.as_ref().map_or(Phase::Running, phase_of_server))
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
-            status: status(subject),
+            status: status(status_of),
             output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: server.clone(),
@@ -204,17 +206,18 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
 
 /// What the edge workers say of themselves, in one word: the one that a person should know first. The
 /// cloud workers' word counts where there are no others.
-fn status(subject: &ObjectStatus<'_>) -> String {
-    let said = |role: Option<Role>| -> Vec<&str> {
-        let workers = subject.object.content.workers.iter().zip(&subject.workers);
+fn status(status_of: &ObjectStatus<'_>) -> String {
+    let status = |role: Option<Role>| -> Vec<&str> {
+        let workers = status_of.object.content.workers.iter().zip(&status_of.workers);
         let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
-        of_role.map(|(_, (_, said))| said.as_str()).collect()
+        of_role.map(|(_, (_, status))| status.as_str()).collect()
     };
-    let edge = said(Some(Role::Edge));
-    let words = if edge.is_empty() { said(None) } else { edge };
-    let first =
-        ["failed", "running", "", "completed"].into_iter().find(|word| words.contains(word));
-    first.or_else(|| words.first().copied()).unwrap_or_default().to_owned()
+    let edge = status(Some(Role::Edge));
+    let statuses = if edge.is_empty() { status(None) } else { edge };
+    let first = ["failed", "running", "", "completed"]
+        .into_iter()
+        .find(|status_text| statuses.contains(status_text));
+    first.or_else(|| statuses.first().copied()).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -239,7 +242,7 @@ mod tests {
         WorkerHealth { state, reason: None, message: String::new(), restarts: 0 }
     }
 
-    fn subject<'a>(
+    fn status_of<'a>(
         key: &'a ObjectKey,
         object: &'a StoredObject,
         workers: &[(WorkerState, &str)],
@@ -251,7 +254,7 @@ mod tests {
             object,
             workers: workers
                 .iter()
-                .map(|(state, said)| (health(*state), (*said).to_owned()))
+                .map(|(state, status)| (health(*state), (*status).to_owned()))
                 .collect(),
             total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
             server: None,
@@ -266,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_at_once_and_then_at_most_once_a_second() {
+    fn changes_are_reported_at_once_then_at_most_once_per_second() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let running =
-            |inference| [subject(&key, &object, &[(WorkerState::Running, "running")], inference)];
+            |inference| [status_of(&key, &object, &[(WorkerState::Running, "running")], inference)];
         let (mut reporter, start) = (reporter(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
 
@@ -295,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_start_is_told_by_its_end_alone() {
+    fn quick_start_is_reported_once_when_it_ended() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let (mut reporter, start) = (reporter(), Instant::now());
-        let mut starting = [subject(&key, &object, &[(WorkerState::Pending, "")], 0)];
+        let mut starting = [status_of(&key, &object, &[(WorkerState::Pending, "")], 0)];
         starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
         let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
         assert_eq!(early, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
@@ -309,13 +312,13 @@ mod tests {
 
         let mut quick = Reporter::new(reporter.identity.clone());
         assert_eq!(quick.due(&starting, start, Timestamp::UNIX_EPOCH).reports.len(), 0);
-        let running = [subject(&key, &object, &[(WorkerState::Running, "")], 0)];
+        let running = [status_of(&key, &object, &[(WorkerState::Running, "")], 0)];
         let soon = start + Duration::from_millis(100);
         assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
     }
 
     #[test]
-    fn a_model_is_told_when_it_is_there_and_only_once() {
+    fn present_model_is_reported_once() {
         let key = "d/models/m".parse().unwrap();
         let (mut reporter, object, start) = (reporter(), object(&[]), Instant::now());
         let presence = |state| ModelPresenceReport {
@@ -327,25 +330,25 @@ mod tests {
             reason: None,
             message: String::new(),
         };
-        let subject = |state| {
-            [ObjectStatus { model: Some(presence(state)), ..subject(&key, &object, &[], 0) }]
+        let status_of = |state| {
+            [ObjectStatus { model: Some(presence(state)), ..status_of(&key, &object, &[], 0) }]
         };
-        let coming = subject(PresenceState::Downloading);
-        let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
+        let downloading = status_of(PresenceState::Downloading);
+        let due = reporter.due(&downloading, start, Timestamp::UNIX_EPOCH);
         assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
-        let here = subject(PresenceState::Present);
-        let due = reporter.due(&here, start, Timestamp::UNIX_EPOCH);
+        let present = status_of(PresenceState::Present);
+        let due = reporter.due(&present, start, Timestamp::UNIX_EPOCH);
         let report = &due.reports[0].1;
         assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
-        assert_eq!(report.model.as_deref(), here[0].model.as_ref());
-        assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), DueReports::default());
-        let failed = subject(PresenceState::Failed);
+        assert_eq!(report.model.as_deref(), present[0].model.as_ref());
+        assert_eq!(reporter.due(&present, start, Timestamp::UNIX_EPOCH), DueReports::default());
+        let failed = status_of(PresenceState::Failed);
         let due = reporter.due(&failed, start + MIN_INTERVAL, Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.phase, Phase::Failed);
     }
 
     #[test]
-    fn the_worst_worker_decides_the_phase_and_the_edge_workers_the_status() {
+    fn worst_worker_decides_phase_and_edge_workers_decide_status() {
         use WorkerState::{Failed, Pending, Running};
         let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
         let both = object(&["edge", "cloud"]);
@@ -356,7 +359,7 @@ mod tests {
             ([(Running, "other"), (Running, "running")], Phase::Running, "other"),
         ] {
             let due = reporter().due(
-                &[subject(&key, &both, &workers, 0)],
+                &[status_of(&key, &both, &workers, 0)],
                 Instant::now(),
                 Timestamp::UNIX_EPOCH,
             );
@@ -364,8 +367,8 @@ mod tests {
             assert_eq!((report.phase, report.status.as_str()), (phase, status), "{workers:?}");
         }
         let cloud = object(&["cloud"]);
-        let subject = subject(&key, &cloud, &[(Running, "running")], 0);
-        let due = reporter().due(&[subject], Instant::now(), Timestamp::UNIX_EPOCH);
+        let status_of = status_of(&key, &cloud, &[(Running, "running")], 0);
+        let due = reporter().due(&[status_of], Instant::now(), Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.status, "running");
     }
 }

@@ -82,9 +82,9 @@ impl Store {
         &mut self,
         object: &ObjectKey,
         uid: &str,
-        memory: &RolloutState,
+        record: &RolloutState,
     ) -> Result<(), Error> {
-        let text = serde_json::to_string(memory).expect("a memory has text keys and whole numbers");
+        let text = serde_json::to_string(record).expect("a memory has text keys and whole numbers");
         self.durable(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO servings VALUES (?1, ?2, ?3)",
@@ -109,9 +109,9 @@ impl Store {
         &mut self,
         object: &ObjectKey,
         uid: &str,
-        memory: &DatasetRecord,
+        record: &DatasetRecord,
     ) -> Result<(), Error> {
-        let text = serde_json::to_string(memory).expect("it has text keys and whole numbers");
+        let text = serde_json::to_string(record).expect("it has text keys and whole numbers");
         self.quick(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO datasets VALUES (?1, ?2, ?3)",

@@ -108,22 +108,22 @@ fn set_object(
     key: &ObjectKey,
     payload: &[u8],
 ) -> rusqlite::Result<()> {
-    let held = &replica.objects()[key];
+    let object = &replica.objects()[key];
     let name = key.to_string();
     tx.execute(
         "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4)",
-        params![name, held.revision.0.cast_signed(), held.hash.as_str(), payload],
+        params![name, object.revision.0.cast_signed(), object.hash.as_str(), payload],
     )?;
     tx.execute("DELETE FROM tombstones WHERE key = ?1", [&name])?;
     tx.execute("DELETE FROM farewells WHERE key = ?1", [&name])?;
     tx.execute(
         "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
-        [&name, &held.content.metadata.uid],
+        [&name, &object.content.metadata.uid],
     )?;
     for table in ["servings", "datasets"] {
         tx.execute(
             &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
-            [&name, &held.content.metadata.uid],
+            [&name, &object.content.metadata.uid],
         )?;
     }
     Ok(())
@@ -143,12 +143,12 @@ fn renew_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rus
 /// Removes an object with its records. Its published status is to be cleared.
 fn remove_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
     let name = key.to_string();
-    let was_there = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
+    let was_stored = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
     tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
-    if was_there {
+    if was_stored {
         tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
     }
     if let Some(revision) = replica.tombstone(key) {

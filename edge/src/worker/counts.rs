@@ -62,13 +62,13 @@ impl Counts {
         &mut self,
         uid: &str,
         worker: &WorkerName,
-        heard: ReportedModel,
+        report: ReportedModel,
         wall: Timestamp,
     ) {
         let key = (uid.to_owned(), worker.clone());
         let Some(count) = self.counts.get_mut(&key) else { return };
         let before = count.models.clone();
-        model_reports::record(&mut count.models, heard, wall);
+        model_reports::record(&mut count.models, report, wall);
         if count.models != before {
             self.unsaved.insert(key);
         }
@@ -81,8 +81,8 @@ impl Counts {
 
     /// The newest word of an object's workers on each model.
     pub fn models(&self, uid: &str) -> Vec<ModelOutput> {
-        let its = self.counts.iter().filter(|((of, _), _)| of == uid);
-        model_reports::newest(its.flat_map(|(_, count)| &count.models))
+        let own_counts = self.counts.iter().filter(|((of, _), _)| of == uid);
+        model_reports::newest(own_counts.flat_map(|(_, count)| &count.models))
     }
 
     /// Forgets what an object counted, but for the one of that name that is there now.
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn say(counts: &mut Counts, worker: &str, run: &str, inference: u64, hard: u64) {
+    fn observe(counts: &mut Counts, worker: &str, run: &str, inference: u64, hard: u64) {
         let task_info = WorkerTaskInfo {
             inference_number: inference,
             hard_example_number: hard,
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn an_object_counts_all_runs_of_all_workers_that_it_ever_had() {
+    fn object_total_includes_all_runs_of_all_its_workers() {
         let mut counts = Counts::default();
-        say(&mut counts, "old-name", "2026-01-02", 10, 1);
-        say(&mut counts, "new-name", "2026-01-03", 5, 2);
-        say(&mut counts, "new-name", "2026-01-04", 1, 1);
+        observe(&mut counts, "old-name", "2026-01-02", 10, 1);
+        observe(&mut counts, "new-name", "2026-01-03", 5, 2);
+        observe(&mut counts, "new-name", "2026-01-04", 1, 1);
         let total = counts.total("uid");
         assert_eq!(total.counters, Counters { inference: 16, hard: 4 });
         assert_eq!(total.first_start, "2026-01-02");
@@ -173,19 +173,19 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_stored_again() {
+    fn only_changed_counts_are_stored_again() {
         let mut counts = Counts::default();
-        say(&mut counts, "w", "1", 10, 1);
+        observe(&mut counts, "w", "1", 10, 1);
         assert_eq!(counts.unsaved().count(), 1);
         counts.mark_saved();
-        say(&mut counts, "w", "1", 10, 1);
+        observe(&mut counts, "w", "1", 10, 1);
         assert!(counts.is_saved());
     }
 
     #[test]
-    fn what_a_deleted_object_counted_is_forgotten() {
+    fn counts_of_a_deleted_object_are_dropped() {
         let mut counts = Counts::default();
-        say(&mut counts, "w", "1", 10, 1);
+        observe(&mut counts, "w", "1", 10, 1);
         let object = "d/jointinferenceservices/s".parse().unwrap();
         counts.forget(&object, Some("uid"));
         assert_eq!(counts.total("uid").counters, Counters { inference: 10, hard: 1 });

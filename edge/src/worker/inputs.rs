@@ -32,7 +32,7 @@ pub struct NodeInputs<'a> {
 pub struct MissingInput {
     pub problem: Problem,
     /// Whether the problem needs somebody's help.
-    pub is_stuck: bool,
+    pub needs_help: bool,
 }
 
 impl<'a> NodeInputs<'a> {
@@ -59,24 +59,24 @@ impl<'a> NodeInputs<'a> {
 }
 
 fn find<'a>(
-    views: &'a BTreeMap<ObjectKey, Availability>,
+    availability: &'a BTreeMap<ObjectKey, Availability>,
     key: &ObjectKey,
     kind: &str,
-    [not_received, on_its_way]: [WorkerReason; 2],
+    [not_received, downloading]: [WorkerReason; 2],
 ) -> Result<&'a LocalArtifact, MissingInput> {
-    let Some(view) = views.get(key) else {
+    let Some(available) = availability.get(key) else {
         let message =
             format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
         return Err(MissingInput {
             problem: Problem { reason: not_received, message },
-            is_stuck: false,
+            needs_help: false,
         });
     };
-    view.usable.as_ref().ok_or_else(|| {
-        let problem = view.problem.clone().unwrap_or_else(|| Problem {
-            reason: on_its_way,
+    available.usable.as_ref().ok_or_else(|| {
+        let problem = available.problem.clone().unwrap_or_else(|| Problem {
+            reason: downloading,
             message: format!("{key} is on its way"),
         });
-        MissingInput { problem, is_stuck: view.is_stuck }
+        MissingInput { problem, needs_help: available.needs_help }
     })
 }

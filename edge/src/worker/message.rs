@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A run's name or a status that is longer is no such thing.
-const LONGEST_WORD: usize = 128;
+const MAX_TEXT_BYTES: usize = 128;
 
 /// What a worker says of itself.
 #[derive(Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub struct WorkerMessage<'a> {
 pub struct MessageContext<'a, 'b> {
     pub desired: &'a Desired,
     /// What Docker last showed, if it does.
-    pub shown: Option<&'a [ObservedContainer]>,
+    pub observed: Option<&'a [ObservedContainer]>,
     pub counts: &'b Counts,
 }
 
@@ -45,12 +45,12 @@ pub enum MessageError {
     /// Its container is not to be seen. The next look may show it.
     NoContainer { worker: WorkerName, why: &'static str },
     /// It is of no use.
-    Useless(String),
+    Invalid(String),
 }
 
 impl From<&str> for MessageError {
     fn from(why: &str) -> Self {
-        Self::Useless(why.to_owned())
+        Self::Invalid(why.to_owned())
     }
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoContainer { why, .. } => f.write_str(why),
-            Self::Useless(why) => f.write_str(why),
+            Self::Invalid(why) => f.write_str(why),
         }
     }
 }
@@ -77,13 +77,14 @@ pub fn parse<'a>(
     };
     let wanted =
         known.desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
-    let info: WorkerInfo = decode(&message.payload).map_err(useless)?;
-    let mut words = vec![("status", &info.status)];
-    words.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
-    if let Some((field, _)) =
-        words.iter().find(|(_, word)| word.len() > LONGEST_WORD || word.contains(char::is_control))
+    let info: WorkerInfo = decode(&message.payload).map_err(invalid)?;
+    let mut texts = vec![("status", &info.status)];
+    texts.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
+    if let Some((field, _)) = texts
+        .iter()
+        .find(|(_, text)| text.len() > MAX_TEXT_BYTES || text.contains(char::is_control))
     {
-        return Err(useless(format!("{field} is not one word of at most {LONGEST_WORD} bytes")));
+        return Err(invalid(format!("{field} is not one word of at most {MAX_TEXT_BYTES} bytes")));
     }
     let container = known.container(wanted);
     let id = container.map(|container| container.id.as_str());
@@ -91,11 +92,13 @@ pub fn parse<'a>(
     let Some(task) = &info.task_info else {
         return Ok(WorkerMessage { worker, wanted, info, counts: None, models, container: id });
     };
-    let counters = task.counters().map_err(useless)?;
+    let counters = task.counters().map_err(invalid)?;
     let run = match (task.start_time.as_str(), container) {
         // Without its container it may be the last word of a run that is known, or of an earlier
         // object's worker of the same name, which counts for nobody.
-        (run, None) if known.shown.is_some() && !known.counts.knows(&wanted.uid, &worker, run) => {
+        (run, None)
+            if known.observed.is_some() && !known.counts.knows(&wanted.uid, &worker, run) =>
+        {
             let why = "no container of this worker's object is there";
             return Err(MessageError::NoContainer { worker, why });
         }
@@ -111,18 +114,18 @@ pub fn parse<'a>(
     Ok(WorkerMessage { worker, wanted, info, counts, models, container: id })
 }
 
-fn useless(why: impl fmt::Display) -> MessageError {
-    MessageError::Useless(why.to_string())
+fn invalid(why: impl fmt::Display) -> MessageError {
+    MessageError::Invalid(why.to_string())
 }
 
 impl<'a> MessageContext<'a, '_> {
     /// The worker's container, the running one first. One of an earlier object of that name is not its.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
-        let is_its = |container: &&ObservedContainer| {
+        let belongs_to_worker = |container: &&ObservedContainer| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
         };
-        let its = self.shown.unwrap_or_default().iter().filter(is_its);
-        its.max_by_key(|container| container.is_alive())
+        let own_containers = self.observed.unwrap_or_default().iter().filter(belongs_to_worker);
+        own_containers.max_by_key(|container| container.is_alive())
     }
 }
 
@@ -148,53 +151,54 @@ mod tests {
 
     fn known<'a>(
         desired: &'a Desired,
-        shown: Option<&'a [ObservedContainer]>,
+        observed: Option<&'a [ObservedContainer]>,
         counts: &'a Counts,
     ) -> MessageContext<'a, 'a> {
-        MessageContext { desired, shown, counts }
+        MessageContext { desired, observed, counts }
     }
 
-    fn said(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
+    fn parsed(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();
         parse(&message, &TopicPrefix::default(), &known(&desired, None, &counts))
-            .map(|said| said.counts)
+            .map(|parsed| parsed.counts)
     }
 
     #[test]
-    fn an_edge_workers_numbers_count_and_a_cloud_workers_do_not() {
+    fn counters_of_edge_workers_count_and_of_cloud_workers_do_not() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
         assert_eq!(
-            said(&info, Role::Edge),
+            parsed(&info, Role::Edge),
             Ok(Some(("t".into(), Counters { inference: 5, hard: 2 })))
         );
-        assert_eq!(said(&info, Role::Cloud), Ok(None));
-        assert_eq!(said(&json!({"status": "running"}), Role::Edge), Ok(None));
+        assert_eq!(parsed(&info, Role::Cloud), Ok(None));
+        assert_eq!(parsed(&json!({"status": "running"}), Role::Edge), Ok(None));
     }
 
     #[test]
-    fn a_run_without_a_name_is_its_containers_and_an_earlier_objects_worker_counts_for_nobody() {
+    fn unnamed_run_is_attributed_to_the_container_of_its_object() {
         let desired = desired(Role::Edge);
         let mut counts = Counts::default();
-        let shown = |uid: &str| {
+        let observed = |uid: &str| {
             let mut container = crate::fixtures::observed_container("1");
             container.identity.worker = wanted_worker().worker.name;
             container.identity.uid = uid.to_owned();
             [container]
         };
-        let run = |start: &str, shown: Option<&[ObservedContainer]>, counts: &Counts| {
+        let run = |start: &str, observed: Option<&[ObservedContainer]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
             let message = message(TOPIC, task.to_string().as_bytes());
-            let said = parse(&message, &TopicPrefix::default(), &known(&desired, shown, counts));
-            said.ok().and_then(|said| said.counts).map(|(run, _)| run)
+            let parsed =
+                parse(&message, &TopicPrefix::default(), &known(&desired, observed, counts));
+            parsed.ok().and_then(|parsed| parsed.counts).map(|(run, _)| run)
         };
-        let (own, earlier) = (shown("uid"), shown("of an earlier object"));
+        let (own, earlier) = (observed("uid"), observed("of an earlier object"));
         assert_eq!(run("", Some(&own), &counts).as_deref(), Some("1@then"));
         assert_eq!(run("t", Some(&own), &counts).as_deref(), Some("t"));
         assert_eq!(run("t", None, &counts).as_deref(), Some("t"), "Docker does not answer");
-        for shown in [None, Some(&earlier[..]), Some(&[])] {
-            assert_eq!(run("", shown, &counts), None, "whose run it is cannot be known");
+        for observed in [None, Some(&earlier[..]), Some(&[])] {
+            assert_eq!(run("", observed, &counts), None, "whose run it is cannot be known");
         }
         assert_eq!(run("t", Some(&earlier), &counts), None);
         assert_eq!(run("t", Some(&[]), &counts), None);
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_true_or_comes_from_nobody_is_dropped() {
+    fn impossible_or_foreign_messages_are_dropped() {
         let long = format!(r#"{{"status":"{}"}}"#, "x".repeat(200));
         let deep = "[".repeat(200_000);
         let payloads: [&[u8]; 10] = [

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_too_many_the_newest_stay_in_their_order() {
+    fn oldest_pending_messages_are_dropped_beyond_the_maximum() {
         let message =
             |n: usize| Message { topic: n.to_string(), payload: "".into(), retain: false };
         let mut pending = PendingMessages::default();

@@ -108,7 +108,7 @@ fn plan_without_inputs(
     plan: &mut Plan,
     facts: &NodeFacts<'_>,
     wanted: &WantedWorker,
-    MissingInput { problem, is_stuck }: &MissingInput,
+    MissingInput { problem, needs_help }: &MissingInput,
     attempts: &Attempts,
     now: Instant,
 ) -> WorkerHealth {
@@ -117,7 +117,7 @@ fn plan_without_inputs(
         let message = format!("runs as it was before: {message}");
         return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
     }
-    let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
+    let state = if *needs_help { WorkerState::Failed } else { WorkerState::Pending };
     WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
 }
 
@@ -255,7 +255,7 @@ mod tests {
         resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
     }
 
-    fn shown(id: &str, state: ContainerState) -> ObservedContainer {
+    fn observed_as(id: &str, state: ContainerState) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
             instance: AgentInstance("ours".into()),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn ended(exit_code: i64) -> ContainerState {
-        ContainerState::Ended(ContainerExit {
+        ContainerState::Exited(ContainerExit {
             exit_code,
             out_of_memory: false,
             log_tail: "last words".into(),
@@ -307,14 +307,14 @@ mod tests {
             self.attempts.entry(name()).or_default()
         }
 
-        fn look(&mut self, containers: Vec<ObservedContainer>, now: Instant) {
+        fn observe(&mut self, containers: Vec<ObservedContainer>, now: Instant) {
             self.containers = containers;
             let containers: Vec<ObservedContainer> = self.containers.clone();
             self.attempts().observe(&containers.iter().collect::<Vec<_>>(), now, 0);
         }
     }
 
-    fn said(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
+    fn health_of(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
         let health = &plan.health[&name()];
         (health.state, health.reason)
     }
@@ -334,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_worker_is_started_once_and_a_running_one_left_alone() {
+    fn missing_worker_is_started_once_and_running_one_is_kept() {
         let (mut node, now) = (node(), Instant::now());
         let plan = node.plan(now);
         assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
             if identity.restarts == 0 && remove.is_empty()));
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
+        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
 
         node.attempts().busy = true;
         assert_eq!(node.plan(now).steps, [], "an operation is in flight");
@@ -352,65 +352,65 @@ mod tests {
         );
         assert_eq!(node.plan(now).steps, [], "what is shown is older than the start");
         node.docker = Ok(2);
-        node.look(vec![shown("1", ContainerState::Running)], now);
+        node.observe(vec![observed_as("1", ContainerState::Running)], now);
         let plan = node.plan(now);
         assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
-        assert_eq!(said(&plan), (WorkerState::Running, None));
+        assert_eq!(health_of(&plan), (WorkerState::Running, None));
     }
 
     #[test]
-    fn a_container_of_another_spec_or_in_no_state_to_run_is_replaced() {
+    fn container_with_other_spec_or_unusable_state_is_replaced() {
         let other_spec = |state| {
-            let mut container = shown("1", state);
+            let mut container = observed_as("1", state);
             container.identity.spec_hash = "other".into();
             container
         };
         for container in [
             other_spec(ContainerState::Running),
-            shown("1", ContainerState::Unusable),
-            shown("1", ended(0)),
+            observed_as("1", ContainerState::Unusable),
+            observed_as("1", ended(0)),
         ] {
             let mut node = node();
-            node.look(vec![container], Instant::now());
+            node.observe(vec![container], Instant::now());
             let plan = node.plan(Instant::now());
             assert!(starts(&plan));
             assert_eq!(removed(&plan), ["1"]);
         }
         let mut node = node();
-        node.look(vec![shown("1", ContainerState::Removing)], Instant::now());
+        node.observe(vec![observed_as("1", ContainerState::Removing)], Instant::now());
         assert_eq!(node.plan(Instant::now()).steps, [], "somebody else is at it");
     }
 
     #[test]
-    fn a_double_is_removed_and_the_worker_kept() {
+    fn duplicate_container_is_removed_and_the_worker_kept() {
         let mut node = node();
-        node.look(
-            vec![shown("old", ended(1)), shown("good", ContainerState::Running)],
+        node.observe(
+            vec![observed_as("old", ended(1)), observed_as("good", ContainerState::Running)],
             Instant::now(),
         );
         let plan = node.plan(Instant::now());
         assert!(!starts(&plan));
         assert_eq!(removed(&plan), ["old"]);
-        assert_eq!(said(&plan).0, WorkerState::Running);
+        assert_eq!(health_of(&plan).0, WorkerState::Running);
     }
 
     #[test]
-    fn a_container_that_an_earlier_data_directory_made_is_adopted() {
+    fn container_of_an_earlier_data_directory_is_adopted() {
         let mut node = node();
-        let mut container = shown("1", ContainerState::Running);
+        let mut container = observed_as("1", ContainerState::Running);
         container.identity.instance = AgentInstance("earlier".into());
-        node.look(vec![container], Instant::now());
+        node.observe(vec![container], Instant::now());
         assert_eq!(node.plan(Instant::now()).steps, []);
     }
 
     #[test]
-    fn what_is_not_wanted_goes_but_an_earlier_directorys_only_when_all_is_known() {
+    fn unwanted_containers_of_other_directories_need_a_complete_index() {
         let (mut node, now) = (node(), Instant::now());
         node.desired = Desired::default();
         node.is_complete = false;
-        let mut earlier = shown("earlier", ContainerState::Running);
+        let mut earlier = observed_as("earlier", ContainerState::Running);
         earlier.identity.instance = AgentInstance("earlier".into());
-        node.look(vec![shown("ours", ended(0)), earlier], now);
+        node.observe(vec![observed_as("ours", ended(0)), earlier], now);
         assert_eq!(removed(&node.plan(now)), ["ours"]);
         node.is_complete = true;
         assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_keeps_ending_is_started_ever_more_slowly_and_says_why() {
+    fn crashing_worker_restarts_with_backoff_and_its_reason() {
         let (mut node, mut now) = (node(), Instant::now());
         node.attempts().set_target(&hash());
         for failures in 1..=4 {
@@ -434,11 +434,11 @@ mod tests {
                 now,
                 0,
             );
-            node.look(vec![shown(&id, ended(3))], now);
+            node.observe(vec![observed_as(&id, ended(3))], now);
             let plan = node.plan(now);
             assert!(!starts(&plan), "it waits");
             let state = if failures < 3 { WorkerState::Pending } else { WorkerState::Failed };
-            assert_eq!(said(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
+            assert_eq!(health_of(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
             let message = &plan.health[&name()].message;
             assert!(message.contains("exit code 3") && message.contains("last words"), "{message}");
             let wake_at = plan.wake_at.unwrap();
@@ -457,15 +457,15 @@ mod tests {
             now,
             0,
         );
-        node.look(vec![shown("5", ContainerState::Running)], now);
+        node.observe(vec![observed_as("5", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!(said(&plan).0, WorkerState::Failed, "not believed yet");
+        assert_eq!(health_of(&plan).0, WorkerState::Failed, "not believed yet");
         assert_eq!(plan.wake_at, Some(now + SETTLED));
-        assert_eq!(said(&node.plan(now + SETTLED)).0, WorkerState::Running);
+        assert_eq!(health_of(&node.plan(now + SETTLED)).0, WorkerState::Running);
     }
 
     #[test]
-    fn a_changed_worker_does_not_wait_for_the_back_off_of_the_old_one() {
+    fn changed_worker_starts_without_the_old_backoff() {
         let (mut node, now) = (node(), Instant::now());
         node.attempts().set_target(&neptune_wire::ContentHash::of(&"old spec"));
         node.attempts().done(refused(), None, 1, now, 0);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_image_is_pulled_once_in_a_while_and_looked_for_often() {
+    fn absent_image_is_pulled_with_backoff_and_checked_often() {
         let (mut node, now) = (node(), Instant::now());
         let may_pull = |node: &Node, now| match node.plan(now).steps.first() {
             Some(Step::Start { may_pull, .. }) => Some(*may_pull),
@@ -485,7 +485,10 @@ mod tests {
         node.attempts().done(StepOutcome::ImageAbsent, None, 1, now, 0);
         assert_eq!(may_pull(&node, now), Some(true));
         node.attempts().done(StepOutcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
-        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(WorkerReason::ImageMissing)));
+        assert_eq!(
+            health_of(&node.plan(now)),
+            (WorkerState::Failed, Some(WorkerReason::ImageMissing))
+        );
         assert_eq!(
             may_pull(&node, now + Duration::from_secs(3)),
             Some(false),
@@ -493,7 +496,7 @@ mod tests {
         );
         node.attempts().done(StepOutcome::ImageAbsent, None, 1, now + Duration::from_secs(3), 0);
         assert_eq!(
-            said(&node.plan(now)),
+            health_of(&node.plan(now)),
             (WorkerState::Failed, Some(WorkerReason::ImageMissing)),
             "still"
         );
@@ -501,20 +504,20 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_reloads_runs_on_while_its_version_is_placed_and_is_restarted_only_late() {
+    fn reloading_worker_keeps_running_while_its_version_is_placed() {
         let (mut node, now) = (node(), Instant::now());
         let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
         let placing = ReloadDecision { place, ..ReloadDecision::default() };
         node.reloads = [(name(), placing)].into();
         let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
         assert!(places(&node.plan(now)), "before it starts");
-        node.look(vec![shown("1", ContainerState::Running)], now);
+        node.observe(vec![observed_as("1", ContainerState::Running)], now);
         let plan = node.plan(now);
         assert!(places(&plan));
-        assert_eq!(said(&plan), (WorkerState::Running, None));
+        assert_eq!(health_of(&plan), (WorkerState::Running, None));
         let wake_at = Some(now + Duration::from_secs(60));
-        let told = "is told".to_owned();
-        let telling = ReloadDecision { wake_at, note: told, ..ReloadDecision::default() };
+        let reported = "is told".to_owned();
+        let telling = ReloadDecision { wake_at, note: reported, ..ReloadDecision::default() };
         node.reloads = [(name(), telling)].into();
         let plan = node.plan(now);
         assert_eq!((plan.steps.len(), plan.wake_at), (0, wake_at));
@@ -534,24 +537,24 @@ mod tests {
     }
 
     #[test]
-    fn without_docker_nothing_is_done_and_everybody_knows_why() {
+    fn without_docker_nothing_is_planned_and_the_reason_is_reported() {
         let mut node = node();
         node.docker = Err("no socket");
         let plan = node.plan(Instant::now());
         assert_eq!(plan.steps, []);
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
+        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
         assert_eq!(plan.health[&name()].message, "no socket");
     }
 
     #[test]
-    fn a_worker_waits_for_its_model_and_runs_on_the_previous_one_meanwhile() {
+    fn worker_waits_for_its_model_and_keeps_the_previous_one() {
         use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
         let (mut node, now) = (node(), Instant::now());
         let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
-        let view = |usable: Option<&str>, problem, is_stuck| Availability {
+        let view = |usable: Option<&str>, problem, needs_help| Availability {
             usable: usable.map(local_file),
             problem,
-            is_stuck,
+            needs_help,
         };
         for (model, expected) in [
             (None, (WorkerState::Pending, Some(ModelNotReceived))),
@@ -567,12 +570,12 @@ mod tests {
             node.models = model.into_iter().map(|view| (wanted_worker().model, view)).collect();
             node.containers.clear();
             let plan = node.plan(now);
-            assert_eq!((said(&plan), plan.steps.len()), (expected, 0));
+            assert_eq!((health_of(&plan), plan.steps.len()), (expected, 0));
 
-            node.containers = vec![shown("1", ContainerState::Running)];
+            node.containers = vec![observed_as("1", ContainerState::Running)];
             let plan = node.plan(now);
             assert_eq!(
-                (said(&plan), plan.steps.len()),
+                (health_of(&plan), plan.steps.len()),
                 ((WorkerState::Running, None), 0),
                 "what runs is left"
             );
@@ -584,44 +587,44 @@ mod tests {
             [(wanted_worker().model, view(Some(MODEL), problem(ModelDigestMismatch), true))].into();
         node.containers.clear();
         assert!(starts(&node.plan(now)), "on the previous version");
-        node.look(vec![shown("1", ContainerState::Running)], now);
+        node.observe(vec![observed_as("1", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert_eq!((health_of(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
         assert!(plan.health[&name()].message.contains("the model's trouble"));
     }
 
     #[test]
-    fn a_worker_waits_for_its_dataset_and_goes_on_without_it() {
+    fn worker_waits_for_its_dataset_and_keeps_running_without_it() {
         use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
         let (mut node, now) = (node(), Instant::now());
         let key: ObjectKey = "default/datasets/d".parse().unwrap();
         node.desired.workers.get_mut(&name()).unwrap().dataset = Some(key.clone());
         let plan = node.plan(now);
-        assert_eq!(said(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
+        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
         assert!(plan.health[&name()].message.contains("apply that Dataset"));
 
         let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
         let missing =
-            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
+            Availability { problem: Some(problem), needs_help: true, ..Availability::default() };
         node.datasets.insert(key.clone(), missing.clone());
-        assert_eq!(said(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
+        assert_eq!(health_of(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
 
-        let here =
+        let present =
             |path| Availability { usable: Some(local_file(path)), ..Availability::default() };
-        node.datasets.insert(key.clone(), here("/code/data/a.csv"));
+        node.datasets.insert(key.clone(), present("/code/data/a.csv"));
         let plan = node.plan(now);
         let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
         assert_eq!(spec.dataset.as_ref().unwrap().target, "/datasets/d/a.csv");
 
-        let mut running = shown("1", ContainerState::Running);
+        let mut running = observed_as("1", ContainerState::Running);
         running.identity.spec_hash.clone_from(&identity.spec_hash);
-        node.look(vec![running], now);
+        node.observe(vec![running], now);
         assert_eq!(node.plan(now).steps, [], "converged");
         node.datasets.insert(key.clone(), missing);
         let plan = node.plan(now);
-        assert_eq!((said(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert_eq!((health_of(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
         assert!(plan.health[&name()].message.contains("not there"));
-        node.datasets.insert(key, here("/code/data/b.csv"));
+        node.datasets.insert(key, present("/code/data/b.csv"));
         assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");
     }
 }

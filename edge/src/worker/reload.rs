@@ -69,28 +69,28 @@ pub struct ReloadDecision {
 }
 
 /// Decides.
-pub fn decide(memory: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> ReloadDecision {
+pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> ReloadDecision {
     let ReloadFacts { wanted, model, context, running, reported, now } = *facts;
     let dir = worker_versions_dir(wanted, context);
     let loaded = running.and_then(|container| loaded(container, reported, &wanted.model.name));
-    let here = memory.placed.as_ref().filter(|placed| placed.dir == dir);
+    let current = state.placed.as_ref().filter(|placed| placed.dir == dir);
     let mut versions: BTreeMap<_, _> = [(target.clone(), model.clone())].into();
-    if let (Some(loaded), Some(here)) = (&loaded, here)
+    if let (Some(loaded), Some(current)) = (&loaded, current)
         && *loaded != target
-        && here.names.contains(loaded)
+        && current.names.contains(loaded)
     {
         // It is there already: from where is of no interest.
         versions.insert(loaded.clone(), LocalArtifact { path: dir.join(loaded), file: None });
     }
     let names: BTreeSet<String> = versions.keys().cloned().collect();
-    let place = here.is_none_or(|here| here.names != names).then_some((dir, versions));
-    let is_there = here.is_some_and(|here| here.names.contains(&target));
+    let place = current.is_none_or(|current| current.names != names).then_some((dir, versions));
+    let is_placed = current.is_some_and(|current| current.names.contains(&target));
     let mut decision =
         ReloadDecision { place, target: target.clone(), ..ReloadDecision::default() };
-    let Some(running) = running.filter(|_| is_there && loaded.as_ref() != Some(&target)) else {
+    let Some(running) = running.filter(|_| is_placed && loaded.as_ref() != Some(&target)) else {
         return decision;
     };
-    let since = match &memory.requested {
+    let since = match &state.requested {
         Some((container, version, since)) if *container == running.id && *version == target => {
             *since
         }
@@ -110,9 +110,9 @@ fn loaded(
     reported: Option<&ReportedModel>,
     model: &ObjectName,
 ) -> Option<String> {
-    let said = reported.filter(|reported| reported.container == container.id);
-    let said = said.and_then(|reported| version_in(&reported.path, model));
-    said.map(str::to_owned).or_else(|| container.version.clone())
+    let path = reported.filter(|reported| reported.container == container.id);
+    let path = path.and_then(|reported| version_in(&reported.path, model));
+    path.map(str::to_owned).or_else(|| container.version.clone())
 }
 
 /// The version in a path of the container.
@@ -152,7 +152,7 @@ mod tests {
         container
     }
 
-    fn reported(container: &str, said: &str) -> ReportedModel {
+    fn reported(container: &str, path: &str) -> ReportedModel {
         let output = ModelOutput {
             model: "m".parse().unwrap(),
             uid: "u".into(),
@@ -162,7 +162,7 @@ mod tests {
             metrics: Vec::new(),
             time: String::new(),
         };
-        ReportedModel { output, path: said.to_owned(), container: container.to_owned() }
+        ReportedModel { output, path: path.to_owned(), container: container.to_owned() }
     }
 
     fn placed(names: &[&str]) -> PlacedVersions {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn decided(
-        memory: &ReloadState,
+        state: &ReloadState,
         running: Option<&ObservedContainer>,
         reported: Option<&ReportedModel>,
         now: Instant,
@@ -185,7 +185,7 @@ mod tests {
             reported,
             now,
         };
-        decide(memory, &facts, "new".to_owned())
+        decide(state, &facts, "new".to_owned())
     }
 
     fn to_place(decision: &ReloadDecision) -> Option<Vec<&str>> {
@@ -194,40 +194,40 @@ mod tests {
     }
 
     #[test]
-    fn a_version_stands_beside_the_one_that_is_loaded_until_it_is_loaded_itself() {
+    fn new_version_is_placed_beside_the_loaded_one_until_loaded() {
         let now = Instant::now();
-        let memory =
+        let state =
             |names: &[&str]| ReloadState { placed: Some(placed(names)), ..ReloadState::default() };
         let old = container("old");
         let first = decided(&ReloadState::default(), None, None, now);
         assert_eq!((to_place(&first), first.restart), (Some(vec!["new"]), false));
-        let change = decided(&memory(&["old"]), Some(&old), None, now);
+        let change = decided(&state(&["old"]), Some(&old), None, now);
         assert_eq!(to_place(&change), Some(vec!["new", "old"]));
         assert_eq!(change.requested, None, "it is told when the version is there");
-        let requested = decided(&memory(&["new", "old"]), Some(&old), None, now);
+        let requested = decided(&state(&["new", "old"]), Some(&old), None, now);
         assert_eq!(to_place(&requested), None);
         assert_eq!(requested.requested, Some(("c1".into(), "new".into(), now)));
         assert_eq!((requested.wake_at, requested.restart), (Some(now + RELOAD_TIMEOUT), false));
-        let says = reported("c1", "/models/m/new/m.pb");
-        let loaded = decided(&memory(&["new", "old"]), Some(&old), Some(&says), now);
+        let reported = reported("c1", "/models/m/new/m.pb");
+        let loaded = decided(&state(&["new", "old"]), Some(&old), Some(&reported), now);
         assert_eq!(to_place(&loaded), Some(vec!["new"]));
         assert_eq!((loaded.requested, loaded.note.as_str()), (None, ""));
-        let done = decided(&memory(&["new"]), Some(&old), Some(&says), now);
+        let done = decided(&state(&["new"]), Some(&old), Some(&reported), now);
         assert_eq!(done, ReloadDecision { target: "new".into(), ..ReloadDecision::default() });
     }
 
     #[test]
-    fn who_does_not_load_it_in_time_is_restarted() {
+    fn worker_that_does_not_load_in_time_is_restarted() {
         let start = Instant::now();
         let requested = Some(("c1".to_owned(), "new".to_owned(), start));
-        let memory = ReloadState {
+        let state = ReloadState {
             placed: Some(placed(&["new", "old"])),
             requested,
             ..ReloadState::default()
         };
         let old = container("old");
         let at = |now, reported: Option<&ReportedModel>| {
-            decided(&memory, Some(&old), reported, now).restart
+            decided(&state, Some(&old), reported, now).restart
         };
         assert!(!at(start + RELOAD_TIMEOUT / 2, None));
         assert!(at(start + RELOAD_TIMEOUT, None));
@@ -238,7 +238,7 @@ mod tests {
             "another's word"
         );
         let another = ObservedContainer { id: "c2".into(), ..old.clone() };
-        let fresh = decided(&memory, Some(&another), None, start + RELOAD_TIMEOUT);
+        let fresh = decided(&state, Some(&another), None, start + RELOAD_TIMEOUT);
         assert!(
             !fresh.restart && fresh.wake_at == Some(start + RELOAD_TIMEOUT * 2),
             "its own time"
@@ -246,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn back_to_the_version_it_was_started_with_is_a_change_too() {
-        let memory =
+    fn return_to_the_initial_version_is_a_reload_too() {
+        let state =
             ReloadState { placed: Some(placed(&["new", "other"])), ..ReloadState::default() };
         let started_with = container("new");
-        let says = reported("c1", "/models/m/other/m.pb");
-        let decision = decided(&memory, Some(&started_with), Some(&says), Instant::now());
+        let reported = reported("c1", "/models/m/other/m.pb");
+        let decision = decided(&state, Some(&started_with), Some(&reported), Instant::now());
         assert!(decision.requested.is_some());
-        assert!(decided(&memory, Some(&started_with), None, Instant::now()).requested.is_none());
+        assert!(decided(&state, Some(&started_with), None, Instant::now()).requested.is_none());
     }
 
     #[test]
-    fn only_a_model_of_the_store_has_versions_and_each_content_its_own() {
+    fn only_downloaded_models_have_versions_one_per_content() {
         let (wanted, context) = (reloading(), node_context());
         let of = |path: &str, file: &str| {
             reloadable_version(
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_tells_its_version() {
+    fn model_version_is_read_from_the_path() {
         let model = "m".parse().unwrap();
         for (path, version) in [
             ("/models/m/0f/m.pb", Some("0f")),

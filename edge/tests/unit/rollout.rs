@@ -45,7 +45,7 @@ enum Fate {
 
 struct World {
     fates: BTreeMap<String, Fate>,
-    memory: RolloutState,
+    state: RolloutState,
     target: ModelServer,
     download: DownloadState,
     image: ImageState,
@@ -63,7 +63,7 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
     let start = Instant::now();
     World {
         fates: fates.iter().map(|(version, fate)| ((*version).to_owned(), *fate)).collect(),
-        memory: RolloutState::default(),
+        state: RolloutState::default(),
         target: serving(target, "replace"),
         download: DownloadState::Ready,
         image: ImageState::Ready,
@@ -91,17 +91,17 @@ fn serving(version: &str, reload: &str) -> ModelServer {
 fn coming() -> DownloadState {
     let progress =
         DownloadProgress { received_bytes: 1, total_bytes: Some(2), bytes_per_second: 1 };
-    DownloadState::Coming { progress, trouble: None }
+    DownloadState::InProgress { progress, problem: None }
 }
 
 impl World {
     fn fate(&self) -> Option<Fate> {
-        self.memory.current.as_ref().map(|current| self.fates[current.version()])
+        self.state.current.as_ref().map(|current| self.fates[current.version()])
     }
 
     /// Lets the node do what was decided, and half a second pass.
     fn step(&mut self) {
-        let current = self.memory.current.as_ref().map(|current| current.id().to_owned());
+        let current = self.state.current.as_ref().map(|current| current.id().to_owned());
         if self.running.as_ref().map(|(id, ..)| id) != current.as_ref() {
             self.running = current.map(|id| (id, self.now, false));
             self.probes = ProbeHistory::new(self.now);
@@ -130,7 +130,7 @@ impl World {
             Fate::Unsteady => !self.asked.is_multiple_of(3),
         };
         let answer = if is_well { Ok(()) } else { Err("the answer is 404".to_owned()) };
-        let health = self.memory.current.as_ref().unwrap().serving.health.clone();
+        let health = self.state.current.as_ref().unwrap().serving.health.clone();
         self.probes.record(answer, &health, self.now);
         self.decide(None);
     }
@@ -144,7 +144,7 @@ impl World {
                 None if is_current => InstanceState::Up(&self.probes),
                 _ => InstanceState::Absent(None),
             };
-            let good = if self.memory.last_good == self.memory.current {
+            let good = if self.state.last_good == self.state.current {
                 current
             } else {
                 InstanceState::Absent(None)
@@ -161,35 +161,35 @@ impl World {
                 now: self.now,
                 wall: "then",
             };
-            let decision = decide(&self.memory, &facts);
+            let decision = decide(&self.state, &facts);
             if decision.restart {
                 self.restarts += 1;
                 self.running = None;
             }
-            let before = std::mem::replace(&mut self.memory, decision.state);
+            let before = std::mem::replace(&mut self.state, decision.state);
             self.status = decision.report;
             self.keeps_what_it_returns_to(&before);
-            if self.memory == before {
+            if self.state == before {
                 break;
             }
             // What is stored is read back as it was.
-            let text = serde_json::to_string(&self.memory).unwrap();
-            assert_eq!(serde_json::from_str::<RolloutState>(&text).unwrap(), self.memory);
-            if self.memory.current != before.current {
-                self.switches.push(self.memory.current.as_ref().unwrap().version().to_owned());
+            let text = serde_json::to_string(&self.state).unwrap();
+            assert_eq!(serde_json::from_str::<RolloutState>(&text).unwrap(), self.state);
+            if self.state.current != before.current {
+                self.switches.push(self.state.current.as_ref().unwrap().version().to_owned());
             }
         }
     }
 
     /// The last good version and the running one are never let go, but for a better one.
     fn keeps_what_it_returns_to(&self, before: &RolloutState) {
-        let kept: Vec<&str> = self.memory.kept_versions().map(ServedVersion::id).collect();
-        assert!(before.last_good.is_none() || self.memory.last_good.is_some());
-        for version in self.memory.current.iter().chain(&self.memory.last_good) {
+        let kept: Vec<&str> = self.state.kept_versions().map(ServedVersion::id).collect();
+        assert!(before.last_good.is_none() || self.state.last_good.is_some());
+        for version in self.state.current.iter().chain(&self.state.last_good) {
             assert!(kept.contains(&version.id()));
         }
-        if self.memory.last_good != before.last_good {
-            assert_eq!(self.memory.last_good, before.current, "only what was tried becomes good");
+        if self.state.last_good != before.last_good {
+            assert_eq!(self.state.last_good, before.current, "only what was tried becomes good");
         }
     }
 
@@ -212,7 +212,7 @@ impl World {
 }
 
 #[test]
-fn a_version_that_works_is_on_trial_and_then_the_last_good_one() {
+fn healthy_version_passes_its_trial_and_becomes_last_good() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "4");
     assert_eq!(world.run(5).shown(), (Some("4"), Transition::InProgress, None));
     assert_eq!(world.run(30).shown(), (Some("4"), Transition::UpToDate, Some("4")));
@@ -223,7 +223,7 @@ fn a_version_that_works_is_on_trial_and_then_the_last_good_one() {
 }
 
 #[test]
-fn whatever_a_new_version_does_wrong_the_last_good_one_is_returned_to() {
+fn every_kind_of_failure_rolls_back_to_last_good() {
     for (fate, reason) in [
         (Fate::NeverStarts, "ContainerRefused"),
         (Fate::Crashes(1), "CrashLoopBackOff"),
@@ -250,7 +250,7 @@ fn whatever_a_new_version_does_wrong_the_last_good_one_is_returned_to() {
 }
 
 #[test]
-fn what_changes_of_the_target_beside_its_version_is_tried_too() {
+fn change_of_other_target_fields_starts_a_trial() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::NeverWell)], "3");
     world.run(40);
     world.want("4").run(100);
@@ -261,7 +261,7 @@ fn what_changes_of_the_target_beside_its_version_is_tried_too() {
 }
 
 #[test]
-fn returning_to_a_broken_version_is_a_state_that_says_so() {
+fn rollback_to_a_broken_version_is_reported() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::NeverWell)], "3");
     world.run(40);
     world.fates.insert("3".into(), Fate::NeverWell);
@@ -279,7 +279,7 @@ fn returning_to_a_broken_version_is_a_state_that_says_so() {
 }
 
 #[test]
-fn a_first_version_that_fails_is_tried_again_and_again() {
+fn first_version_that_fails_is_retried_indefinitely() {
     for fate in [Fate::NeverStarts, Fate::Crashes(3), Fate::NeverWell, Fate::Sickens(10)] {
         let mut world = world(&[("3", fate)], "3");
         world.run(200);
@@ -293,7 +293,7 @@ fn a_first_version_that_fails_is_tried_again_and_again() {
 }
 
 #[test]
-fn a_newer_target_takes_the_place_of_the_old_one_at_any_moment() {
+fn newer_target_replaces_the_old_one_at_any_moment() {
     for fate in
         [Fate::Good, Fate::NeverStarts, Fate::Crashes(10), Fate::NeverWell, Fate::Sickens(9)]
     {
@@ -309,7 +309,7 @@ fn a_newer_target_takes_the_place_of_the_old_one_at_any_moment() {
 }
 
 #[test]
-fn what_runs_goes_on_until_the_target_is_here() {
+fn running_version_is_kept_until_the_target_is_downloaded() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "3");
     world.download = coming();
     assert_eq!(world.run(5).shown(), (None, Transition::InProgress, None));
@@ -319,18 +319,18 @@ fn what_runs_goes_on_until_the_target_is_here() {
     // In the middle of its trial, which goes on.
     world.download = coming();
     assert_eq!(world.want("4").run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
-    world.download = DownloadState::Stuck {
+    world.download = DownloadState::Failed {
         problem: Problem { reason: WorkerReason::ModelDigestMismatch, message: "no".into() },
         time: "t".into(),
     };
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
     assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
     world.download = DownloadState::Ready;
-    world.image = ImageState::Coming(None);
+    world.image = ImageState::Pulling(None);
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
     assert!(world.status.message.contains("image i is being fetched"), "{}", world.status.message);
     let problem = Problem { reason: WorkerReason::ImageMissing, message: "no registry".into() };
-    world.image = ImageState::Stuck { problem, time: "t".into() };
+    world.image = ImageState::Failed { problem, time: "t".into() };
     assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
     assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ImageMissing");
     assert_eq!(world.switches, ["3"]);
@@ -339,15 +339,15 @@ fn what_runs_goes_on_until_the_target_is_here() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_trouble_and_a_server_that_is_away_is_not() {
+fn full_disk_is_reported_as_trouble_and_an_unreachable_server_is_not() {
     let mut world = world(&[("3", Fate::Good)], "3");
     for (reason, expected) in [
         (WorkerReason::DiskFull, Some(WorkerReason::DiskFull)),
         (WorkerReason::ModelUnavailable, None),
     ] {
-        let DownloadState::Coming { progress, .. } = coming() else { unreachable!() };
+        let DownloadState::InProgress { progress, .. } = coming() else { unreachable!() };
         let trouble = Some(Problem { reason, message: "7 bytes are missing".into() });
-        world.download = DownloadState::Coming { progress, trouble };
+        world.download = DownloadState::InProgress { progress, problem: trouble };
         assert_eq!(world.run(1).shown().1, Transition::InProgress);
         assert_eq!(world.status.trouble, expected);
         assert!(world.status.message.contains("7 bytes are missing"));
@@ -355,7 +355,7 @@ fn a_full_disk_is_told_as_trouble_and_a_server_that_is_away_is_not() {
 }
 
 #[test]
-fn a_held_switch_is_prepared_and_not_made() {
+fn held_rollout_downloads_but_does_not_switch() {
     let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "3");
     world.target.hold = true;
     assert_eq!(
@@ -371,12 +371,12 @@ fn a_held_switch_is_prepared_and_not_made() {
 }
 
 #[test]
-fn what_cannot_be_served_leaves_what_is() {
-    let mut memory = RolloutState::default();
-    memory.start_trial(&serving("3", "replace"));
-    memory.pass_trial();
+fn invalid_target_keeps_the_running_version() {
+    let mut state = RolloutState::default();
+    state.start_trial(&serving("3", "replace"));
+    state.pass_trial();
     let mut probes = ProbeHistory::new(Instant::now());
-    probes.record(Ok(()), &memory.current.as_ref().unwrap().serving.health.clone(), Instant::now());
+    probes.record(Ok(()), &state.current.as_ref().unwrap().serving.health.clone(), Instant::now());
     let facts = RolloutFacts {
         target: &serving("../4", "replace"),
         refusal: Some("version \"../4\" cannot name a directory"),
@@ -389,41 +389,41 @@ fn what_cannot_be_served_leaves_what_is() {
         now: Instant::now(),
         wall: "then",
     };
-    let decision = decide(&memory, &facts);
-    assert_eq!(decision.state, memory);
+    let decision = decide(&state, &facts);
+    assert_eq!(decision.state, state);
     assert_eq!(decision.report.transition, Transition::InvalidSpec);
     assert_eq!(decision.report.serving_version.as_deref(), Some("3"));
 }
 
 #[test]
-fn versions_share_a_directory_unless_one_name_means_two_things() {
-    let mut memory = RolloutState::default();
+fn versions_share_a_directory_unless_a_name_is_ambiguous() {
+    let mut state = RolloutState::default();
     let directory_generation =
-        |memory: &RolloutState| memory.current.as_ref().unwrap().directory_generation;
-    let names = |memory: &RolloutState| -> Vec<String> {
-        memory.watched_versions().iter().map(|version| version.version().to_owned()).collect()
+        |state: &RolloutState| state.current.as_ref().unwrap().directory_generation;
+    let names = |state: &RolloutState| -> Vec<String> {
+        state.watched_versions().iter().map(|version| version.version().to_owned()).collect()
     };
-    memory.start_trial(&serving("3", "watch"));
-    memory.pass_trial();
-    assert_eq!(names(&memory), ["3"]);
-    memory.start_trial(&serving("4", "watch"));
+    state.start_trial(&serving("3", "watch"));
+    state.pass_trial();
+    assert_eq!(names(&state), ["3"]);
+    state.start_trial(&serving("4", "watch"));
     assert_eq!(
-        (names(&memory), directory_generation(&memory)),
+        (names(&state), directory_generation(&state)),
         (vec!["3".to_owned(), "4".to_owned()], 1)
     );
     // It fails, and what is wanted now has its name and another content.
-    memory.fail_trial("other", "r".into(), "m".into(), "t");
-    assert_eq!(names(&memory), ["3"]);
+    state.fail_trial("other", "r".into(), "m".into(), "t");
+    assert_eq!(names(&state), ["3"]);
     let mut other = serving("4", "watch");
     other.model.as_mut().unwrap().url.push('2');
-    memory.start_trial(&other);
-    assert_eq!((names(&memory), directory_generation(&memory)), (vec!["4".to_owned()], 2));
+    state.start_trial(&other);
+    assert_eq!((names(&state), directory_generation(&state)), (vec!["4".to_owned()], 2));
     // Back: the directory that it had.
-    memory.fail_trial("other", "r".into(), "m".into(), "t");
-    assert_eq!((names(&memory), directory_generation(&memory)), (vec!["3".to_owned()], 1));
-    memory.start_trial(&serving("5", "watch"));
+    state.fail_trial("other", "r".into(), "m".into(), "t");
+    assert_eq!((names(&state), directory_generation(&state)), (vec!["3".to_owned()], 1));
+    state.start_trial(&serving("5", "watch"));
     assert_eq!(
-        directory_generation(&memory),
+        directory_generation(&state),
         3,
         "whatever was in a directory once is not known any more"
     );
@@ -445,7 +445,7 @@ proptest! {
     /// Whatever is wanted and whenever: once a version was good, what is served in the end is good, and
     /// if the last target works it is that one.
     #[test]
-    fn it_comes_to_rest_on_what_works(
+    fn rollout_settles_on_a_version_that_works(
         fates in prop::collection::vec(fate(), 4),
         wants in prop::collection::vec((0..4usize, 0..50u64), 1..8),
     ) {
@@ -463,20 +463,20 @@ proptest! {
             prop_assert_eq!(world.shown(), (Some(names[last]), Transition::UpToDate, Some(names[last])));
         } else {
             prop_assert!(world.status.last_good_version.is_some());
-            prop_assert_eq!(world.memory.current, world.memory.last_good);
+            prop_assert_eq!(world.state.current, world.state.last_good);
         }
     }
 }
 
 #[test]
-fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
+fn server_with_two_versions_serves_the_higher_number() {
     let now = Instant::now();
     let mut well = ProbeHistory::new(now);
     well.record(Ok(()), &serving("3", "watch").health, now);
     let shown = |reload, good_version, version| {
         let good = ServedVersion::new(&serving(good_version, reload), 1);
         let target = serving(version, reload);
-        let memory = RolloutState {
+        let state = RolloutState {
             current: Some(ServedVersion::new(&target, 1)),
             last_good: Some(good),
             directory_generation: 1,
@@ -494,7 +494,7 @@ fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
             now,
             wall: "then",
         };
-        decide(&memory, &facts).report.serving_version.unwrap()
+        decide(&state, &facts).report.serving_version.unwrap()
     };
     assert_eq!(shown("watch", "4", "3"), "4", "3 is on probation beside it");
     assert_eq!(shown("watch", "9", "10"), "10", "numbers, not texts");
@@ -503,7 +503,7 @@ fn a_server_of_two_versions_serves_the_higher_number_until_it_is_taken_away() {
 }
 
 #[test]
-fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
+fn lower_version_serves_after_the_higher_one_is_unloaded() {
     let now = Instant::now();
     let target = serving("3", "watch");
     let mut well = ProbeHistory::new(now);
@@ -516,7 +516,7 @@ fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
         directory_generation: 1,
         ..RolloutState::default()
     };
-    let look = |memory: &RolloutState, draining| {
+    let look = |state: &RolloutState, draining| {
         let facts = RolloutFacts {
             target: &target,
             refusal: None,
@@ -529,7 +529,7 @@ fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
             now: later,
             wall: "then",
         };
-        decide(memory, &facts)
+        decide(state, &facts)
     };
     let shown = |decision: &RolloutDecision| {
         (decision.report.serving_version.clone().unwrap(), decision.report.transition)
@@ -554,7 +554,7 @@ fn a_lower_version_is_served_once_the_higher_one_is_unloaded() {
 }
 
 #[test]
-fn a_server_follows_to_another_version_and_to_nothing_else() {
+fn server_follows_only_a_change_of_version() {
     let three = serving("3", "watch");
     let four = serving("4", "watch");
     assert!(can_follow(&three, &four));

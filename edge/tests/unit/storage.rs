@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     /// The process may end after any message: what is read back is what was known.
     #[test]
-    fn whatever_comes_the_disk_holds_what_the_replica_holds(messages in prop::collection::vec(said(), 1..16)) {
+    fn stored_replica_equals_the_one_in_memory_after_any_messages(messages in prop::collection::vec(said(), 1..16)) {
         let dir = tempfile::tempdir().unwrap();
         let mut replica = Replica::default();
         for message in &messages {
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn fields_that_this_version_does_not_know_stay_in_the_stored_payload() {
+fn unknown_fields_stay_in_the_stored_payload() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let mut payload = serde_json::to_value(insert(1, 5, 1)).unwrap();
@@ -114,7 +114,7 @@ fn fields_that_this_version_does_not_know_stay_in_the_stored_payload() {
 }
 
 #[test]
-fn the_instance_stays_and_every_start_is_counted() {
+fn instance_is_stable_and_every_start_increments_the_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let first = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
     let second = Store::open(dir.path()).unwrap().start_epoch("b").unwrap();
@@ -123,7 +123,7 @@ fn the_instance_stays_and_every_start_is_counted() {
 }
 
 #[test]
-fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
+fn counts_are_kept_until_their_object_is_removed_or_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
@@ -161,7 +161,7 @@ fn counts_are_kept_until_their_object_is_gone_or_another_of_its_name() {
 }
 
 #[test]
-fn what_was_said_of_a_removed_object_is_taken_back_even_after_a_restart() {
+fn pending_clears_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
@@ -183,7 +183,7 @@ fn what_was_said_of_a_removed_object_is_taken_back_even_after_a_restart() {
 }
 
 #[test]
-fn a_damaged_database_is_an_error_and_is_never_wiped() {
+fn damaged_database_is_an_error_and_stays_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path()).unwrap());
     let path = dir.path().join("neptune.db");
@@ -198,7 +198,7 @@ fn a_damaged_database_is_an_error_and_is_never_wiped() {
 }
 
 #[test]
-fn a_newer_database_is_refused() {
+fn newer_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path()).unwrap());
     let layout = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
@@ -208,7 +208,7 @@ fn a_newer_database_is_refused() {
 }
 
 #[test]
-fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
+fn database_of_an_earlier_layout_is_upgraded() {
     let second = "DROP TABLE datasets; PRAGMA user_version = 2;";
     let first = "DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
          CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
@@ -227,7 +227,7 @@ fn a_database_of_an_earlier_layout_is_brought_up_to_date() {
 }
 
 #[test]
-fn what_is_remembered_of_a_server_goes_with_its_object() {
+fn rollout_record_is_removed_with_its_object() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let topic = || Topic::Insert(NODE.parse().unwrap(), key(1));

@@ -77,7 +77,7 @@ impl DatasetEntry {
         }
     }
 
-    pub(super) fn watch(
+    pub(super) fn start_watch(
         &mut self,
         key: &ObjectKey,
         path: PathBuf,
@@ -150,10 +150,10 @@ impl DatasetEntry {
             self.counted = Some((tally.clone(), format!("{:.0}", Timestamp::now())));
             self.is_saved = false;
         }
-        let (state, trouble) = self.assess(report.as_ref(), downloads);
-        let reason = trouble.as_ref().map(|trouble| trouble.reason);
+        let (state, found) = self.assess(report.as_ref(), downloads);
+        let reason = found.as_ref().map(|found| found.reason);
         if (state, reason) != (self.status.state, self.known_reason()) {
-            let why = trouble.as_ref().map(|trouble| &*trouble.message);
+            let why = found.as_ref().map(|found| &*found.message);
             if state == DatasetState::Failed {
                 warn!(dataset = %key, ?reason, why, "dataset is not counted");
             } else {
@@ -164,7 +164,7 @@ impl DatasetEntry {
         let tally: Option<DatasetCounts> =
             self.counted.as_ref().map(|(tally, at)| wire_tally(tally, at));
         let bytes_read = self.bytes_read(report.as_ref());
-        self.status = dataset_status(&self.wanted, (state, trouble), remark, tally, bytes_read);
+        self.status = dataset_status(&self.wanted, (state, found), remark, tally, bytes_read);
     }
 
     /// Less what stands there for want of another.
@@ -177,21 +177,21 @@ impl DatasetEntry {
         report: Option<&CountReport>,
         downloads: &Downloads,
     ) -> (DatasetState, Option<DatasetProblem>) {
-        let failed = |trouble: &DatasetProblem| (DatasetState::Failed, Some(trouble.clone()));
-        if let Err(trouble) = &self.wanted.source {
-            return failed(trouble);
+        let failed = |found: &DatasetProblem| (DatasetState::Failed, Some(found.clone()));
+        if let Err(found) = &self.wanted.source {
+            return failed(found);
         }
-        if let Err(trouble) = &self.wanted.counting {
-            return failed(trouble);
+        if let Err(found) = &self.wanted.counting {
+            return failed(found);
         }
         match (report, &self.watching) {
             (Some(report), Some(watched)) => state_of(report, &watched.policy.allowed_roots),
-            _ => self.coming(downloads),
+            _ => self.download_state(downloads),
         }
     }
 
     /// Data that is not on the node yet.
-    fn coming(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
+    fn download_state(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
         let Ok(DataSource::Remote(source)) = &self.wanted.source else {
             return (DatasetState::Counting, None);
         };
@@ -199,16 +199,16 @@ impl DatasetEntry {
             |message: String| Some(DatasetProblem::new(DatasetReason::DatasetUnavailable, message));
         match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
-            DownloadState::Coming { trouble: None, .. } => {
+            DownloadState::InProgress { problem: None, .. } => {
                 let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("it is being downloaded from {from}");
-                let trouble = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
-                (DatasetState::Counting, Some(trouble))
+                let found = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
+                (DatasetState::Counting, Some(found))
             }
-            DownloadState::Coming { trouble: Some(trouble), .. } => {
-                (DatasetState::Counting, unavailable(trouble.message))
+            DownloadState::InProgress { problem: Some(found), .. } => {
+                (DatasetState::Counting, unavailable(found.message))
             }
-            DownloadState::Stuck { problem, .. } => {
+            DownloadState::Failed { problem, .. } => {
                 (DatasetState::Failed, unavailable(problem.message))
             }
         }
@@ -219,22 +219,22 @@ impl DatasetEntry {
         let problem = |reason, message: String| {
             Some(Problem { reason, message: format!("{key}: {message}") })
         };
-        let stuck = |trouble: &DatasetProblem| Availability {
-            problem: problem(WorkerReason::DatasetUnavailable, trouble.message.clone()),
-            is_stuck: true,
+        let unavailable_for_workers = |found: &DatasetProblem| Availability {
+            problem: problem(WorkerReason::DatasetUnavailable, found.message.clone()),
+            needs_help: true,
             ..Availability::default()
         };
-        if let Err(trouble) = &self.wanted.source {
-            return stuck(trouble);
+        if let Err(found) = &self.wanted.source {
+            return unavailable_for_workers(found);
         }
         let Some(watched) = &self.watching else {
-            let (state, trouble) = self.coming(downloads);
-            return match trouble {
-                Some(trouble) if state == DatasetState::Failed => stuck(&trouble),
-                trouble => Availability {
+            let (state, found) = self.download_state(downloads);
+            return match found {
+                Some(found) if state == DatasetState::Failed => unavailable_for_workers(&found),
+                found => Availability {
                     problem: problem(
                         WorkerReason::DatasetDownloading,
-                        trouble.map_or_else(String::new, |trouble| trouble.message),
+                        found.map_or_else(String::new, |found| found.message),
                     ),
                     ..Availability::default()
                 },
@@ -249,7 +249,9 @@ impl DatasetEntry {
                 };
                 Availability { usable: local_artifact, ..Availability::default() }
             }
-            Some(Err(error)) => stuck(&DatasetProblem::of(error, &watched.policy.allowed_roots)),
+            Some(Err(error)) => {
+                unavailable_for_workers(&DatasetProblem::of(error, &watched.policy.allowed_roots))
+            }
             None => Availability {
                 problem: problem(
                     WorkerReason::DatasetDownloading,

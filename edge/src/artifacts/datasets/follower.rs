@@ -34,21 +34,21 @@ impl Follower {
             let (path, policy) = (self.path.clone(), self.policy.clone());
             let locating = spawn_blocking(move || locate(&path, &policy));
             let location = locating.await.expect("looking at a path does not panic");
-            let is_there = location.is_ok();
-            is_changed |= self.locations.send_if_modified(|held| {
-                let before = held.replace(location);
-                before != *held
+            let is_present = location.is_ok();
+            is_changed |= self.locations.send_if_modified(|current| {
+                let before = current.replace(location);
+                before != *current
             });
             if is_changed {
                 // The agent is gone only when the process ends.
                 let _ = self.events.send(AgentEvent::DatasetChanged).await;
             }
-            is_changed = self.changed(is_there).await;
+            is_changed = self.changed(is_present).await;
         }
     }
 
     /// Waits for another report, or until it is time to look for what is not there.
-    async fn changed(&mut self, is_there: bool) -> bool {
+    async fn changed(&mut self, is_present: bool) -> bool {
         tokio::select! {
             is_over = report_or_end(&mut self.reports) => {
                 if is_over {
@@ -56,7 +56,7 @@ impl Follower {
                 }
                 true
             }
-            () = tokio::time::sleep(RECHECK_INTERVAL), if !is_there => false,
+            () = tokio::time::sleep(RECHECK_INTERVAL), if !is_present => false,
         }
     }
 }

@@ -53,11 +53,11 @@ impl Datasets {
                     DatasetEntry::new(wanted, entry.record)
                 }
                 _ => {
-                    let memory = store.dataset_record(&wanted.uid).unwrap_or_else(|error| {
+                    let record = store.dataset_record(&wanted.uid).unwrap_or_else(|error| {
                         warn!(%error, dataset = %key, "what was counted is not known: it is counted anew");
                         DatasetRecord::default()
                     });
-                    DatasetEntry::new(wanted, memory)
+                    DatasetEntry::new(wanted, record)
                 }
             };
             self.entries.insert(key.clone(), entry);
@@ -108,7 +108,7 @@ impl Datasets {
             {
                 entry.stop_watch();
                 if let Some((path, policy)) = data {
-                    entry.watch(key, path, policy, self.events.clone());
+                    entry.start_watch(key, path, policy, self.events.clone());
                 }
             }
             entry.refresh(key, downloads);

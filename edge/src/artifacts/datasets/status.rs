@@ -40,12 +40,12 @@ pub fn remark(report: &CountReport) -> String {
 /// The status of a dataset.
 pub fn dataset_status(
     wanted: &WantedDataset,
-    (state, trouble): (DatasetState, Option<DatasetProblem>),
+    (state, problem): (DatasetState, Option<DatasetProblem>),
     remark: String,
     tally: Option<DatasetCounts>,
     bytes_read: u64,
 ) -> DatasetReport {
-    let (reason, message) = match trouble {
+    let (reason, message) = match problem {
         Some(DatasetProblem { reason, message }) => (Some(reason), message),
         None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
         None => (None, remark),
@@ -77,22 +77,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_labels_are_told_and_the_others_added_up() {
+    fn most_frequent_labels_are_reported_and_the_rest_summed() {
         let mut tally = SampleCounts { samples: 10, ..SampleCounts::default() };
         for n in 0..100_u64 {
             tally.labels.by_name.insert(format!("{n:03}"), n);
         }
         tally.labels.other = 7;
         tally.columns = (0..500).map(|n| n.to_string()).collect();
-        let told = wire_tally(&tally, "then");
-        assert_eq!(told.labels.len(), DatasetCounts::MAX_LABELS);
-        assert!(told.labels.contains_key("099") && !told.labels.contains_key("035"));
-        assert_eq!(told.other_labels, 7 + (0..36).sum::<u64>());
-        assert_eq!(told.columns.len(), DatasetCounts::MAX_COLUMNS);
+        let counts = wire_tally(&tally, "then");
+        assert_eq!(counts.labels.len(), DatasetCounts::MAX_LABELS);
+        assert!(counts.labels.contains_key("099") && !counts.labels.contains_key("035"));
+        assert_eq!(counts.other_labels, 7 + (0..36).sum::<u64>());
+        assert_eq!(counts.columns.len(), DatasetCounts::MAX_COLUMNS);
     }
 
     #[test]
-    fn a_count_is_under_way_until_the_first_one_ended() {
+    fn dataset_is_counting_until_the_first_count_ended() {
         let report =
             CountReport { counts: Some(SampleCounts::default()), ..CountReport::default() };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
@@ -100,10 +100,10 @@ mod tests {
         let report = CountReport { change_detection: watching.clone(), ..report };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counted);
         let condition = Some(DatasetError::NotFound { path: "/x".into() });
-        let (state, trouble) =
+        let (state, problem) =
             state_of(&CountReport { error: condition, change_detection: watching, ..report }, &[]);
         assert_eq!(
-            (state, trouble.unwrap().reason),
+            (state, problem.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)
         );
     }

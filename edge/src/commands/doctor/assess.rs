@@ -15,7 +15,7 @@ use crate::commands::doctor::{
 /// Certificates that end sooner are warned of.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A file that was written so far in the future was written by a clock that has gone back since.
-const GONE_BACK: Duration = Duration::from_secs(3600);
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 /// No clock that was ever set is before 2024.
 const NEVER_SET: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
@@ -46,10 +46,10 @@ fn clock(facts: &DoctorFacts) -> Finding {
         );
     }
     if let DataDirFacts {
-        state: Ok(DataState::There { database: Database::Whole { written: Some(at), .. }, .. }),
+        state: Ok(DataState::Present { database: Database::Whole { written: Some(at), .. }, .. }),
         ..
     } = &facts.data
-        && *at > after(now, GONE_BACK)
+        && *at > after(now, CLOCK_SKEW)
     {
         return Finding::warning(
             CHECK,
@@ -96,7 +96,7 @@ fn data(data: &DataDirFacts, user: u32) -> Finding {
                 format!("make it and give it to the agent's user: install -d -o USER {path}"),
             );
         }
-        Ok(DataState::There { owner, written, is_in_use, database }) => {
+        Ok(DataState::Present { owner, written, is_in_use, database }) => {
             (*owner, written, *is_in_use, database)
         }
     };
@@ -191,16 +191,16 @@ fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
 fn local(LocalBrokerFacts { url, answer }: &LocalBrokerFacts) -> Finding {
     const CHECK: &str = "local broker";
     match answer {
-        LocalBrokerAnswer::Asked(Ok(())) => Finding::ok(CHECK, format!("{url} answers")),
-        LocalBrokerAnswer::Asked(Err(why)) => Finding::error(
+        LocalBrokerAnswer::Probed(Ok(())) => Finding::ok(CHECK, format!("{url} answers")),
+        LocalBrokerAnswer::Probed(Err(why)) => Finding::error(
             CHECK,
             format!("{url}: {why}"),
             "start the node's broker, or correct --local-broker (embedded needs none)",
         ),
-        LocalBrokerAnswer::Free(true) => {
+        LocalBrokerAnswer::PortFree(true) => {
             Finding::ok(CHECK, format!("{url} is free; the agent brings its own"))
         }
-        LocalBrokerAnswer::Free(false) => Finding::error(
+        LocalBrokerAnswer::PortFree(false) => Finding::error(
             CHECK,
             format!("{url} is taken by something else, and the agent would embed its broker there"),
             "give another --local-listen, or use what is there with --local-broker (ss -ltnp tells what it is)",
@@ -276,15 +276,15 @@ fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
     if names.is_empty() {
         return vec![Finding::ok(CHECK, "no stored worker names one")];
     }
-    let finding = |HostLookup { host, wanted_by, addresses }: &HostLookup| match addresses {
+    let finding = |HostLookup { host, referenced_by, addresses }: &HostLookup| match addresses {
         Ok(addresses) => {
-            let shown = listed(addresses);
-            let seen = if shown == *host { "needs no DNS" } else { &shown };
-            Finding::ok(CHECK, format!("{host} ({wanted_by}): {seen}"))
+            let listed_addresses = listed(addresses);
+            let seen = if listed_addresses == *host { "needs no DNS" } else { &listed_addresses };
+            Finding::ok(CHECK, format!("{host} ({referenced_by}): {seen}"))
         }
         Err(why) if !servers.is_empty() => Finding::warning(
             CHECK,
-            format!("{host} ({wanted_by}): this machine's resolver says: {why}"),
+            format!("{host} ({referenced_by}): this machine's resolver says: {why}"),
             format!(
                 "containers ask {} in its place (--dns): see that it knows the name",
                 listed(servers)
@@ -292,7 +292,7 @@ fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
         ),
         Err(why) => Finding::error(
             CHECK,
-            format!("{host} ({wanted_by}): {why}"),
+            format!("{host} ({referenced_by}): {why}"),
             "hard examples do not reach the cloud worker: let the node's resolver know the name, or name one that does with --dns (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent",
         ),
     };

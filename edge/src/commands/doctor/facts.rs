@@ -47,7 +47,7 @@ pub enum DataState {
     /// The agent makes it at its start, if the directory above lets it.
     Absent { can_be_made: Checked<()> },
     /// It is there.
-    There {
+    Present {
         owner: u32,
         /// Whether a file could be made and removed.
         written: Checked<()>,
@@ -89,9 +89,9 @@ pub struct LocalBrokerFacts {
 #[derive(Debug, Clone)]
 pub enum LocalBrokerAnswer {
     /// A broker, asked by MQTT.
-    Asked(Checked<()>),
+    Probed(Checked<()>),
     /// It is the agent's own, and no agent runs here: whether its address is free.
-    Free(bool),
+    PortFree(bool),
 }
 
 /// The way to the controller.
@@ -111,7 +111,7 @@ pub struct CloudLinkFacts {
 pub struct HostLookup {
     pub host: String,
     /// Which object's worker, or the flag.
-    pub wanted_by: String,
+    pub referenced_by: String,
     pub addresses: Checked<Vec<IpAddr>>,
 }
 

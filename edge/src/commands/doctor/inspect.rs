@@ -36,7 +36,7 @@ pub fn data(path: &Path) -> (Checked<DataState>, Option<Replica>) {
     };
     let (database, replica) = database(path);
     let state =
-        DataState::There { owner, written: write(path), is_in_use: is_in_use(path), database };
+        DataState::Present { owner, written: write(path), is_in_use: is_in_use(path), database };
     (Ok(state), replica)
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_read_in_the_order_of_the_file() {
+    fn certificates_are_read_in_file_order() {
         let key = rcgen::KeyPair::generate().unwrap();
         let pem = |name: &str, year: i32| {
             let mut wanted = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_read_without_being_changed_and_beside_an_agent() {
+    fn database_is_read_beside_an_agent_without_changing_it() {
         let dir = tempfile::tempdir().unwrap();
         let before = |dir: &Path| -> Vec<_> {
             let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
@@ -192,7 +192,8 @@ mod tests {
         let names = before(dir.path());
         let (state, replica) = data(dir.path());
         assert!(replica.is_some());
-        let Ok(DataState::There { written: Ok(()), is_in_use: true, database: whole, .. }) = state
+        let Ok(DataState::Present { written: Ok(()), is_in_use: true, database: whole, .. }) =
+            state
         else {
             panic!("{state:?}")
         };

@@ -45,12 +45,12 @@ const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 /// Looks, tells on standard output, and returns whether nothing is wrong.
 pub async fn doctor(args: DoctorArgs) -> bool {
     let findings = match config(args.run) {
-        Ok(config) => assess::assess(&look(&config, &args.resolve).await),
+        Ok(config) => assess::assess(&inspect_node(&config, &args.resolve).await),
         Err(error) => vec![wrong_settings(error)],
     };
-    let told = if args.json { report::json(&findings) } else { report::text(&findings) };
+    let output = if args.json { report::json(&findings) } else { report::text(&findings) };
     // Nobody reads: that is no illness of the node.
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    let _ = std::io::stdout().write_all(output.as_bytes());
     !report::is_bad(&findings)
 }
 
@@ -65,8 +65,8 @@ fn wrong_settings(error: Error) -> Finding {
 }
 
 /// All of it at once: what hangs costs the rest nothing.
-async fn look(config: &Config, resolve: &[String]) -> DoctorFacts {
-    let pending = Pending::default();
+async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
+    let pending = PendingChecks::default();
     let all = async {
         let (data, disk, version, answer, is_synchronized, certificates) = tokio::join!(
             stored(config, resolve, &pending),
@@ -104,7 +104,7 @@ async fn look(config: &Config, resolve: &[String]) -> DoctorFacts {
     };
     tokio::select! {
         facts = all => facts,
-        () = pending.tell() => unreachable!("it tells until the rest is done"),
+        () = pending.print_pending() => unreachable!("it tells until the rest is done"),
     }
 }
 
@@ -113,44 +113,44 @@ async fn look(config: &Config, resolve: &[String]) -> DoctorFacts {
 async fn stored(
     config: &Config,
     resolve: &[String],
-    pending: &Pending,
+    pending: &PendingChecks,
 ) -> (Checked<DataState>, LocalBrokerFacts, Vec<HostLookup>) {
     let path = config.data_dir.clone();
     let found = pending.of("data directory", blocking(move || Ok(inspect::data(&path)))).await;
     let (state, replica) = found.unwrap_or_else(|why| (Err(why), None));
-    let is_in_use = matches!(state, Ok(DataState::There { is_in_use: true, .. }));
+    let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
     let (answer, names) = tokio::join!(
         local(config, is_in_use, pending),
-        join_all(hosts.into_iter().map(|(host, wanted_by)| async {
+        join_all(hosts.into_iter().map(|(host, referenced_by)| async {
             let addresses = pending.of("cloud workers", inspect::addresses(&host)).await;
-            HostLookup { host, wanted_by, addresses }
+            HostLookup { host, referenced_by, addresses }
         })),
     );
     (state, LocalBrokerFacts { url: config.local_url.to_string(), answer }, names)
 }
 
-async fn local(config: &Config, is_in_use: bool, pending: &Pending) -> LocalBrokerAnswer {
+async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> LocalBrokerAnswer {
     const NAME: &str = "local broker";
     match config.embedded {
         Some(listen) if !is_in_use => {
             let free =
                 pending.of(NAME, async { Ok(inspect::is_free(reachable(listen)).await) }).await;
-            LocalBrokerAnswer::Free(free.unwrap_or(true))
+            LocalBrokerAnswer::PortFree(free.unwrap_or(true))
         }
         _ => {
             let options = local_options(config, client_id(config, "local"));
-            LocalBrokerAnswer::Asked(pending.of(NAME, inspect::broker(options)).await)
+            LocalBrokerAnswer::Probed(pending.of(NAME, inspect::broker(options)).await)
         }
     }
 }
 
-async fn disk(config: &Config, pending: &Pending) -> Checked<DiskFacts> {
+async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
     let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.of("disk", blocking(move || inspect::disk(&path, reserve))).await
 }
 
-async fn engine(config: &Config, pending: &Pending) -> Checked<String> {
+async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {
     let docker = Docker::new(&config.docker_socket);
     let version = async { docker.version().await.map_err(|problem| problem.message) };
     pending.of("engine", version).await
@@ -167,7 +167,11 @@ fn certificate_files(config: &Config) -> impl Iterator<Item = (&'static str, Pat
     files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)))
 }
 
-async fn certificates(flag: &'static str, path: PathBuf, pending: &Pending) -> CertificateFile {
+async fn certificates(
+    flag: &'static str,
+    path: PathBuf,
+    pending: &PendingChecks,
+) -> CertificateFile {
     let file = path.clone();
     let certificates = pending.of(flag, blocking(move || inspect::certificates(&file))).await;
     CertificateFile { flag, path, certificates }
@@ -175,21 +179,21 @@ async fn certificates(flag: &'static str, path: PathBuf, pending: &Pending) -> C
 
 /// Off the loop: a disk that hangs does not stop the clock that gives it up.
 async fn blocking<T: Send + 'static>(
-    look: impl FnOnce() -> Checked<T> + Send + 'static,
+    check: impl FnOnce() -> Checked<T> + Send + 'static,
 ) -> Checked<T> {
-    spawn_blocking(look).await.unwrap_or_else(|error| Err(error.to_string()))
+    spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// The hosts that are to be found by name, and who wants them.
 fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<(String, String)> {
-    let asked = resolve.iter().filter(|host| !host.is_empty());
-    let asked = asked.map(|host| (host.clone(), "--resolve".to_owned()));
+    let requested = resolve.iter().filter(|host| !host.is_empty());
+    let requested = requested.map(|host| (host.clone(), "--resolve".to_owned()));
     let objects = replica.into_iter().flat_map(Replica::objects);
-    let workers = objects.flat_map(|(key, held)| {
-        let urls = held.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
+    let workers = objects.flat_map(|(key, object)| {
+        let urls = object.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
         urls.filter_map(|url| Some((host_of(url)?.to_owned(), key.to_string())))
     });
-    workers.chain(asked).collect()
+    workers.chain(requested).collect()
 }
 
 /// The host of `http://host:port/path`, an IPv6 address without its brackets.
@@ -205,9 +209,9 @@ fn host_of(url: &str) -> Option<&str> {
 
 /// What is being looked at.
 #[derive(Default)]
-struct Pending(Mutex<Vec<&'static str>>);
+struct PendingChecks(Mutex<Vec<&'static str>>);
 
-impl Pending {
+impl PendingChecks {
     fn names(&self) -> MutexGuard<'_, Vec<&'static str>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,10 +220,10 @@ impl Pending {
     async fn of<T>(
         &self,
         name: &'static str,
-        look: impl Future<Output = Checked<T>>,
+        check: impl Future<Output = Checked<T>>,
     ) -> Checked<T> {
         self.names().push(name);
-        let answer = timeout(WITHIN, look).await;
+        let answer = timeout(WITHIN, check).await;
         let mut names = self.names();
         if let Some(at) = names.iter().position(|known| *known == name) {
             names.swap_remove(at);
@@ -228,7 +232,7 @@ impl Pending {
     }
 
     /// Tells who is impatient what is waited for. Never ends.
-    async fn tell(&self) {
+    async fn print_pending(&self) {
         loop {
             tokio::time::sleep(QUIET).await;
             let mut names = self.names().clone();
@@ -244,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_of_a_cloud_worker_is_found_in_its_url() {
+    fn host_of_a_cloud_worker_is_parsed_from_its_url() {
         for (url, host) in [
             ("http://digits-cloud-1a2b.default.svc:5000", Some("digits-cloud-1a2b.default.svc")),
             ("http://192.0.2.7:20007", Some("192.0.2.7")),

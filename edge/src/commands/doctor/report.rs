@@ -16,7 +16,7 @@ pub enum Level {
 }
 
 impl Level {
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
@@ -64,7 +64,7 @@ fn count(findings: &[Finding], level: Level) -> usize {
 pub fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { check, level, seen, help } in findings {
-        let _ = writeln!(text, "{:8} {check:15} {seen}", level.word());
+        let _ = writeln!(text, "{:8} {check:15} {seen}", level.label());
         if let Some(help) = help {
             let _ = writeln!(text, "{:8} {:15} -> {help}", "", "");
         }

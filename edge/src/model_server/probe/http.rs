@@ -23,14 +23,14 @@ pub async fn probe(port: u16, path: Option<&str>, within: Duration) -> Result<()
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let what =
         path.map_or_else(|| format!("port {port}"), |path| format!("GET {path} on port {port}"));
-    match timeout(within, ask(address, path)).await {
+    match timeout(within, send(address, path)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(format!("{what}: {why}")),
         Err(_) => Err(format!("{what}: no answer within {} ms", within.as_millis())),
     }
 }
 
-async fn ask(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
+async fn send(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
     let plain = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).await.map_err(plain)?;
     let Some(path) = path else { return Ok(()) };
@@ -53,9 +53,9 @@ async fn ask(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
 
 fn status(head: &[u8]) -> Option<u16> {
     let line = std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok()?;
-    let mut words = line.split_whitespace();
-    words.next().filter(|version| version.starts_with("HTTP/1."))?;
-    words.next()?.parse().ok()
+    let mut parts = line.split_whitespace();
+    parts.next().filter(|version| version.starts_with("HTTP/1."))?;
+    parts.next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_good_status_or_an_open_port_is_well_and_all_else_says_why() {
+    async fn probe_accepts_2xx_3xx_or_an_open_port_and_explains_failures() {
         let within = Duration::from_millis(200);
         for (answer, expected) in [
             ("HTTP/1.1 200 OK\r\n\r\n", None),

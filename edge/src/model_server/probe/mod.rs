@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_question_at_a_time_and_often_until_the_first_good_answer() {
+    fn one_probe_at_a_time_and_frequent_until_the_first_success() {
         let start = Instant::now();
         let health = HealthCheck {
             http_path: None,

@@ -73,8 +73,8 @@ pub struct RolloutDecision {
 }
 
 /// Decides.
-pub fn decide(memory: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision {
-    let mut next = memory.clone();
+pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision {
+    let mut next = state.clone();
     let target = id(facts.target);
     // What failed may be tried again once something else was wanted.
     next.blocked = next.blocked.filter(|blocked| *blocked == target);
@@ -93,7 +93,7 @@ pub fn decide(memory: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecisio
     if next.may_switch(&target, facts) {
         next.start_trial(facts.target);
     }
-    let restart = next.current == memory.current && next.is_stuck(facts, &mut wake_at);
+    let restart = next.current == state.current && next.is_hanging(facts, &mut wake_at);
     let report = status::status(&next, &target, facts);
     RolloutDecision { state: next, report, restart, wake_at }
 }
@@ -190,7 +190,7 @@ impl RolloutState {
                 && other.watches()
                 && current.directory_generation == other.directory_generation;
             is_shared
-                && other.is_told_apart()
+                && other.has_own_health_path()
                 && numbers.is_some_and(|(other, current)| other > current)
         })
     }
@@ -207,8 +207,9 @@ impl RolloutState {
 
     /// Whether the switch is held. With nothing that could go on there is nothing to hold on to.
     fn is_held(&self, facts: &RolloutFacts<'_>) -> bool {
-        let goes_on = self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
-        facts.target.hold && self.current.is_some() && goes_on
+        let can_continue =
+            self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
+        facts.target.hold && self.current.is_some() && can_continue
     }
 
     /// Makes the target current: its trial begins.
@@ -234,7 +235,7 @@ impl RolloutState {
     }
 
     /// Whether what has no one to return to, or is the last good one itself, hangs.
-    fn is_stuck(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
+    fn is_hanging(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
         let (Some(current), InstanceState::Up(probes)) = (&self.current, facts.current) else {
             return false;
         };
@@ -254,12 +255,12 @@ impl RolloutState {
         let Some(current) = self.current.as_ref().filter(|current| current.watches()) else {
             return Vec::new();
         };
-        let beside = self.last_good.as_ref().filter(|good| {
+        let last_good = self.last_good.as_ref().filter(|good| {
             good.watches()
                 && good.directory_generation == current.directory_generation
                 && good.id() != current.id()
         });
-        beside.into_iter().chain([current]).collect()
+        last_good.into_iter().chain([current]).collect()
     }
 
     /// Everything whose health is asked for.

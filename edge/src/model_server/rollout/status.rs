@@ -16,30 +16,29 @@ use crate::{
 const FAILED_AFTER: u32 = 3;
 
 /// What is to be said.
-pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
-    let (transition, message) = transition(memory, target, facts);
+pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
+    let (transition, message) = transition(state, target, facts);
     let progress = match &facts.download {
-        DownloadState::Coming { progress, .. } => Some(*progress),
-        DownloadState::Ready | DownloadState::Stuck { .. } => None,
+        DownloadState::InProgress { progress, .. } => Some(*progress),
+        DownloadState::Ready | DownloadState::Failed { .. } => None,
     };
-    let not_had = match (&facts.download, &facts.image) {
-        (DownloadState::Stuck { problem, time }, _) | (_, ImageState::Stuck { problem, time }) => {
-            Some(LoadFailure {
-                version: version(facts.target).to_owned(),
-                reason: format!("{:?}", problem.reason),
-                message: problem.message.clone(),
-                time: time.clone(),
-            })
-        }
+    let unavailable = match (&facts.download, &facts.image) {
+        (DownloadState::Failed { problem, time }, _)
+        | (_, ImageState::Failed { problem, time }) => Some(LoadFailure {
+            version: version(facts.target).to_owned(),
+            reason: format!("{:?}", problem.reason),
+            message: problem.message.clone(),
+            time: time.clone(),
+        }),
         _ => None,
     };
     ModelServerReport {
-        serving_version: serving(memory, facts).map(|version| version.version().to_owned()),
+        serving_version: serving(state, facts).map(|version| version.version().to_owned()),
         target_version: Some(version(facts.target).to_owned()),
         transition,
         message,
-        last_good_version: memory.last_good.as_ref().map(|good| good.version().to_owned()),
-        last_failure: not_had.or_else(|| memory.last_failure.clone()),
+        last_good_version: state.last_good.as_ref().map(|good| good.version().to_owned()),
+        last_failure: unavailable.or_else(|| state.last_failure.clone()),
         trouble: trouble(facts),
         progress,
     }
@@ -47,41 +46,43 @@ pub fn status(memory: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> 
 
 /// A full disk stays full until somebody looks; a server that is away for a moment does not.
 fn trouble(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
-    let DownloadState::Coming { trouble: Some(problem), .. } = &facts.download else { return None };
+    let DownloadState::InProgress { problem: Some(problem), .. } = &facts.download else {
+        return None;
+    };
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
 /// What answers now. A server that has the current and the last good version answers with the higher
 /// number what names no version, until the other is taken away, and unloaded.
-fn serving<'a>(memory: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
+fn serving<'a>(state: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
     let is_well =
         |run: InstanceState<'_>| matches!(run, InstanceState::Up(probes) if probes.is_healthy());
-    let current = memory.current.as_ref().filter(|_| is_well(facts.current));
-    let good = memory.last_good.as_ref().filter(|_| is_well(facts.last_good));
+    let current = state.current.as_ref().filter(|_| is_well(facts.current));
+    let good = state.last_good.as_ref().filter(|_| is_well(facts.last_good));
     let is_higher = |good: &ServedVersion| {
         let numbers = good.number().zip(current.and_then(ServedVersion::number));
-        memory.watched_versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
+        state.watched_versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
     };
-    memory.draining.as_ref().or(good.filter(|good| is_higher(good))).or(current).or(good)
+    state.draining.as_ref().or(good.filter(|good| is_higher(good))).or(current).or(good)
 }
 
 fn transition(
-    memory: &RolloutState,
+    state: &RolloutState,
     target: &str,
     facts: &RolloutFacts<'_>,
 ) -> (Transition, String) {
     let wanted = version(facts.target);
-    let current = memory.current.as_ref();
-    let beside =
+    let current = state.current.as_ref();
+    let suffix =
         current.map_or_else(String::new, |current| format!("; {} goes on", current.version()));
     if let Some(why) = facts.refusal {
-        return (Transition::InvalidSpec, format!("{why}{beside}"));
+        return (Transition::InvalidSpec, format!("{why}{suffix}"));
     }
-    if memory.blocked.as_deref() == Some(target) {
-        return (Transition::BlockedByFailedLoad, blocked(memory, wanted, facts));
+    if state.blocked.as_deref() == Some(target) {
+        return (Transition::BlockedByFailedLoad, blocked(state, wanted, facts));
     }
     match current.filter(|current| current.id() == target) {
-        Some(current) if memory.is_good(current) => match &memory.draining {
+        Some(current) if state.is_good(current) => match &state.draining {
             Some(draining) => {
                 let (good, draining) = (current.version(), draining.version());
                 let message = format!("{good} is good; {draining} answers until it is unloaded");
@@ -91,30 +92,31 @@ fn transition(
         },
         Some(_) => (Transition::InProgress, on_trial(wanted, facts)),
         None => match (&facts.download, &facts.image) {
-            (DownloadState::Stuck { problem, .. }, _) | (_, ImageState::Stuck { problem, .. }) => (
+            (DownloadState::Failed { problem, .. }, _)
+            | (_, ImageState::Failed { problem, .. }) => (
                 Transition::BlockedByFailedLoad,
-                format!("{wanted} cannot be fetched: {}{beside}", problem.message),
+                format!("{wanted} cannot be fetched: {}{suffix}", problem.message),
             ),
-            (DownloadState::Coming { trouble: Some(trouble), .. }, _) => {
-                let why = &trouble.message;
-                (Transition::InProgress, format!("{wanted} is being fetched: {why}{beside}"))
+            (DownloadState::InProgress { problem: Some(problem), .. }, _) => {
+                let why = &problem.message;
+                (Transition::InProgress, format!("{wanted} is being fetched: {why}{suffix}"))
             }
-            (DownloadState::Coming { trouble: None, .. }, _) => {
-                (Transition::InProgress, format!("{wanted} is being fetched{beside}"))
+            (DownloadState::InProgress { problem: None, .. }, _) => {
+                (Transition::InProgress, format!("{wanted} is being fetched{suffix}"))
             }
-            (DownloadState::Ready, ImageState::Coming(trouble)) => {
+            (DownloadState::Ready, ImageState::Pulling(problem)) => {
                 let image = &facts.target.image;
-                let why = trouble.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
-                (Transition::InProgress, format!("image {image} is being fetched{why}{beside}"))
+                let why = problem.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
+                (Transition::InProgress, format!("image {image} is being fetched{why}{suffix}"))
             }
-            (DownloadState::Ready, ImageState::Ready) if memory.is_held(facts) => (
+            (DownloadState::Ready, ImageState::Ready) if state.is_held(facts) => (
                 Transition::InProgress,
                 format!(
-                    "{wanted} is on the node and held by edge.kubeedge.io/hold-upgrade{beside}"
+                    "{wanted} is on the node and held by edge.kubeedge.io/hold-upgrade{suffix}"
                 ),
             ),
             (DownloadState::Ready, ImageState::Ready) => {
-                (Transition::InProgress, format!("{wanted} is about to be started{beside}"))
+                (Transition::InProgress, format!("{wanted} is about to be started{suffix}"))
             }
         },
     }
@@ -141,19 +143,19 @@ fn on_trial(wanted: &str, facts: &RolloutFacts<'_>) -> String {
     }
 }
 
-fn blocked(memory: &RolloutState, wanted: &str, facts: &RolloutFacts<'_>) -> String {
-    let failure = memory.last_failure.as_ref();
+fn blocked(state: &RolloutState, wanted: &str, facts: &RolloutFacts<'_>) -> String {
+    let failure = state.last_failure.as_ref();
     let failed = failure.map_or_else(
         || format!("{wanted} failed"),
         |failure| format!("{wanted} failed ({}): {}", failure.reason, failure.message),
     );
-    let Some(good) = &memory.last_good else {
+    let Some(good) = &state.last_good else {
         return format!(
             "{failed}; there is no version to return to, and it is tried again: correct it, or want another"
         );
     };
     let good = good.version();
-    if serving(memory, facts).is_some() {
+    if serving(state, facts).is_some() {
         format!("{failed}; returned to {good}: correct {wanted}, or want another version")
     } else {
         format!("{failed}; returned to {good}, which does not answer yet: {}", why(facts))
