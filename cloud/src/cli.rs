@@ -1,7 +1,11 @@
 //! The command line of `neptune-cloud`: flags, environment variables and help texts.
 
-// Doc comments on the fields are printed as `--help`.
-#![allow(clippy::doc_markdown)]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 

@@ -80,6 +80,7 @@ async fn hanging_loop_sends_no_watchdog_notification() {
     cloud.node("online", |report| report.online).await;
 
     // The agent's loop writes, and waits for this lock as for a disk that hangs.
+    #[expect(clippy::disallowed_methods, reason = "locks the database as another process")]
     let lock = rusqlite::Connection::open(agent.data_dir().join("neptune.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     cloud.insert("default/models/small", &json!({}));

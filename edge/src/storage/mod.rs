@@ -37,6 +37,7 @@ impl Store {
         let path = dir.join("neptune.db");
         let damaged =
             |error: rusqlite::Error| Error::Damaged { path: path.clone(), why: error.to_string() };
+        #[expect(clippy::disallowed_methods, reason = "the one place that opens the database")]
         let connection = Connection::open(&path).map_err(damaged)?;
         let store = Self { connection, path: path.clone() };
         schema::prepare(&store.connection, &path).map_err(|error| match error {
@@ -54,6 +55,7 @@ impl Store {
         let path = dir.join("neptune.db");
         let damaged =
             |error: rusqlite::Error| Error::Damaged { path: path.clone(), why: error.to_string() };
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the database")]
         let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let store = Self { connection: connection.map_err(damaged)?, path: path.clone() };
         match schema::check(&store.connection, &path) {

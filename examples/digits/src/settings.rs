@@ -1,5 +1,10 @@
 //! The command line and a worker's environment, parsed once. An empty variable counts as unset where something optional is meant.
 
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
+
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -1,5 +1,10 @@
 //! Starts the model server.
 
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
+
 use std::path::PathBuf;
 
 use anyhow::Context;
