@@ -4,7 +4,7 @@
 mod crd_consistency;
 mod events;
 #[cfg(test)]
-mod fixtures;
+pub mod fixtures;
 mod observed;
 mod plan;
 mod status;
