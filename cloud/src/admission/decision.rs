@@ -5,7 +5,8 @@ use neptune_wire::Resource;
 
 use crate::{
     cli::MissingReferences,
-    reason::{Finding, Missing, Reason},
+    finding::{Finding, Missing},
+    reason::Reason,
 };
 
 /// Longer warnings may be cut by the API server, in characters.
@@ -41,7 +42,7 @@ pub fn decide(
     findings: &[Finding],
     before: &[Finding],
     references: MissingReferences,
-    meant: impl Fn(&Missing) -> Option<String>,
+    suggestion: impl Fn(&Missing) -> Option<String>,
 ) -> Decision {
     let mut decision = Decision::default();
     let mut denials = Vec::new();
@@ -51,7 +52,7 @@ pub fn decide(
             Weight::Missing => references == MissingReferences::Deny,
             Weight::Elsewhere => false,
         };
-        let text = words(finding, &meant);
+        let text = message(finding, &suggestion);
         if denies && !before.contains(finding) {
             denials.push(text);
         } else {
@@ -63,9 +64,9 @@ pub fn decide(
     decision
 }
 
-fn words(finding: &Finding, meant: &impl Fn(&Missing) -> Option<String>) -> String {
-    let meant = finding.missing.as_ref().and_then(meant);
-    let hint = meant.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
+fn message(finding: &Finding, suggestion: &impl Fn(&Missing) -> Option<String>) -> String {
+    let suggestion = finding.missing.as_ref().and_then(suggestion);
+    let hint = suggestion.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
     format!("{}{hint}", finding.message)
 }
 

@@ -42,14 +42,14 @@ pub async fn status(flags: Status) -> Result<(), Error> {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
     };
-    let told = match flags.output {
+    let output = match flags.output {
         Output::Text => text::text(&page, Timestamp::now()),
         Output::Json => {
             serde_json::to_string_pretty(&page).expect("it is all text and numbers") + "\n"
         }
     };
     // Nobody reads: that is no failure.
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    let _ = std::io::stdout().write_all(output.as_bytes());
     Ok(())
 }
 

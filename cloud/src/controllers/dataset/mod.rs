@@ -23,8 +23,9 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
 };
 use crate::{
+    finding::Finding,
     fleet::{Retained, observed::Observed},
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 impl Controller for Dataset {

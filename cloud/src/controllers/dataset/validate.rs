@@ -7,10 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::NodeName;
 
-use crate::{
-    kubernetes::identity::identity,
-    reason::{Finding, Reason},
-};
+use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
 /// What the cluster has of what a dataset names.
 #[derive(Debug, Clone)]

@@ -12,8 +12,9 @@ use crate::{
         program::{self, Program},
         target::{InferenceModelFacts, Mode, hold, is_plain, mode},
     },
+    finding::Finding,
     kubernetes::identity::identity,
-    reason::{Finding, Reason},
+    reason::Reason,
     worker::names::server_name,
 };
 
