@@ -1,6 +1,7 @@
 //! The `status` command: reads an object and its surroundings from the API server and prints a page.
-//! What stands on it is page.rs, how it looks text.rs.
+//! `build` makes the page, `text` prints it.
 
+mod build;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     cli::{ObjectArgument, Output, Status},
-    commands::status::page::{Page, Surroundings},
+    commands::status::{build::Surroundings, page::Page},
     error::Error,
     kubernetes::kubeconfig,
 };
@@ -57,7 +58,7 @@ async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, E
     let service: JointInferenceService = get(client, namespace, name).await?;
     let nodes = [&service.spec.edge_worker.node_name, &service.spec.cloud_worker.node_name];
     let around = surroundings(client, &service, &nodes.map(String::as_str)).await?;
-    Ok(page::of_service(&service, &around))
+    Ok(build::of_service(&service, &around))
 }
 
 async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
@@ -66,7 +67,7 @@ async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result
     let node = placed.or_else(|| model.spec.node_name.clone());
     let nodes: Vec<&str> = node.iter().map(String::as_str).collect();
     let around = surroundings(client, &model, &nodes).await?;
-    Ok(page::of_inference_model(&model, &around))
+    Ok(build::of_inference_model(&model, &around))
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::commands::status::{
-    page::{Page, Surroundings, of_inference_model, of_service},
+    build::{Surroundings, of_inference_model, of_service},
+    page::Page,
     text::text,
 };
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::commands::status::page::Page;
+use super::page::{Counted, Endpoint, Page};
 
 /// The page for a terminal, with ages as of now.
 pub fn text(page: &Page, now: Timestamp) -> String {
@@ -36,31 +36,10 @@ pub fn text(page: &Page, now: Timestamp) -> String {
     });
     table(&mut text, ["NODE", "READY", "LAST SEEN"], nodes);
     if let Some(serving) = &page.serving {
-        let _ = writeln!(text, "URL       {}", serving.url);
-        let _ = writeln!(text, "Serving   {}", serving.serving_version);
-        let progress =
-            serving.progress.as_ref().map(|progress| format!(", downloaded: {progress}"));
-        let _ =
-            writeln!(text, "Target    {}{}", serving.target_version, progress.unwrap_or_default());
-        if let Some(failure) = &serving.last_failure {
-            let _ = writeln!(text, "Failed    {failure}");
-        }
-        text.push('\n');
+        endpoint(&mut text, serving);
     }
     if let Some(counted) = &page.counted {
-        let _ = writeln!(
-            text,
-            "Counted   {} inferences, {} of them answered by the cloud ({})",
-            counted.inferences, counted.hard_examples, counted.upload_ratio
-        );
-        for report in &counted.reports {
-            let _ = writeln!(
-                text,
-                "          {}: {} and {}, as of start {}, message {}",
-                report.node, report.inferences, report.hard_examples, report.epoch, report.seq
-            );
-        }
-        text.push('\n');
+        counters(&mut text, counted);
     }
     let events = page.events.iter().map(|event| {
         let time = event.time.map_or("-".to_owned(), |at| age(at, now));
@@ -75,6 +54,33 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         let _ = writeln!(text, "  {advice}");
     }
     text
+}
+
+fn endpoint(text: &mut String, serving: &Endpoint) {
+    let _ = writeln!(text, "URL       {}", serving.url);
+    let _ = writeln!(text, "Serving   {}", serving.serving_version);
+    let progress = serving.progress.as_ref().map(|progress| format!(", downloaded: {progress}"));
+    let _ = writeln!(text, "Target    {}{}", serving.target_version, progress.unwrap_or_default());
+    if let Some(failure) = &serving.last_failure {
+        let _ = writeln!(text, "Failed    {failure}");
+    }
+    text.push('\n');
+}
+
+fn counters(text: &mut String, counted: &Counted) {
+    let _ = writeln!(
+        text,
+        "Counted   {} inferences, {} of them answered by the cloud ({})",
+        counted.inferences, counted.hard_examples, counted.upload_ratio
+    );
+    for report in &counted.reports {
+        let _ = writeln!(
+            text,
+            "          {}: {} and {}, as of start {}, message {}",
+            report.node, report.inferences, report.hard_examples, report.epoch, report.seq
+        );
+    }
+    text.push('\n');
 }
 
 /// Columns as wide as their widest text; nothing where there are no rows.

@@ -225,8 +225,8 @@ mod tests {
             (gone, true, Some(&served), "unreachable", Reason::NodeOffline),
             (gone, false, None, "unreachable", Reason::NodeOffline),
         ] {
-            let server = by_agent(presence, settled, report);
-            let (kind, why, _) = brief(&server);
+            let observed = by_agent(presence, settled, report);
+            let (kind, why, _) = brief(&observed);
             assert_eq!((kind, why), (expected, reason), "{presence:?} {settled}");
         }
     }
