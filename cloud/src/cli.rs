@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_is_an_environment_variable_and_is_explained() {
+    fn every_flag_has_an_environment_variable_and_help() {
         let command = Cli::command();
         command.clone().debug_assert();
         for subcommand in command.get_subcommands() {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_named_as_kubectl_names_it() {
+    fn object_argument_is_parsed_like_kubectl() {
         let service = |name: &str| Ok(ObjectArgument::Service(name.to_owned()));
         for text in ["a", "jis/a", "jointinferenceservices.neptune.io/a"] {
             assert_eq!(text.parse(), service("a"), "{text}");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_by_the_flag_that_has_them() {
+    fn invalid_value_is_an_error_that_names_its_flag() {
         for (flag, value) in [
             ("--mqtt-url", "http://broker"),
             ("--topic-prefix", "a/+"),

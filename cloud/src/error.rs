@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_decides_and_never_the_text() {
+    fn class_depends_on_the_code_only() {
         assert_eq!(class(409), Class::Conflict);
         assert_eq!(class(422), Class::Refused);
         assert_eq!(class(403), Class::Refused);

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_reads_back_as_it_was_written() {
+    fn every_reason_round_trips() {
         for reason in Reason::ALL {
             assert_eq!(reason.to_string().parse(), Ok(*reason));
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn obstacles_are_what_stands_before_the_workers() {
+    fn obstacles_block_the_spec() {
         assert!(!Reason::WorkersRunning.is_obstacle());
         assert!(Reason::ModelNotFound.is_obstacle());
         assert!(Reason::TaskTooLarge.is_obstacle());

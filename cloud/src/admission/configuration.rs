@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_shows_the_same_writes_in_the_same_way() {
+    fn manifest_has_the_same_rules_as_the_code() {
         let (manifest, code) =
             (by_service(), full_configuration("neptune", "https://h/validate", ""));
         let comparable = |configuration: ValidatingWebhookConfiguration| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_is_patched_once_and_only_where_it_lacks() {
+    fn trust_is_patched_only_where_it_is_missing() {
         let mut configuration = by_service();
         assert!(!trusts(&configuration, "a;"));
         let patch = trust(&configuration, "a;b;").unwrap();

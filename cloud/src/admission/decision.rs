@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_denied_and_what_is_missing_is_a_warning_or_denied_by_flag() {
+    fn malformed_is_denied_and_missing_is_a_warning_or_denied_by_flag() {
         use MissingReferences::{Deny, Warn};
         type Case<'a> = (&'a [Finding], &'a [Finding], MissingReferences, bool, usize);
         let table: &[Case] = &[
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_conditions_and_a_guess() {
+    fn warning_is_the_message_of_the_condition_with_a_suggestion() {
         let decision = review_change(&[missing()], &[], MissingReferences::Warn);
         assert_eq!(
             decision.warnings,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_elsewhere_denies_nothing() {
+    fn finding_of_another_object_denies_nothing() {
         for (resource, reason, expected) in [
             (SERVICE, Reason::ModelUrlInvalid, Weight::Elsewhere),
             (SERVICE, Reason::FrameworkUnknown, Weight::Elsewhere),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_fetch_are_told_until_it_is_through() {
+    fn termination_message_of_a_fetch_stays_until_it_succeeds() {
         let refused = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "http://h/m.tar: the server answers 404;\n correct the URL"}});
         let (running, none) = (json!({"running": {}}), json!({}));
         let back_off =
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_last_words_keep_their_end_and_a_pod_without_a_node_says_why() {
+    fn long_message_keeps_its_end_and_unscheduled_pod_has_a_message() {
         let long = json!({"terminated": {"exitCode": 1, "message": format!("{}\u{e9}nd", "x".repeat(5000))}});
         let message = pod_problem(&init(&long, &json!({}))).unwrap();
         assert!(message.ends_with("x\u{e9}nd") && message.chars().count() < 700, "{message}");

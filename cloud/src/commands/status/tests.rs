@@ -160,7 +160,7 @@ fn golden(name: &str, told: &str) {
 }
 
 #[test]
-fn what_is_told_is_the_golden_output() {
+fn output_is_the_golden_file() {
     for (name, page) in
         [("well", well()), ("ill", ill()), ("unseen", unseen()), ("serving", serving())]
     {

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_in_the_largest_unit_that_says_enough() {
+    fn age_is_in_the_largest_fitting_unit() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         for (seconds, shown) in [
             (-5, "0s"),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_serves_the_version_of_its_ready_replicas() {
+    fn deployment_serves_the_version_of_its_ready_replicas() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
         let stuck = json!({"type": "Progressing", "status": "False", "message": "deadline"});
         for (version, replicas, status, before, transition, serving) in [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_tell_why_a_version_does_not_come_up_and_which_one_serves_meanwhile() {
+    fn pods_show_why_a_version_fails_and_which_one_serves() {
         let crashing = json!({"initContainerStatuses": [{
             "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},

@@ -430,7 +430,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_error_has_its_reason_and_names_its_field() {
+    fn every_finding_has_its_reason_and_names_its_field() {
         for (case, change, reason, text) in CASES {
             let findings = findings(*change);
             let [finding] = &findings[..] else { unreachable!("{case}: {findings:#?}") };

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_said_each_once() {
+    fn each_change_is_one_event() {
         use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
         let new = status(None, 0, &[]);
         let at = |reason, generation| status(Some(reason), generation, &["a"]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_agent_lost_its_data_is_named() {
+    fn node_with_a_new_instance_is_one_event() {
         let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
         assert_eq!(brief(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
         assert_eq!(brief(&run(&[]), &run(&["a"])), "", "its first report");

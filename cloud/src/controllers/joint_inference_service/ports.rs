@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_the_same_with_and_without_younger_services() {
+    fn port_is_independent_of_younger_services() {
         let all: Vec<_> = (0..200).map(|n| service(&n.to_string(), n)).collect();
         let all: Vec<_> = all.iter().collect();
         for (n, one) in all.iter().enumerate() {

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_left_alone_whatever_else_stands_in_it() {
+    fn rule_with_additional_fields_is_unchanged() {
         let desired_rules = desired_for(&["edge0"]);
         let mut existing = made(&desired_rules);
         change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_rule_is_made_anew_and_that_of_a_node_that_is_gone_is_removed() {
+    fn edited_rule_is_recreated_and_rule_of_a_deleted_node_is_removed() {
         let mut existing = made(&desired_for(&["edge0", "gone"]));
         change(&mut existing, Kind::Rule, "neptune-upstream-edge0", |existing| {
             existing.spec["targetResource"]["resource"] = json!("http://elsewhere");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_removed_only_after_all_rules_of_ours() {
+    fn endpoint_is_removed_after_all_rules() {
         let desired_rules = desired_for(&["edge0"]);
         let mut existing = made(&desired_rules);
         change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rules_name_fits_whatever_the_nodes_name_is_and_is_no_other_nodes() {
+    fn rule_name_is_valid_and_unique_for_any_node_name() {
         let node = |text: String| text.parse::<NodeName>().unwrap();
         assert_eq!(
             name_for(&node("edge0.example.com".to_owned())),
