@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn status_code_decides_the_class() {
+    fn class_depends_on_the_code_only() {
         assert_eq!(class(409), Class::Conflict);
         assert_eq!(class(422), Class::Refused);
         assert_eq!(class(403), Class::Refused);
