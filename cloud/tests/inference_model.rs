@@ -256,8 +256,8 @@ async fn invalid_spec_and_killed_controller_remove_nothing() {
 
     patch(&harness, json!({"spec": {"servingPort": null, "frameworkType": "tensorfow"}})).await;
     let wrong = status(&harness, "InvalidSpec", |s| is(s, TransitionStatus::InvalidSpec)).await;
-    let (word, message) = condition(&wrong, "Degraded");
-    assert_eq!(word, "True ServingPortInvalid");
+    let (status_and_reason, message) = condition(&wrong, "Degraded");
+    assert_eq!(status_and_reason, "True ServingPortInvalid");
     assert!(
         message.contains("spec.servingPort is missing")
             && message.contains("\"tensorfow\" has no model server"),

@@ -209,7 +209,7 @@ fn inspect(id: &str, what: &str) -> String {
 
 /// The image as it was requested: Podman adds a default registry.
 fn image_of(agent: &Agent) -> String {
-    let image = inspect(&agent.containers()[0], "{{.Config.BusyboxImage}}");
+    let image = inspect(&agent.containers()[0], "{{.Config.Image}}");
     image.trim_start_matches("docker.io/library/").to_owned()
 }
 

@@ -137,7 +137,7 @@ impl Load {
                 };
                 outage.longest = outage.longest.max(last.elapsed());
                 last = Instant::now();
-                assert_eq!(answer.judgements[0].label, sample.label);
+                assert_eq!(answer.classifications[0].label, sample.label);
                 let version = answer.version.unwrap();
                 seen.send_if_modified(|versions| {
                     let is_new = versions.last() != Some(&version);
