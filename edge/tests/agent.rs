@@ -527,7 +527,7 @@ async fn a_fetch_that_gets_nothing_gives_up_if_it_is_told_to_and_writes_why() {
     command.arg(&why).arg("--output").arg(&output);
     assert_eq!(command.output().await.unwrap().status.code(), Some(1));
     let why = fs::read_to_string(&why).unwrap();
-    assert!(why.contains("nothing came for 1 s"), "{why}");
+    assert!(why.contains("no data received for 1 s"), "{why}");
     assert!(dir.path().join(".model.fetch").exists(), "what came is for the next one");
 }
 

@@ -81,7 +81,7 @@ async fn what_a_worker_says_of_its_model_reaches_the_cloud_and_survives_the_agen
     let after = cloud.status(SERVICE, "12 counted", counts(12)).await;
     assert_eq!(after.output.models, report.output.models);
     let log = agent.log();
-    assert!(log.contains("told of no default/models/unknown"), "{log}");
+    assert!(log.contains("default/models/unknown not found"), "{log}");
 
     agent.kill();
     agent.start();

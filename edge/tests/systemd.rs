@@ -72,7 +72,7 @@ async fn the_manager_hears_that_the_agent_is_ready_turns_and_stops() {
     assert!(first.starts_with("READY=1\nWATCHDOG=1\nSTATUS="), "{first}");
     assert!(agent.data_dir().join("neptune.db").exists(), "what is stored was read before");
     let said = manager.until(&format!("STATUS=connected; {} ", engine()));
-    assert!(said.contains("; 0 of 0 workers run"), "{said}");
+    assert!(said.contains("; 0 of 0 workers running"), "{said}");
     for _ in 0..6 {
         let said = manager.next(LIMIT).expect("the watchdog is fed in time");
         assert!(said.contains("WATCHDOG=1") && !said.contains("READY"), "{said}");

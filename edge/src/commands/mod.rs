@@ -13,7 +13,7 @@ use crate::{
     Error,
     cli::{Cli, Command, LogFormat},
     config::{self, Config, s3_from_environment},
-    error::Class,
+    error::ErrorClass,
     startup,
 };
 
@@ -38,7 +38,7 @@ pub fn run(cli: Cli) -> ExitCode {
             eprintln!("neptune-edge: {error:#}");
             let is_configuration = error
                 .downcast_ref::<Error>()
-                .is_some_and(|error| error.class() == Class::Configuration);
+                .is_some_and(|error| error.class() == ErrorClass::Configuration);
             ExitCode::from(if is_configuration { BAD_CONFIGURATION } else { 1 })
         }
     }
@@ -57,7 +57,8 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
         match cli.command {
             Command::Run(args) => {
                 let config = config::config(*args)?;
-                let policy = neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
+                let policy =
+                    neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
                 let config = Config { policy, ..config };
                 let mut terminate = signal(SignalKind::terminate())?;
                 let mut interrupt = signal(SignalKind::interrupt())?;

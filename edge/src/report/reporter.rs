@@ -1,5 +1,5 @@
-//! Decides what is said upstream of each object, and when: only what changed, at most once a second.
-//! Saying it is left to upstream.rs.
+//! Decides which object statuses to report, and when: only changed ones, at most once per second and
+//! object. Publishing is left to publisher.rs.
 
 use std::{
     collections::BTreeMap,
@@ -19,36 +19,36 @@ use crate::domain::{
     worker_count::CountTotal,
 };
 
-/// Between two reports on one object. Counters that change faster are reported together.
+/// Minimum time between two reports of one object. Changes within it are reported together.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A reported object and its state now.
+/// A reported object and its present state.
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
     pub object: &'a StoredObject,
-    /// By worker, in the object's order: its health, and the last that it said of itself.
+    /// Per worker, in the object's order: its health, and the last status that it reported.
     pub workers: Vec<(WorkerHealth, String)>,
     pub total: CountTotal,
-    /// Of a model server.
+    /// The report of the object's model server.
     pub server: Option<ModelServerReport>,
-    /// What the workers said of models.
+    /// The models that the workers reported.
     pub outputs: Vec<ModelOutput>,
-    /// Of a model.
+    /// The presence of a Model's file.
     pub model: Option<ModelPresenceReport>,
-    /// Of a dataset.
+    /// The count of a Dataset.
     pub dataset: Option<DatasetReport>,
 }
 
-/// A start that takes less is reported once, when it ended.
+/// A start, download or count that takes less than this is reported once, when it is complete.
 const START_GRACE: Duration = Duration::from_millis(500);
 
-/// Decides which reports are due, from what it sent before.
+/// Decides which reports are due, compared with the reports sent before.
 #[derive(Debug)]
 pub struct Reporter {
     identity: AgentIdentity,
     seq: u64,
     last_sent: BTreeMap<ObjectKey, SentReport>,
-    /// Objects with a worker that is being started, and since when.
+    /// Objects with a start, download or count in progress, and since when.
     starting: BTreeMap<ObjectKey, Instant>,
 }
 
@@ -59,12 +59,12 @@ struct SentReport {
     at: Instant,
 }
 
-/// What to say now, and when to ask again.
+/// The reports to send now, and when the next one may be due.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct DueReports {
     pub reports: Vec<(ObjectKey, StatusReport)>,
-    pub wake_at: Option<Instant>,
+    pub next_at: Option<Instant>,
 }
 
 impl Reporter {
@@ -72,7 +72,7 @@ impl Reporter {
         Self { identity, seq: 0, last_sent: BTreeMap::new(), starting: BTreeMap::new() }
     }
 
-    /// The cloud may have lost the reports: all of them are due again.
+    /// Makes all reports due again, because the cloud may have lost them.
     pub fn resend_all(&mut self) {
         self.last_sent.clear();
     }
@@ -94,37 +94,37 @@ impl Reporter {
             }
             let at = self.not_before(subject, now);
             if at > now {
-                due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
+                due.next_at = Some(due.next_at.map_or(at, |earlier| earlier.min(at)));
                 continue;
             }
             self.seq += 1;
-            let mut said = StatusReport { seq: self.seq, ..report.clone() };
-            if let Some(task) = &mut said.output.task_info {
+            let mut sent = StatusReport { seq: self.seq, ..report.clone() };
+            if let Some(task) = &mut sent.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
             self.last_sent.insert(subject.key.clone(), SentReport { report, at: now });
-            due.reports.push((subject.key.clone(), said));
+            due.reports.push((subject.key.clone(), sent));
         }
         due
     }
 
-    /// When a change of this object may be reported at the earliest.
+    /// The earliest time to report a change of this object.
     fn not_before(&mut self, subject: &ObjectStatus<'_>, now: Instant) -> Instant {
-        let paced =
+        let next_report =
             self.last_sent.get(subject.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
         let is_starting =
             subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
-        let is_coming =
+        let is_downloading =
             subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
-        // A small dataset is counted in less.
+        // A small dataset is counted within START_GRACE.
         let is_counting =
             subject.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
-        if !is_starting && !is_coming && !is_counting {
+        if !is_starting && !is_downloading && !is_counting {
             self.starting.remove(subject.key);
-            return paced;
+            return next_report;
         }
         let since = *self.starting.entry(subject.key.clone()).or_insert(now);
-        paced.max(since + START_GRACE)
+        next_report.max(since + START_GRACE)
     }
 
     fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
@@ -165,7 +165,7 @@ impl Reporter {
     }
 }
 
-/// The worst state.
+/// The phase of the worst state.
 fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
     let of = |state| match state {
         WorkerState::Running => Phase::Running,
@@ -175,7 +175,7 @@ fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
     states.map(of).max().unwrap_or(Phase::Running)
 }
 
-/// One word for a model server.
+/// The phase of a model server.
 fn phase_of_server(status: &ModelServerReport) -> Phase {
     match status.transition {
         Transition::UpToDate => Phase::Running,
@@ -184,7 +184,7 @@ fn phase_of_server(status: &ModelServerReport) -> Phase {
     }
 }
 
-/// One word for a model.
+/// The phase of a model.
 fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     match model.state {
         PresenceState::Present => Phase::Running,
@@ -193,7 +193,7 @@ fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     }
 }
 
-/// One word for a dataset.
+/// The phase of a dataset.
 fn phase_of_dataset(status: &DatasetReport) -> Phase {
     match status.state {
         DatasetState::Counted => Phase::Running,
@@ -202,19 +202,19 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
     }
 }
 
-/// What the edge workers say of themselves, in one word: the one that a person should know first. The
-/// cloud workers' word counts where there are no others.
+/// The most important status that the edge workers reported, or the cloud workers where no edge worker
+/// exists: `failed`, `running`, none, `completed`, then any other.
 fn status(subject: &ObjectStatus<'_>) -> String {
-    let said = |role: Option<Role>| -> Vec<&str> {
+    let statuses = |role: Option<Role>| -> Vec<&str> {
         let workers = subject.object.content.workers.iter().zip(&subject.workers);
         let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
-        of_role.map(|(_, (_, said))| said.as_str()).collect()
+        of_role.map(|(_, (_, status))| status.as_str()).collect()
     };
-    let edge = said(Some(Role::Edge));
-    let words = if edge.is_empty() { said(None) } else { edge };
+    let edge = statuses(Some(Role::Edge));
+    let reported = if edge.is_empty() { statuses(None) } else { edge };
     let first =
-        ["failed", "running", "", "completed"].into_iter().find(|word| words.contains(word));
-    first.or_else(|| words.first().copied()).unwrap_or_default().to_owned()
+        ["failed", "running", "", "completed"].into_iter().find(|status| reported.contains(status));
+    first.or_else(|| reported.first().copied()).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
             object,
             workers: workers
                 .iter()
-                .map(|(state, said)| (health(*state), (*said).to_owned()))
+                .map(|(state, status)| (health(*state), (*status).to_owned()))
                 .collect(),
             total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
             server: None,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_at_once_and_then_at_most_once_a_second() {
+    fn change_is_reported_at_once_and_then_at_most_once_per_second() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let running =
             |inference| [subject(&key, &object, &[(WorkerState::Running, "running")], inference)];
@@ -280,7 +280,7 @@ mod tests {
             DueReports::default()
         );
         let early = reporter.due(&running(10), after(600), Timestamp::UNIX_EPOCH);
-        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(after(1000)) });
+        assert_eq!(early, DueReports { reports: vec![], next_at: Some(after(1000)) });
         let second = reporter.due(&running(20), after(1000), Timestamp::UNIX_EPOCH);
         let report = &second.reports[0].1;
         assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
@@ -291,17 +291,17 @@ mod tests {
 
         reporter.resend_all();
         let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
-        assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
+        assert_eq!(again.reports[0].1.seq, 3, "sequence numbers continue");
     }
 
     #[test]
-    fn a_quick_start_is_told_by_its_end_alone() {
+    fn short_start_is_reported_once_when_complete() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let (mut reporter, start) = (reporter(), Instant::now());
         let mut starting = [subject(&key, &object, &[(WorkerState::Pending, "")], 0)];
         starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
         let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
-        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
+        assert_eq!(early, DueReports { reports: vec![], next_at: Some(start + START_GRACE) });
         assert_eq!(
             reporter.due(&starting, start + START_GRACE, Timestamp::UNIX_EPOCH).reports.len(),
             1
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_told_when_it_is_there_and_only_once() {
+    fn model_is_reported_once_when_present() {
         let key = "d/models/m".parse().unwrap();
         let (mut reporter, object, start) = (reporter(), object(&[]), Instant::now());
         let presence = |state| ModelPresenceReport {
@@ -330,22 +330,22 @@ mod tests {
         let subject = |state| {
             [ObjectStatus { model: Some(presence(state)), ..subject(&key, &object, &[], 0) }]
         };
-        let coming = subject(PresenceState::Downloading);
-        let due = reporter.due(&coming, start, Timestamp::UNIX_EPOCH);
-        assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
-        let here = subject(PresenceState::Present);
-        let due = reporter.due(&here, start, Timestamp::UNIX_EPOCH);
+        let downloading = subject(PresenceState::Downloading);
+        let due = reporter.due(&downloading, start, Timestamp::UNIX_EPOCH);
+        assert_eq!(due, DueReports { reports: vec![], next_at: Some(start + START_GRACE) });
+        let present = subject(PresenceState::Present);
+        let due = reporter.due(&present, start, Timestamp::UNIX_EPOCH);
         let report = &due.reports[0].1;
         assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
-        assert_eq!(report.model.as_deref(), here[0].model.as_ref());
-        assert_eq!(reporter.due(&here, start, Timestamp::UNIX_EPOCH), DueReports::default());
+        assert_eq!(report.model.as_deref(), present[0].model.as_ref());
+        assert_eq!(reporter.due(&present, start, Timestamp::UNIX_EPOCH), DueReports::default());
         let failed = subject(PresenceState::Failed);
         let due = reporter.due(&failed, start + MIN_INTERVAL, Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.phase, Phase::Failed);
     }
 
     #[test]
-    fn the_worst_worker_decides_the_phase_and_the_edge_workers_the_status() {
+    fn worst_worker_sets_the_phase_and_edge_workers_the_status() {
         use WorkerState::{Failed, Pending, Running};
         let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
         let both = object(&["edge", "cloud"]);

@@ -379,7 +379,7 @@ fn what_cannot_be_served_leaves_what_is() {
     probes.record(Ok(()), &memory.current.as_ref().unwrap().serving.health.clone(), Instant::now());
     let facts = RolloutFacts {
         target: &serving("../4", "replace"),
-        refusal: Some("version \"../4\" cannot name a directory"),
+        refusal: Some("version \"../4\" is not a valid directory name"),
         download: DownloadState::Ready,
         image: ImageState::Ready,
         current: InstanceState::Up(&probes),
