@@ -147,7 +147,7 @@ impl Agent {
             self.report(now);
             self.cloud.publish_sync_if_due(&self.desired.replica, now, random());
         }
-        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.wake_at()];
+        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.next_at()];
         let times = times.into_iter().chain(self.cloud.wake_times()).flatten();
         times.min().unwrap_or(now + self.config.heartbeat)
     }
@@ -191,13 +191,13 @@ impl Agent {
         plan_workers(&mut plan, &facts, &resolved, &reloads, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         if let Some(at) = decide_at {
-            plan.wake(at);
+            plan.schedule(at);
         }
         plan
     }
 
     fn execute(&mut self, plan: Plan) {
-        self.schedule.plan_at = plan.wake_at;
+        self.schedule.plan_at = plan.next_at;
         self.containers.execute(plan.steps);
         self.workers.set_health(plan.health);
     }

@@ -155,7 +155,7 @@ impl ModelServers {
             server.restart = decision.restart;
             log_changes(key, &server.report, &decision.report);
             server.report = decision.report;
-            return Decided::Settled(decision.wake_at);
+            return Decided::Settled(decision.next_at);
         }
         if let Err(error) = node.store.save_rollout(key, &wanted.uid, &decision.state) {
             error!(%error, object = %key, "a decision cannot be stored, and is not acted on");
@@ -215,7 +215,7 @@ impl ModelServers {
                 let Some((run, probes)) = server.probes.get_mut(version.id()) else { continue };
                 if probes.is_due(now) {
                     send_probe(key, version, run, events);
-                } else if let Some(at) = probes.wake_at() {
+                } else if let Some(at) = probes.next_at() {
                     next = Some(next.map_or(at, |next| next.min(at)));
                 }
             }

@@ -45,8 +45,8 @@ impl ServedVersion {
         self.version().parse().ok()
     }
 
-    /// Whether its health check is of this version alone.
-    pub fn is_told_apart(&self) -> bool {
+    /// Whether its health check path identifies the version.
+    pub fn has_own_health_path(&self) -> bool {
         self.serving.health.http_path.as_ref().is_some_and(|path| path.contains(VERSION))
     }
 

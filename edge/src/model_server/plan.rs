@@ -173,7 +173,7 @@ mod tests {
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
             Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
         };
-        (made.steps.iter().map(text).collect(), made.wake_at)
+        (made.steps.iter().map(text).collect(), made.next_at)
     }
 
     fn steps(

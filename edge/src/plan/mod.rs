@@ -49,7 +49,7 @@ pub struct NodeFacts<'a> {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub health: BTreeMap<WorkerName, WorkerHealth>,
-    pub wake_at: Option<Instant>,
+    pub next_at: Option<Instant>,
 }
 
 /// The container that a worker or a model server must have.
@@ -113,8 +113,8 @@ pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
 
 impl Plan {
     /// Plan again at this time at the latest.
-    pub fn wake(&mut self, at: Instant) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    pub fn schedule(&mut self, at: Instant) {
+        self.next_at = Some(self.next_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// Removes these containers when the back-off allows it.
@@ -129,7 +129,7 @@ impl Plan {
             return;
         }
         match attempts.next_try.filter(|at| *at > now) {
-            Some(at) => self.wake(at),
+            Some(at) => self.schedule(at),
             None => self.steps.push(Step::Remove { worker: name.clone(), ids }),
         }
     }
@@ -144,7 +144,7 @@ impl Plan {
         now: Instant,
     ) {
         match attempts.next_try.filter(|at| *at > now) {
-            Some(at) => self.wake(at),
+            Some(at) => self.schedule(at),
             None => self.steps.push(Step::Place { worker: name.clone(), dir, versions }),
         }
     }
@@ -171,7 +171,7 @@ impl Plan {
             return Convergence::Removing;
         }
         if let Some(at) = attempts.next_try.filter(|at| *at > now) {
-            self.wake(at);
+            self.schedule(at);
             return Convergence::BackingOff;
         }
         self.steps.push(Step::Start {

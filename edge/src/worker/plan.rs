@@ -86,7 +86,7 @@ fn plan_worker(
     };
     if let Some(reload) = reload {
         if let Some(at) = reload.next_at {
-            plan.wake(at);
+            plan.schedule(at);
         }
         if let Some((dir, versions)) = &reload.place {
             plan.place(name, dir.clone(), versions.clone(), attempts, now);
@@ -144,7 +144,7 @@ fn running_health(
     }
     if attempts.failures >= FAILED_AFTER && !attempts.has_run_for(SETTLED, now) {
         if let Some(since) = attempts.running_since() {
-            plan.wake(since + SETTLED);
+            plan.schedule(since + SETTLED);
         }
         return stopped(attempts);
     }
@@ -354,7 +354,7 @@ mod tests {
         node.docker = Ok(2);
         node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
+        assert_eq!((plan.steps.len(), plan.next_at), (0, None), "converged");
         assert_eq!(health(&plan), (WorkerState::Running, None));
     }
 
@@ -441,7 +441,7 @@ mod tests {
             assert_eq!(health(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
             let message = &plan.health[&name()].message;
             assert!(message.contains("exit code 3") && message.contains("last lines"), "{message}");
-            let next_at = plan.wake_at.unwrap();
+            let next_at = plan.next_at.unwrap();
             assert!(next_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
             now = next_at;
             let plan = node.plan(now);
@@ -460,7 +460,7 @@ mod tests {
         node.observe(vec![observed("5", ContainerState::Running)], now);
         let plan = node.plan(now);
         assert_eq!(health(&plan).0, WorkerState::Failed, "not settled yet");
-        assert_eq!(plan.wake_at, Some(now + SETTLED));
+        assert_eq!(plan.next_at, Some(now + SETTLED));
         assert_eq!(health(&node.plan(now + SETTLED)).0, WorkerState::Running);
     }
 
@@ -517,7 +517,7 @@ mod tests {
         let requested = ReloadDecision { next_at, note, ..ReloadDecision::default() };
         node.reloads = [(name(), requested)].into();
         let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, next_at));
+        assert_eq!((plan.steps.len(), plan.next_at), (0, next_at));
         assert_eq!(plan.health[&name()].message, "reloading");
         let late = ReloadDecision { restart: true, ..ReloadDecision::default() };
         node.reloads = [(name(), late)].into();

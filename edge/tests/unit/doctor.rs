@@ -84,7 +84,8 @@ fn warnings() -> DoctorFacts {
     facts.user = 0;
     facts.is_synchronized = Some(false);
     facts.disk = Ok(DiskFacts { free: 700 << 20, size: 64 << 30, reserve: 512 << 20 });
-    facts.certificates[0].certificates.as_mut().unwrap()[0].not_after = time("2026-08-20T00:00:00Z");
+    facts.certificates[0].certificates.as_mut().unwrap()[0].not_after =
+        time("2026-08-20T00:00:00Z");
     facts.local.answer = LocalBrokerAnswer::Connected(Ok(()));
     facts.names.clear();
     facts
@@ -121,9 +122,11 @@ fn golden(name: &str, output: &str) {
 
 #[test]
 fn output_equals_golden_files() {
-    for (name, facts, expected) in
-        [("healthy", healthy(), false), ("warnings", warnings(), false), ("failing", failing(), true)]
-    {
+    for (name, facts, expected) in [
+        ("healthy", healthy(), false),
+        ("warnings", warnings(), false),
+        ("failing", failing(), true),
+    ] {
         let findings = assess(&facts);
         golden(&format!("{name}.txt"), &text(&findings));
         golden(&format!("{name}.json"), &json(&findings));
@@ -154,7 +157,11 @@ fn assert_finding(change: impl FnOnce(&mut DoctorFacts), level: Level, seen: &st
 fn each_problem_has_its_own_finding() {
     let data = |state| move |facts: &mut DoctorFacts| facts.data.state = state;
     assert_finding(data(Err("no response within 10 s".into())), Level::Error, "no response");
-    assert_finding(data(Ok(DataState::Absent { can_create: Ok(()) })), Level::Ok, "does not exist yet");
+    assert_finding(
+        data(Ok(DataState::Absent { can_create: Ok(()) })),
+        Level::Ok,
+        "does not exist yet",
+    );
     assert_finding(
         data(Ok(DataState::Absent { can_create: Err("Permission denied".into()) })),
         Level::Error,
@@ -174,7 +181,11 @@ fn each_problem_has_its_own_finding() {
     assert_finding(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
     assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is part of edgecore");
     assert_finding(|facts| facts.is_synchronized = None, Level::Ok, "cannot determine");
-    assert_finding(|facts| facts.disk = Err("no response within 10 s".into()), Level::Error, "no response");
+    assert_finding(
+        |facts| facts.disk = Err("no response within 10 s".into()),
+        Level::Error,
+        "no response",
+    );
     assert_finding(
         |facts| facts.local.answer = LocalBrokerAnswer::Connected(Err("Connection refused".into())),
         Level::Error,
@@ -185,7 +196,11 @@ fn each_problem_has_its_own_finding() {
         facts.names[0].addresses = Err("Name or service not known".into());
     };
     assert_finding(own_servers, Level::Warning, "this machine's resolver failed");
-    assert_finding(|facts| facts.local.answer = LocalBrokerAnswer::Free(true), Level::Ok, "is free");
+    assert_finding(
+        |facts| facts.local.answer = LocalBrokerAnswer::Free(true),
+        Level::Ok,
+        "is free",
+    );
 }
 
 #[test]
@@ -198,7 +213,11 @@ fn longest_valid_certificate_of_a_bundle_decides() {
     let file = |certificates: Checked<Vec<CertificateFacts>>| {
         move |facts: &mut DoctorFacts| facts.certificates[0].certificates = certificates
     };
-    assert_finding(file(Ok(vec![valid("2021-01-01"), valid("2030-01-01")])), Level::Ok, "2 certificates");
+    assert_finding(
+        file(Ok(vec![valid("2021-01-01"), valid("2030-01-01")])),
+        Level::Ok,
+        "2 certificates",
+    );
     assert_finding(
         file(Ok(vec![valid("2021-01-01"), valid("2022-01-01")])),
         Level::Error,

@@ -62,7 +62,10 @@ struct Simulation {
 fn simulation(behaviors: &[(&str, Behavior)], target: &str) -> Simulation {
     let start = Instant::now();
     Simulation {
-        behaviors: behaviors.iter().map(|(version, behavior)| ((*version).to_owned(), *behavior)).collect(),
+        behaviors: behaviors
+            .iter()
+            .map(|(version, behavior)| ((*version).to_owned(), *behavior))
+            .collect(),
         state: RolloutState::default(),
         target: serving(target, "replace"),
         download: DownloadState::Ready,
@@ -189,7 +192,10 @@ impl Simulation {
             assert!(kept.contains(&version.id()));
         }
         if self.state.last_good != before.last_good {
-            assert_eq!(self.state.last_good, before.current, "only a version on trial becomes the last good one");
+            assert_eq!(
+                self.state.last_good, before.current,
+                "only a version on trial becomes the last good one"
+            );
         }
     }
 
@@ -216,7 +222,10 @@ fn healthy_version_becomes_last_good_after_probation() {
     let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::Healthy)], "4");
     assert_eq!(simulation.run(5).summary(), (Some("4"), Transition::InProgress, None));
     assert_eq!(simulation.run(30).summary(), (Some("4"), Transition::UpToDate, Some("4")));
-    assert_eq!(simulation.want("3").run(5).summary(), (Some("3"), Transition::InProgress, Some("4")));
+    assert_eq!(
+        simulation.want("3").run(5).summary(),
+        (Some("3"), Transition::InProgress, Some("4"))
+    );
     assert_eq!(simulation.run(30).summary(), (Some("3"), Transition::UpToDate, Some("3")));
     assert_eq!(simulation.switches, ["4", "3"]);
     assert_eq!(simulation.status.message, "");
@@ -240,7 +249,11 @@ fn failed_version_is_rolled_back_to_last_good() {
         assert_eq!(simulation.switches, ["3", "4", "3"], "{behavior:?}: tried once");
         let failure = simulation.status.last_failure.as_ref().unwrap();
         assert_eq!((failure.version.as_str(), failure.reason.as_str()), ("4", reason));
-        assert!(simulation.status.message.contains("returned to 3"), "{}", simulation.status.message);
+        assert!(
+            simulation.status.message.contains("returned to 3"),
+            "{}",
+            simulation.status.message
+        );
 
         // Blocked until the target changes; then it may be tried again.
         assert_eq!(simulation.want("3").run(2).summary().1, Transition::UpToDate);
@@ -251,18 +264,24 @@ fn failed_version_is_rolled_back_to_last_good() {
 
 #[test]
 fn changed_digest_of_blocked_version_is_tried_again() {
-    let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
+    let mut simulation =
+        simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
     simulation.run(40);
     simulation.want("4").run(100);
     simulation.behaviors.insert("4".into(), Behavior::Healthy);
-    assert_eq!(simulation.run(100).summary().1, Transition::BlockedByFailedLoad, "it stays blocked");
+    assert_eq!(
+        simulation.run(100).summary().1,
+        Transition::BlockedByFailedLoad,
+        "it stays blocked"
+    );
     simulation.target.model.as_mut().unwrap().sha256 = Some("00".repeat(32));
     assert_eq!(simulation.run(40).summary(), (Some("4"), Transition::UpToDate, Some("4")));
 }
 
 #[test]
 fn rollback_to_broken_version_is_reported() {
-    let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
+    let mut simulation =
+        simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
     simulation.run(40);
     simulation.behaviors.insert("3".into(), Behavior::NeverHealthy);
     simulation.want("4").run(200);
@@ -275,12 +294,20 @@ fn rollback_to_broken_version_is_reported() {
     assert_eq!(simulation.switches, ["3", "4", "3"], "no further switches");
     assert!(simulation.restarts > 0, "a hanging container is restarted");
     simulation.behaviors.insert("3".into(), Behavior::Healthy);
-    assert_eq!(simulation.run(10).summary(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
+    assert_eq!(
+        simulation.run(10).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
 }
 
 #[test]
 fn failing_first_version_is_retried() {
-    for behavior in [Behavior::NeverStarts, Behavior::Crashes(3), Behavior::NeverHealthy, Behavior::BecomesUnhealthy(10)] {
+    for behavior in [
+        Behavior::NeverStarts,
+        Behavior::Crashes(3),
+        Behavior::NeverHealthy,
+        Behavior::BecomesUnhealthy(10),
+    ] {
         let mut simulation = simulation(&[("3", behavior)], "3");
         simulation.run(200);
         assert_eq!(simulation.summary().1, Transition::BlockedByFailedLoad, "{behavior:?}");
@@ -288,17 +315,28 @@ fn failing_first_version_is_retried() {
         assert_eq!(simulation.switches, ["3"]);
         simulation.behaviors.insert("3".into(), Behavior::Healthy);
         simulation.running = None;
-        assert_eq!(simulation.run(40).summary(), (Some("3"), Transition::UpToDate, Some("3")), "{behavior:?}");
+        assert_eq!(
+            simulation.run(40).summary(),
+            (Some("3"), Transition::UpToDate, Some("3")),
+            "{behavior:?}"
+        );
     }
 }
 
 #[test]
 fn newer_target_replaces_older_one_at_any_time() {
-    for behavior in
-        [Behavior::Healthy, Behavior::NeverStarts, Behavior::Crashes(10), Behavior::NeverHealthy, Behavior::BecomesUnhealthy(9)]
-    {
+    for behavior in [
+        Behavior::Healthy,
+        Behavior::NeverStarts,
+        Behavior::Crashes(10),
+        Behavior::NeverHealthy,
+        Behavior::BecomesUnhealthy(9),
+    ] {
         for seconds in (0..90).step_by(3) {
-            let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", behavior), ("5", Behavior::Healthy)], "3");
+            let mut simulation = simulation(
+                &[("3", Behavior::Healthy), ("4", behavior), ("5", Behavior::Healthy)],
+                "3",
+            );
             simulation.run(40);
             simulation.want("4").run(seconds);
             simulation.want("5").run(45);
@@ -318,12 +356,18 @@ fn current_version_keeps_running_until_target_is_on_the_node() {
     simulation.run(10);
     // During its trial, which continues.
     simulation.download = downloading();
-    assert_eq!(simulation.want("4").run(60).summary(), (Some("3"), Transition::InProgress, Some("3")));
+    assert_eq!(
+        simulation.want("4").run(60).summary(),
+        (Some("3"), Transition::InProgress, Some("3"))
+    );
     simulation.download = DownloadState::Stuck {
         problem: Problem { reason: WorkerReason::ModelDigestMismatch, message: "no".into() },
         time: "t".into(),
     };
-    assert_eq!(simulation.run(60).summary(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
+    assert_eq!(
+        simulation.run(60).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
     assert_eq!(simulation.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
     simulation.download = DownloadState::Ready;
     simulation.image = ImageState::Coming(None);
@@ -331,7 +375,10 @@ fn current_version_keeps_running_until_target_is_on_the_node() {
     assert!(simulation.status.message.contains("pulling image i"), "{}", simulation.status.message);
     let problem = Problem { reason: WorkerReason::ImageMissing, message: "no registry".into() };
     simulation.image = ImageState::Stuck { problem, time: "t".into() };
-    assert_eq!(simulation.run(60).summary(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
+    assert_eq!(
+        simulation.run(60).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
     assert_eq!(simulation.status.last_failure.as_ref().unwrap().reason, "ImageMissing");
     assert_eq!(simulation.switches, ["3"]);
     simulation.image = ImageState::Ready;
@@ -361,7 +408,7 @@ fn held_switch_is_prepared_and_not_made() {
     assert_eq!(
         simulation.run(40).summary(),
         (Some("3"), Transition::UpToDate, Some("3")),
-"without a running version nothing is held"
+        "without a running version nothing is held"
     );
     simulation.want("4").target.hold = true;
     assert_eq!(simulation.run(100).summary(), (Some("3"), Transition::InProgress, Some("3")));

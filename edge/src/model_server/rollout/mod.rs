@@ -192,7 +192,7 @@ impl RolloutState {
                 && other.watches()
                 && current.directory_generation == other.directory_generation;
             is_shared
-                && other.is_told_apart()
+                && other.has_own_health_path()
                 && numbers.is_some_and(|(other, current)| other > current)
         })
     }
