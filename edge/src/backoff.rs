@@ -1,9 +1,9 @@
-//! How long to wait before the next attempt, for everything that the agent retries. Pure: the clock and
-//! the random number come from the caller.
+//! The waits before the next attempt, for everything that the agent retries. Pure: the caller passes
+//! the random number.
 
 use std::time::Duration;
 
-/// Doubles from the first wait to the longest, for ever.
+/// An exponential backoff with jitter: doubles from the first wait to the longest.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     first: Duration,

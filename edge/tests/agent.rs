@@ -323,7 +323,9 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
     // The next version does not match at first: the worker goes on with what it has.
     cloud.insert(MODEL, &model(&"0".repeat(64)));
     let report = cloud
-        .status(SERVICE, "told", |report| report.workers[0].message.contains("previous version: "))
+        .status(SERVICE, "told", |report| {
+            report.workers[0].message.contains("previous version of the model: ")
+        })
         .await;
     assert_eq!(report.phase, Phase::Running);
     assert_eq!(agent.containers(), first);

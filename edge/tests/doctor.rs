@@ -57,7 +57,7 @@ async fn a_node_that_works_is_well_before_the_agent_starts_and_while_it_runs() {
 
     let output = doctor(&agent, &[]);
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("1 object stored; an agent runs on it"), "{told}");
+    assert!(told.contains("1 object stored; in use by an agent"), "{told}");
     assert!(told.contains(&format!("mqtt://127.0.0.1:{} answers", agent.local_port)), "{told}");
     let named = "ERROR    cloud workers   nobody.invalid (default/jointinferenceservices/s): ";
     assert!(told.contains(named), "{told}");

@@ -154,7 +154,7 @@ async fn a_worker_that_asked_for_it_is_told_of_the_next_version_and_not_restarte
     assert_ne!(next.path, reload.path);
     assert_eq!(docker(&["exec", &first, "cat", &next.path]), "hello, world");
     assert_eq!(docker(&["exec", &first, "cat", &reload.path]), "hello", "it may still read it");
-    let told = |report: &StatusReport| report.workers[0].message.contains("told to load");
+    let told = |report: &StatusReport| report.workers[0].message.contains("load another version");
     assert!(runs(&cloud.status(SERVICE, "told", told).await));
     until("the other is replaced", || {
         let now = container(&other);

@@ -500,7 +500,7 @@ async fn what_serves_is_restarted_while_the_image_of_the_next_one_does_not_come(
     cloud.insert(OBJECT, &next);
     let pulling = |report: &StatusReport| {
         let status = serving(report);
-        status.message.contains("is being fetched; 3 goes on") && status.message.contains(&silent)
+        status.message.contains("; 3 keeps running") && status.message.contains(&silent)
     };
     cloud.status(OBJECT, "its image is awaited", pulling).await;
     let first = agent.containers();

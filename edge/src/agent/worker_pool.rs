@@ -86,7 +86,7 @@ impl WorkerPool {
     ) -> bool {
         let known = MessageContext {
             desired: &node.desired.desired,
-            shown: node.containers.observer.latest().ok().map(|(containers, _)| containers),
+            containers: node.containers.observer.latest().ok().map(|(containers, _)| containers),
             counts: &self.counts,
         };
         let parsed = match parse(message, node.prefix, &known) {

@@ -1,5 +1,5 @@
-//! Has the images of servers that are to come brought to the node, one task each, while what runs goes
-//! on and is restarted if need be. Whether to wait for one is serving.rs's; what runs again pulls its own.
+//! Pulls the images of new versions of model servers, one task each, while the current versions keep
+//! running. Which images to wait for is decided by the caller; a container start pulls its own image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     random::random,
 };
 
-/// The images that are on their way.
+/// The images that are being pulled.
 pub struct ImagePulls {
     docker: Arc<Docker>,
     events: mpsc::Sender<AgentEvent>,
@@ -28,7 +28,7 @@ pub struct ImagePulls {
 
 struct PullEntry {
     task: AbortHandle,
-    download: ImageState,
+    state: ImageState,
 }
 
 impl ImagePulls {
@@ -36,35 +36,35 @@ impl ImagePulls {
         Self { docker, events, entries: BTreeMap::new() }
     }
 
-    /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
+    /// Sets the images to pull. Pulls of other images are aborted.
     pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
         self.entries.retain(|image, entry| {
-            let stays = wanted.contains(image);
-            if !stays {
+            let is_wanted = wanted.contains(image);
+            if !is_wanted {
                 entry.task.abort();
             }
-            stays
+            is_wanted
         });
         for image in wanted {
             if !self.entries.contains_key(image) {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
                 let task =
                     tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, download: ImageState::Coming(None) };
+                let entry = PullEntry { task, state: ImageState::Coming(None) };
                 self.entries.insert(image.clone(), entry);
             }
         }
     }
 
-    /// Takes note of what a task found.
+    /// Records an event of a pull task.
     pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
-        entry.download = match found {
+        entry.state = match found {
             ImageEvent::Here => ImageState::Ready,
             ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
             ImageEvent::Refused(problem) => {
-                warn!(image, problem = problem.message, "image is not there");
-                let time = match &entry.download {
+                warn!(image, problem = problem.message, "image pull failed");
+                let time = match &entry.state {
                     ImageState::Stuck { problem: before, time } if *before == problem => {
                         time.clone()
                     }
@@ -75,15 +75,15 @@ impl ImagePulls {
         };
     }
 
-    /// How far it is.
+    /// The state of an image.
     pub fn state(&self, image: &str) -> ImageState {
-        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.download.clone())
+        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.state.clone())
     }
 }
 
-/// Looks for the image often, since somebody may load it, and asks the registry once in a while.
+/// Checks often whether the image is on the node, since a person may load it, and pulls it with backoff.
 async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
-    // The agent is gone only when the process ends.
+    // The receiver is dropped only when the process exits.
     let send = async |found| {
         drop(events.send(AgentEvent::ImagePull { image: image.clone(), found }).await);
     };
@@ -92,10 +92,10 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
         match docker.has_image(&image).await {
             Ok(true) => return send(ImageEvent::Here).await,
             Ok(false) if pull_at <= Instant::now() => {
-                info!(image, "pulling");
+                info!(image, "image pull started");
                 let pulled = tokio::select! {
                     pulled = docker.pull_image(&image) => pulled,
-                    () = is_loaded(&docker, &image) => Ok(()),
+                    () = until_present(&docker, &image) => Ok(()),
                 };
                 match pulled {
                     Ok(()) => continue,
@@ -113,8 +113,8 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
     }
 }
 
-/// Resolves when somebody has put the image on the node, whatever the registry does.
-async fn is_loaded(docker: &Docker, image: &str) {
+/// Resolves when the image is on the node, also when it was loaded there instead of pulled.
+async fn until_present(docker: &Docker, image: &str) {
     loop {
         tokio::time::sleep(RECHECK_INTERVAL).await;
         if let Ok(true) = docker.has_image(image).await {

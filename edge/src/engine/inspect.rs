@@ -1,6 +1,6 @@
-//! Asks the engine which containers there are and how they are, by the few fields that matter. Not by
-//! bollard's types: Podman has states that Docker's schema does not know, such as `stopped`, and one
-//! container in such a state would hide all the others.
+//! Lists and inspects containers, and parses only the fields that the agent uses. bollard's types are not
+//! used: Podman has states that Docker's schema does not contain, such as `stopped`, and one container in
+//! such a state would make the whole list fail.
 
 use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, time::Duration};
 
@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 
-/// What of a container is listed.
+/// A container in the engine's list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerSummary {
@@ -21,7 +21,7 @@ pub struct ContainerSummary {
     pub labels: Option<HashMap<String, String>>,
 }
 
-/// A container by itself.
+/// The result of inspecting one container.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerDetails {
@@ -49,32 +49,32 @@ pub struct InspectedMount {
 /// What a state means for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
-    Runs,
+    Running,
     Paused,
-    Goes,
-    Ended,
-    /// Made and never started, or something that only making it anew helps.
+    Removing,
+    Exited,
+    /// Created and never started, or in a state that only recreating it solves.
     Unusable,
 }
 
 impl InspectedState {
-    pub fn standing(&self) -> Lifecycle {
+    pub fn lifecycle(&self) -> Lifecycle {
         match self.status.as_str() {
-            "running" | "stopping" => Lifecycle::Runs,
+            "running" | "stopping" => Lifecycle::Running,
             "paused" => Lifecycle::Paused,
-            "removing" => Lifecycle::Goes,
-            // Podman's, until it has cleaned up behind it; for ever, if that process was killed.
-            "exited" | "stopped" => Lifecycle::Ended,
+            "removing" => Lifecycle::Removing,
+            // `stopped` is Podman's state until its cleanup process has finished; permanent if that was killed.
+            "exited" | "stopped" => Lifecycle::Exited,
             _ => Lifecycle::Unusable,
         }
     }
 }
 
-/// An engine's socket, and how long an answer may take.
+/// An engine's socket, and the timeout of a response.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineSocket<'a> {
     pub path: &'a str,
-    pub within: Duration,
+    pub timeout: Duration,
 }
 
 impl EngineSocket<'_> {
@@ -84,7 +84,7 @@ impl EngineSocket<'_> {
         self.get(&format!("/containers/json?all=true&filters={}", encoded(&filters))).await
     }
 
-    /// The container of this id or name; `None` if there is none.
+    /// The container of this ID or name; `None` if it does not exist.
     pub async fn inspect(&self, container: &str) -> Result<Option<ContainerDetails>, DockerError> {
         let path = format!("/containers/{}/json", encoded(container));
         match self.get(&path).await {
@@ -95,30 +95,30 @@ impl EngineSocket<'_> {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DockerError> {
-        let asking = tokio::time::timeout(self.within, self.ask(path));
-        let (status_code, body) = asking.await.map_err(|_| DockerError::RequestTimeoutError)??;
+        let response = tokio::time::timeout(self.timeout, self.request(path));
+        let (status_code, body) = response.await.map_err(|_| DockerError::RequestTimeoutError)??;
         if (200..300).contains(&status_code) {
             return Ok(serde_json::from_slice(&body)?);
         }
         Err(DockerError::DockerResponseServerError { status_code, message: message(&body) })
     }
 
-    async fn ask(&self, path: &str) -> Result<(u16, Bytes), DockerError> {
+    async fn request(&self, path: &str) -> Result<(u16, Bytes), DockerError> {
         let stream = UnixStream::connect(self.path).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound => DockerError::SocketNotFoundError(self.path.to_owned()),
             _ => error.into(),
         })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the sender.
+        // The task ends when the sender is dropped.
         tokio::spawn(connection);
         let request = Request::get(path).header(HOST, "docker").body(Empty::<Bytes>::new())?;
-        let answer = sender.send_request(request).await?;
-        let status = answer.status().as_u16();
-        Ok((status, answer.into_body().collect().await?.to_bytes()))
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
     }
 }
 
-/// For a part of a URL.
+/// Percent-encodes a part of a URL.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -132,11 +132,11 @@ fn encoded(text: &str) -> String {
 
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct ErrorBody {
         message: String,
     }
-    let refusal: Option<Refusal> = serde_json::from_slice(body).ok();
-    refusal.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |refusal| refusal.message)
+    let error: Option<ErrorBody> = serde_json::from_slice(body).ok();
+    error.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |error| error.message)
 }
 
 #[cfg(test)]
@@ -144,35 +144,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn standing(status: &str) -> Lifecycle {
-        let shown = serde_json::json!({"State": {"Status": status, "Running": false}});
-        serde_json::from_value::<ContainerDetails>(shown).unwrap().state.standing()
+    fn lifecycle(status: &str) -> Lifecycle {
+        let details = serde_json::json!({"State": {"Status": status, "Running": false}});
+        serde_json::from_value::<ContainerDetails>(details).unwrap().state.lifecycle()
     }
 
     #[test]
-    fn each_state_of_docker_and_of_podman_means_something() {
-        for (status, means) in [
+    fn each_state_of_docker_and_podman_has_a_lifecycle() {
+        for (status, expected) in [
             ("created", Lifecycle::Unusable),
-            ("running", Lifecycle::Runs),
+            ("running", Lifecycle::Running),
             ("paused", Lifecycle::Paused),
             ("restarting", Lifecycle::Unusable),
-            ("removing", Lifecycle::Goes),
-            ("exited", Lifecycle::Ended),
+            ("removing", Lifecycle::Removing),
+            ("exited", Lifecycle::Exited),
             ("dead", Lifecycle::Unusable),
-            // Podman's alone.
-            ("stopping", Lifecycle::Runs),
-            ("stopped", Lifecycle::Ended),
+            // Only Podman has these.
+            ("stopping", Lifecycle::Running),
+            ("stopped", Lifecycle::Exited),
             ("configured", Lifecycle::Unusable),
             ("initialized", Lifecycle::Unusable),
             ("unknown", Lifecycle::Unusable),
             ("", Lifecycle::Unusable),
         ] {
-            assert_eq!(standing(status), means, "{status:?}");
+            assert_eq!(lifecycle(status), expected, "{status:?}");
         }
     }
 
     #[test]
-    fn what_an_engine_leaves_out_is_not_there() {
+    fn fields_missing_in_response_are_empty() {
         let bare: ContainerDetails =
             serde_json::from_str(r#"{"State": {}, "Mounts": null}"#).unwrap();
         assert!(bare.mounts.is_none() && bare.state.exit_code == 0);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_goes_into_a_url_as_it_is_meant() {
+    fn filter_is_percent_encoded() {
         assert_eq!(encoded(r#"{"a":["b=c-1"]}"#), "%7B%22a%22%3A%5B%22b%3Dc-1%22%5D%7D");
     }
 }

@@ -1,4 +1,4 @@
-//! Decides whether all that a worker uses, its model and its dataset, is on the node, and if it is not, why.
+//! Decides whether a worker's model and dataset are on the node, and which problem to report if not. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,31 @@ use crate::{
     },
 };
 
-/// What of the node a worker uses.
+/// The local model and dataset of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerInputs<'a> {
     pub model: &'a LocalArtifact,
-    /// With its format, if it names one.
+    /// With its format; empty if the Dataset has none.
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
 }
 
-/// What is on the node for workers to use.
+/// The models and datasets of the node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeInputs<'a> {
     pub models: &'a BTreeMap<ObjectKey, Availability>,
     pub datasets: &'a BTreeMap<ObjectKey, Availability>,
 }
 
-/// Why a worker cannot have what it needs.
+/// Why an input of a worker is not on the node.
 #[derive(Debug, PartialEq)]
 pub struct MissingInput {
     pub problem: Problem,
-    /// Whether the problem needs somebody's help.
+    /// Whether a person has to solve the problem.
     pub is_stuck: bool,
 }
 
 impl<'a> NodeInputs<'a> {
-    /// What a worker uses, if all of it is here.
+    /// The inputs of a worker, if all are on the node.
     pub fn of(
         &self,
         wanted: &WantedWorker,
@@ -59,24 +59,24 @@ impl<'a> NodeInputs<'a> {
 }
 
 fn find<'a>(
-    views: &'a BTreeMap<ObjectKey, Availability>,
+    inputs: &'a BTreeMap<ObjectKey, Availability>,
     key: &ObjectKey,
     kind: &str,
-    [not_received, on_its_way]: [WorkerReason; 2],
+    [not_received, downloading]: [WorkerReason; 2],
 ) -> Result<&'a LocalArtifact, MissingInput> {
-    let Some(view) = views.get(key) else {
+    let Some(input) = inputs.get(key) else {
         let message =
-            format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
+            format!("waiting to receive {key} from the controller; create the {kind} if it does not exist");
         return Err(MissingInput {
             problem: Problem { reason: not_received, message },
             is_stuck: false,
         });
     };
-    view.usable.as_ref().ok_or_else(|| {
-        let problem = view.problem.clone().unwrap_or_else(|| Problem {
-            reason: on_its_way,
-            message: format!("{key} is on its way"),
+    input.usable.as_ref().ok_or_else(|| {
+        let problem = input.problem.clone().unwrap_or_else(|| Problem {
+            reason: downloading,
+            message: format!("waiting for {key}"),
         });
-        MissingInput { problem, is_stuck: view.is_stuck }
+        MissingInput { problem, is_stuck: input.is_stuck }
     })
 }

@@ -1,5 +1,5 @@
-//! Reads what a worker says on the local broker, and drops what cannot be true or comes from nobody
-//! that this node runs. Adding it up is left to counts.rs.
+//! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown workers.
+//! Pure; `counts.rs` adds them up.
 
 use std::fmt;
 
@@ -14,43 +14,43 @@ use crate::{
     worker::counts::Counts,
 };
 
-/// A run's name or a status that is longer is no such thing.
-const LONGEST_WORD: usize = 128;
+/// Maximum length in bytes of a run's name and of a status.
+const MAX_FIELD_BYTES: usize = 128;
 
-/// What a worker says of itself.
+/// A parsed message of a worker.
 #[derive(Debug, PartialEq)]
 pub struct WorkerMessage<'a> {
     pub worker: WorkerName,
     pub wanted: &'a WantedWorker,
     pub info: WorkerInfo,
-    /// What an edge worker has counted in which run.
+    /// The run and its counters, of an edge worker.
     pub counts: Option<(String, Counters)>,
-    /// What it says of models, or why that cannot be taken; the rest of the message can.
+    /// The reports on models, or why they are invalid; the rest of the message is valid.
     pub models: Result<Vec<WorkerModel>, OutputError>,
-    /// Its container, if Docker shows it.
+    /// The ID of its container, if Docker lists it.
     pub container: Option<&'a str>,
 }
 
-/// What may be known of a worker beside its words.
+/// The state against which a message is checked.
 pub struct MessageContext<'a, 'b> {
     pub desired: &'a Desired,
-    /// What Docker last showed, if it does.
-    pub shown: Option<&'a [ObservedContainer]>,
+    /// The last observation of the containers, if Docker answers.
+    pub containers: Option<&'a [ObservedContainer]>,
     pub counts: &'b Counts,
 }
 
-/// Why a message is not taken.
+/// Why a message is rejected.
 #[derive(Debug, PartialEq)]
 pub enum MessageError {
-    /// Its container is not to be seen. The next look may show it.
+    /// Its container was not observed. The next observation may include it.
     NoContainer { worker: WorkerName, why: &'static str },
-    /// It is of no use.
-    Useless(String),
+    /// It is invalid.
+    Invalid(String),
 }
 
 impl From<&str> for MessageError {
     fn from(why: &str) -> Self {
-        Self::Useless(why.to_owned())
+        Self::Invalid(why.to_owned())
     }
 }
 
@@ -58,52 +58,56 @@ impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoContainer { why, .. } => f.write_str(why),
-            Self::Useless(why) => f.write_str(why),
+            Self::Invalid(why) => f.write_str(why),
         }
     }
 }
 
-/// Reads a message.
+/// Parses and checks a message.
 ///
 /// # Errors
-/// Why it is not taken.
+/// [`MessageError`] if it is invalid, or if its container was not observed yet.
 pub fn parse<'a>(
     message: &Message,
     prefix: &TopicPrefix,
-    known: &MessageContext<'a, '_>,
+    context: &MessageContext<'a, '_>,
 ) -> Result<WorkerMessage<'a>, MessageError> {
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
-        return Err("not a worker's topic".into());
+        return Err("the topic is not that of a worker".into());
     };
     let wanted =
-        known.desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
-    let info: WorkerInfo = decode(&message.payload).map_err(useless)?;
-    let mut words = vec![("status", &info.status)];
-    words.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
-    if let Some((field, _)) =
-        words.iter().find(|(_, word)| word.len() > LONGEST_WORD || word.contains(char::is_control))
-    {
-        return Err(useless(format!("{field} is not one word of at most {LONGEST_WORD} bytes")));
+        context.desired.workers.get(&worker).ok_or("no worker of this name on this node")?;
+    let info: WorkerInfo = decode(&message.payload).map_err(invalid)?;
+    let mut fields = vec![("status", &info.status)];
+    fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
+    let is_invalid = |text: &str| text.len() > MAX_FIELD_BYTES || text.contains(char::is_control);
+    if let Some((field, _)) = fields.iter().find(|(_, text)| is_invalid(text)) {
+        return Err(invalid(format!(
+            "{field} is longer than {MAX_FIELD_BYTES} bytes or contains control characters"
+        )));
     }
-    let container = known.container(wanted);
+    let container = context.container(wanted);
     let id = container.map(|container| container.id.as_str());
     let models = info.models();
     let Some(task) = &info.task_info else {
         return Ok(WorkerMessage { worker, wanted, info, counts: None, models, container: id });
     };
-    let counters = task.counters().map_err(useless)?;
+    let counters = task.counters().map_err(invalid)?;
     let run = match (task.start_time.as_str(), container) {
-        // Without its container it may be the last word of a run that is known, or of an earlier
-        // object's worker of the same name, which counts for nobody.
-        (run, None) if known.shown.is_some() && !known.counts.knows(&wanted.uid, &worker, run) => {
-            let why = "no container of this worker's object is there";
+        // Without a container it is the last message of a known run, or of a worker of a deleted object
+        // of the same name, which is not counted.
+        (run, None)
+            if context.containers.is_some()
+                && !context.counts.contains_run(&wanted.uid, &worker, run) =>
+        {
+            let why = "no container of this worker's object exists";
             return Err(MessageError::NoContainer { worker, why });
         }
         ("", None) => {
-            let why = "it has no taskInfo.startTime, and its container is not known";
+            let why = "taskInfo.startTime is empty and the worker's container is unknown";
             return Err(MessageError::NoContainer { worker, why });
         }
-        // A worker that does not name its runs has one for each start of its container.
+        // Without a start time, each start of the container is a run.
         ("", Some(container)) => format!("{}@{}", container.id, container.started_at),
         (run, _) => run.to_owned(),
     };
@@ -111,18 +115,18 @@ pub fn parse<'a>(
     Ok(WorkerMessage { worker, wanted, info, counts, models, container: id })
 }
 
-fn useless(why: impl fmt::Display) -> MessageError {
-    MessageError::Useless(why.to_string())
+fn invalid(why: impl fmt::Display) -> MessageError {
+    MessageError::Invalid(why.to_string())
 }
 
 impl<'a> MessageContext<'a, '_> {
-    /// The worker's container, the running one first. One of an earlier object of that name is not its.
+    /// The worker's container, preferably a running one. Containers of earlier objects of that name are ignored.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
-        let is_its = |container: &&ObservedContainer| {
+        let is_of_worker = |container: &&ObservedContainer| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
         };
-        let its = self.shown.unwrap_or_default().iter().filter(is_its);
-        its.max_by_key(|container| container.is_alive())
+        let containers = self.containers.unwrap_or_default().iter().filter(is_of_worker);
+        containers.max_by_key(|container| container.is_alive())
     }
 }
 
@@ -146,55 +150,56 @@ mod tests {
 
     const TOPIC: &str = "neptune/workers/s-w-1/info";
 
-    fn known<'a>(
+    fn context<'a>(
         desired: &'a Desired,
-        shown: Option<&'a [ObservedContainer]>,
+        containers: Option<&'a [ObservedContainer]>,
         counts: &'a Counts,
     ) -> MessageContext<'a, 'a> {
-        MessageContext { desired, shown, counts }
+        MessageContext { desired, containers, counts }
     }
 
-    fn said(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
+    fn parsed_counts(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();
-        parse(&message, &TopicPrefix::default(), &known(&desired, None, &counts))
-            .map(|said| said.counts)
+        parse(&message, &TopicPrefix::default(), &context(&desired, None, &counts))
+            .map(|parsed| parsed.counts)
     }
 
     #[test]
-    fn an_edge_workers_numbers_count_and_a_cloud_workers_do_not() {
+    fn only_edge_workers_are_counted() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
         assert_eq!(
-            said(&info, Role::Edge),
+            parsed_counts(&info, Role::Edge),
             Ok(Some(("t".into(), Counters { inference: 5, hard: 2 })))
         );
-        assert_eq!(said(&info, Role::Cloud), Ok(None));
-        assert_eq!(said(&json!({"status": "running"}), Role::Edge), Ok(None));
+        assert_eq!(parsed_counts(&info, Role::Cloud), Ok(None));
+        assert_eq!(parsed_counts(&json!({"status": "running"}), Role::Edge), Ok(None));
     }
 
     #[test]
-    fn a_run_without_a_name_is_its_containers_and_an_earlier_objects_worker_counts_for_nobody() {
+    fn unnamed_run_is_that_of_its_container_and_needs_one() {
         let desired = desired(Role::Edge);
         let mut counts = Counts::default();
-        let shown = |uid: &str| {
+        let observed = |uid: &str| {
             let mut container = crate::fixtures::observed_container("1");
             container.identity.worker = wanted_worker().worker.name;
             container.identity.uid = uid.to_owned();
             [container]
         };
-        let run = |start: &str, shown: Option<&[ObservedContainer]>, counts: &Counts| {
+        let run = |start: &str, observed: Option<&[ObservedContainer]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
             let message = message(TOPIC, task.to_string().as_bytes());
-            let said = parse(&message, &TopicPrefix::default(), &known(&desired, shown, counts));
-            said.ok().and_then(|said| said.counts).map(|(run, _)| run)
+            let context = context(&desired, observed, counts);
+            let parsed = parse(&message, &TopicPrefix::default(), &context);
+            parsed.ok().and_then(|parsed| parsed.counts).map(|(run, _)| run)
         };
-        let (own, earlier) = (shown("uid"), shown("of an earlier object"));
-        assert_eq!(run("", Some(&own), &counts).as_deref(), Some("1@then"));
-        assert_eq!(run("t", Some(&own), &counts).as_deref(), Some("t"));
+        let (current, earlier) = (observed("uid"), observed("of an earlier object"));
+        assert_eq!(run("", Some(&current), &counts).as_deref(), Some("1@then"));
+        assert_eq!(run("t", Some(&current), &counts).as_deref(), Some("t"));
         assert_eq!(run("t", None, &counts).as_deref(), Some("t"), "Docker does not answer");
-        for shown in [None, Some(&earlier[..]), Some(&[])] {
-            assert_eq!(run("", shown, &counts), None, "whose run it is cannot be known");
+        for containers in [None, Some(&earlier[..]), Some(&[])] {
+            assert_eq!(run("", containers, &counts), None, "the run is unknown");
         }
         assert_eq!(run("t", Some(&earlier), &counts), None);
         assert_eq!(run("t", Some(&[]), &counts), None);
@@ -207,11 +212,11 @@ mod tests {
             &info,
             Some(("t", Counters::default())),
         );
-        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last word");
+        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last message");
     }
 
     #[test]
-    fn what_cannot_be_true_or_comes_from_nobody_is_dropped() {
+    fn invalid_message_or_unknown_worker_is_rejected() {
         let long = format!(r#"{{"status":"{}"}}"#, "x".repeat(200));
         let deep = "[".repeat(200_000);
         let payloads: [&[u8]; 10] = [
@@ -227,12 +232,12 @@ mod tests {
             deep.as_bytes(),
         ];
         let (desired, counts) = (desired(Role::Edge), Counts::default());
-        let known = known(&desired, None, &counts);
+        let context = context(&desired, None, &counts);
         for payload in payloads {
-            let result = parse(&message(TOPIC, payload), &TopicPrefix::default(), &known);
+            let result = parse(&message(TOPIC, payload), &TopicPrefix::default(), &context);
             assert!(
                 result.is_err(),
-                "{:?} was taken",
+                "{:?} was accepted",
                 String::from_utf8_lossy(&payload[..payload.len().min(80)])
             );
         }
@@ -243,8 +248,8 @@ mod tests {
             "neptune/workers/A/info",
         ] {
             assert!(
-                parse(&message(topic, b"{}"), &TopicPrefix::default(), &known).is_err(),
-                "{topic} was taken"
+                parse(&message(topic, b"{}"), &TopicPrefix::default(), &context).is_err(),
+                "{topic} was accepted"
             );
         }
     }

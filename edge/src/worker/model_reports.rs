@@ -1,23 +1,23 @@
-//! Decides what is kept of what a worker says of models: the newest word on each, with the file that
-//! it was about and when it was first said. Keeping it is counts.rs's.
+//! Decides which reports of a worker on models are kept: the newest one per model, with the file that it
+//! is about and the time of the first such report. Pure; `counts.rs` holds them.
 
 use jiff::{SignedDuration, Timestamp};
 use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel};
 
 use crate::domain::worker_count::ReportedModel;
 
-/// The Model object of which a worker speaks, as this node knows it.
+/// The Model object that a report is about, as received by this node.
 pub struct KnownModel<'a> {
     pub name: &'a ObjectName,
     pub uid: &'a str,
     pub format: &'a str,
     pub url: &'a str,
     pub sha256: Option<&'a str>,
-    /// From where the worker has the present file, if it is the worker's own model.
+    /// Path of the current file in the container, if it is the worker's own model.
     pub path: Option<&'a str>,
 }
 
-/// What a worker says now of a model. `known` is what it said before.
+/// Resolves a worker's report on a model to the file that it is about. `known` are its earlier reports.
 pub fn resolve(
     model: WorkerModel,
     subject: &KnownModel<'_>,
@@ -25,14 +25,14 @@ pub fn resolve(
     known: &[ReportedModel],
 ) -> ReportedModel {
     let is_of_model = |known: &&ReportedModel| known.output.uid == subject.uid;
-    // In one container a path is one file, also when the Model has another one by now.
+    // Within one container a path is one file, also if the Model has changed since.
     let same_file = known.iter().find(is_of_model).filter(|known| {
         known.path == model.url && (known.container == container || container.is_empty())
     });
-    let is_present = model.url.is_empty() || subject.path == Some(model.url.as_str());
+    let is_current = model.url.is_empty() || subject.path == Some(model.url.as_str());
     let (url, sha256) = match same_file {
         Some(known) => (known.output.url.clone(), known.output.sha256.clone()),
-        None if is_present => (subject.url.to_owned(), subject.sha256.map(str::to_owned)),
+        None if is_current => (subject.url.to_owned(), subject.sha256.map(str::to_owned)),
         None => (model.url.clone(), None),
     };
     let format = if model.format.is_empty() { subject.format.to_owned() } else { model.format };
@@ -50,33 +50,33 @@ pub fn resolve(
     ReportedModel { output, path: model.url, container: container.to_owned() }
 }
 
-/// Takes note of it. Of one worker the times only grow, whatever the node's clock does.
-pub fn record(known: &mut Vec<ReportedModel>, mut heard: ReportedModel, wall: Timestamp) {
+/// Records a report. The times of a worker's reports increase, also if the node's clock is set back.
+pub fn record(known: &mut Vec<ReportedModel>, mut report: ReportedModel, wall: Timestamp) {
     let newest = known.iter().filter_map(|known| known.output.time.parse::<Timestamp>().ok()).max();
-    let position = known.iter().position(|known| known.output.model == heard.output.model);
+    let position = known.iter().position(|known| known.output.model == report.output.model);
     if let Some(position) = position {
-        heard.output.time.clone_from(&known[position].output.time);
-        if known[position].output == heard.output {
-            known[position] = heard;
+        report.output.time.clone_from(&known[position].output.time);
+        if known[position].output == report.output {
+            known[position] = report;
             return;
         }
         known.remove(position);
     }
     let next = newest.and_then(|time| time.checked_add(SignedDuration::from_millis(1)).ok());
-    heard.output.time = format!("{:.3}", next.map_or(wall, |next| next.max(wall)));
-    known.push(heard);
-    // The oldest stands first.
+    report.output.time = format!("{:.3}", next.map_or(wall, |next| next.max(wall)));
+    known.push(report);
+    // The oldest report is the first.
     if known.len() > MAX_MODELS {
         known.remove(0);
     }
 }
 
-/// What to tell of an object whose workers said this: the newest word on each model.
-pub fn newest<'a>(said: impl Iterator<Item = &'a ReportedModel>) -> Vec<ModelOutput> {
+/// The newest of these reports per model, sorted by model.
+pub fn newest<'a>(reports: impl Iterator<Item = &'a ReportedModel>) -> Vec<ModelOutput> {
     let mut outputs: Vec<ModelOutput> = Vec::new();
-    for ReportedModel { output, .. } in said {
-        match outputs.iter_mut().find(|held| held.model == output.model) {
-            Some(held) if held.time < output.time => held.clone_from(output),
+    for ReportedModel { output, .. } in reports {
+        match outputs.iter_mut().find(|newest| newest.model == output.model) {
+            Some(newest) if newest.time < output.time => newest.clone_from(output),
             Some(_) => {}
             None => outputs.push(output.clone()),
         }
@@ -96,16 +96,16 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn said(url: &str, accuracy: &str) -> WorkerModel {
+    fn worker_model(url: &str, accuracy: &str) -> WorkerModel {
         let metrics = vec![Metric { key: "accuracy".into(), value: accuracy.into() }];
         WorkerModel { url: url.into(), metrics, ..WorkerModel::default() }
     }
 
-    fn hear(
+    fn resolved(
         known: &[ReportedModel],
         model_url: &str,
         container: &str,
-        said: WorkerModel,
+        model: WorkerModel,
     ) -> ReportedModel {
         let name = "small".parse().unwrap();
         let subject = KnownModel {
@@ -116,64 +116,64 @@ mod tests {
             sha256: Some("ab"),
             path: Some("/models/small/m.pb"),
         };
-        resolve(said, &subject, container, known)
+        resolve(model, &subject, container, known)
     }
 
     #[test]
-    fn what_is_said_is_of_the_file_that_the_container_has() {
+    fn report_is_about_the_file_in_the_container() {
         let url =
-            |spoken: &ReportedModel| (spoken.output.url.clone(), spoken.output.sha256.clone());
+            |report: &ReportedModel| (report.output.url.clone(), report.output.sha256.clone());
         let present = ("http://h/1".to_owned(), Some("ab".to_owned()));
-        let first = hear(&[], "http://h/1", "c1", said("/models/small/m.pb", "0.9"));
+        let first = resolved(&[], "http://h/1", "c1", worker_model("/models/small/m.pb", "0.9"));
         assert_eq!((url(&first), &*first.output.format), (present.clone(), "pb"));
-        assert_eq!(url(&hear(&[], "http://h/1", "c1", said("", "0.9"))), present);
+        assert_eq!(url(&resolved(&[], "http://h/1", "c1", worker_model("", "0.9"))), present);
         let known = [first];
-        let old = hear(&known, "http://h/2", "c1", said("/models/small/m.pb", "0.8"));
-        assert_eq!(url(&old), present, "the Model changed, the container did not yet");
+        let old = resolved(&known, "http://h/2", "c1", worker_model("/models/small/m.pb", "0.8"));
+        assert_eq!(url(&old), present, "the Model changed before the container");
         assert_eq!(
-            url(&hear(&known, "http://h/2", "", said("/models/small/m.pb", "0.8"))),
+            url(&resolved(&known, "http://h/2", "", worker_model("/models/small/m.pb", "0.8"))),
             present
         );
-        let new = hear(&known, "http://h/2", "c2", said("/models/small/m.pb", "0.8"));
+        let new = resolved(&known, "http://h/2", "c2", worker_model("/models/small/m.pb", "0.8"));
         assert_eq!(url(&new).0, "http://h/2");
-        let other = hear(&known, "http://h/2", "c2", said("/out/trained.pb", "0.8"));
+        let other = resolved(&known, "http://h/2", "c2", worker_model("/out/trained.pb", "0.8"));
         assert_eq!(url(&other), ("/out/trained.pb".to_owned(), None));
     }
 
     #[test]
-    fn a_word_has_the_time_at_which_it_was_first_said_and_times_only_grow() {
+    fn report_keeps_time_of_first_occurrence_and_times_increase() {
         let mut known = Vec::new();
-        let mut say = |accuracy: &str, second| {
-            let heard = hear(&known, "http://h/1", "c1", said("", accuracy));
-            record(&mut known, heard, at(second));
+        let mut recorded_time = |accuracy: &str, second| {
+            let report = resolved(&known, "http://h/1", "c1", worker_model("", accuracy));
+            record(&mut known, report, at(second));
             known[0].output.time.clone()
         };
-        assert_eq!(say("0.9", 10), "1970-01-01T00:00:10.000Z");
-        assert_eq!(say("0.9", 20), "1970-01-01T00:00:10.000Z", "nothing new");
-        assert_eq!(say("0.8", 30), "1970-01-01T00:00:30.000Z");
-        assert_eq!(say("0.7", 5), "1970-01-01T00:00:30.001Z", "the clock was set back");
+        assert_eq!(recorded_time("0.9", 10), "1970-01-01T00:00:10.000Z");
+        assert_eq!(recorded_time("0.9", 20), "1970-01-01T00:00:10.000Z", "nothing new");
+        assert_eq!(recorded_time("0.8", 30), "1970-01-01T00:00:30.000Z");
+        assert_eq!(recorded_time("0.7", 5), "1970-01-01T00:00:30.001Z", "the clock was set back");
     }
 
     #[test]
-    fn of_more_models_than_a_message_may_have_the_oldest_words_go() {
+    fn oldest_reports_beyond_the_limit_are_removed() {
         let mut known = Vec::new();
         for n in 0..12 {
-            let mut heard = hear(&[], "http://h/1", "c1", said("", "0.9"));
-            heard.output.model = format!("m{n}").parse().unwrap();
-            record(&mut known, heard, at(n));
+            let mut report = resolved(&[], "http://h/1", "c1", worker_model("", "0.9"));
+            report.output.model = format!("m{n}").parse().unwrap();
+            record(&mut known, report, at(n));
         }
         assert_eq!(known.len(), MAX_MODELS);
         assert_eq!(known[0].output.model.as_str(), "m4");
     }
 
     #[test]
-    fn of_two_workers_the_newer_word_on_a_model_is_told() {
-        let mut words = [Vec::new(), Vec::new()];
-        for (n, (known, accuracy)) in words.iter_mut().zip(["0.9", "0.8"]).enumerate() {
-            let heard = hear(&[], "http://h/1", "c1", said("", accuracy));
-            record(known, heard, at(i64::try_from(n).unwrap()));
+    fn newer_report_of_two_workers_is_used() {
+        let mut by_worker = [Vec::new(), Vec::new()];
+        for (n, (known, accuracy)) in by_worker.iter_mut().zip(["0.9", "0.8"]).enumerate() {
+            let report = resolved(&[], "http://h/1", "c1", worker_model("", accuracy));
+            record(known, report, at(i64::try_from(n).unwrap()));
         }
-        let told = newest(words.iter().flatten());
-        assert_eq!((told.len(), &*told[0].metrics[0].value), (1, "0.8"));
+        let outputs = newest(by_worker.iter().flatten());
+        assert_eq!((outputs.len(), &*outputs[0].metrics[0].value), (1, "0.8"));
     }
 }

@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_a_reason_of_its_own_and_says_what_is_missing() {
-        let message = "4 is being fetched: 7 bytes of disk space are missing";
+        let message = "downloading 4: 7 bytes of disk space are missing";
         let report = report(json!({
             "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
             "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},

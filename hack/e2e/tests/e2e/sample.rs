@@ -92,7 +92,7 @@ async fn the_documents_sample_is_explained_until_what_it_names_is_there_and_then
     fleet.apply(&here);
     let is_explained = |status: &InferenceModelStatus| {
         see(status);
-        let file = format!("4 is being fetched: {url}/model_emotion_4.tar.gz: ");
+        let file = format!("downloading 4: {url}/model_emotion_4.tar.gz: ");
         conditions_say(status, &file) && conditions_say(status, "refused")
     };
     let status = fleet.until_model(NAME, "without its files", is_explained).await;

@@ -182,7 +182,7 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
     // While 3 is on probation, the server has both and answers with the higher number; the status says what answers.
     let on_probation = |status: &InferenceModelStatus| {
         status.target_version.as_deref() == Some("3")
-            && conditions_say(status, "3 answers, and is on probation")
+            && conditions_say(status, "3 is healthy and on probation")
     };
     let status = fleet.until_model(EDGE, "3 on probation", on_probation).await;
     assert_eq!(status.serving_version.as_deref(), Some("4"));
