@@ -24,22 +24,22 @@ impl Backoff {
         half + Duration::from_millis(random % span.saturating_add(1))
     }
 
-    /// The longest that [`Backoff::after`] can be, for people to read.
+    /// The upper bound of [`Backoff::after`], for messages to users.
     pub fn step(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1);
         self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.longest)
     }
 }
 
-/// Between the starts of a worker that keeps ending.
+/// Between restarts of a worker that exits repeatedly.
 pub const WORKER_RESTART: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
-/// Between pulls of an image that the registry does not give.
+/// Between failed pulls of an image.
 pub const IMAGE_PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
-/// Between tries of a container that Docker refuses: cheap, and somebody is probably at it.
+/// Between attempts to create a container that the engine rejects. Short, because an attempt is cheap.
 pub const CONTAINER_REFUSED: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
-/// Between attempts at what somebody has to change first: a digest, a missing file on the server.
+/// Between download attempts that fail until a user acts: a wrong digest, a missing file on the server.
 pub const DOWNLOAD_RETRY: Backoff =
     Backoff::new(Duration::from_secs(15), Duration::from_secs(10 * 60));
 /// Between repetitions of a message over `EventBus`.
@@ -50,9 +50,9 @@ pub const EVENTBUS_REPEAT: Backoff =
 pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between connections to an engine that does not answer.
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
-/// Between syncs while something is missing.
+/// Between syncs while objects are missing.
 pub const RESYNC: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-/// Between checks for what somebody must put on the node: a script, an image, a file.
+/// Between checks for a script, image or file that a user must put on the node.
 pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
