@@ -1,5 +1,5 @@
-//! Downloads the models and datasets of this node, one task each, into the store of `neptune-models`, and
-//! holds the finished downloads so that garbage collection keeps them.
+//! Downloads the models and datasets of this node, one task each, into the store of
+//! `neptune-models`, and holds the finished downloads so that garbage collection keeps them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,7 +50,10 @@ enum DownloadEntryState {
     Pending,
     Present(Artifact, LocalArtifact),
     /// `time` is RFC 3339 text.
-    Failed { problem: Problem, time: String },
+    Failed {
+        problem: Problem,
+        time: String,
+    },
 }
 
 impl Downloads {
@@ -164,13 +167,17 @@ impl Downloads {
                 DownloadEntryState::Pending => {
                     let progress = progress(entry);
                     let last_problem = progress.last_error.as_deref().map(problem);
-                    DownloadState::Coming { progress: wire_progress(&progress), trouble: last_problem }
+                    DownloadState::Coming {
+                        progress: wire_progress(&progress),
+                        trouble: last_problem,
+                    }
                 }
             },
         }
     }
 
-    /// Removes downloads that neither a source nor a container uses, if the used ones changed since the last time.
+    /// Removes downloads that neither a source nor a container uses, if the used ones changed since
+    /// the last time.
     pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
         let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
         let keep: BTreeSet<Digest> = digests.collect();

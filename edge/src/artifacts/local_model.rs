@@ -1,5 +1,5 @@
-//! Watches a local path until it holds a model with the wanted digest. The model is not copied: workers
-//! mount it from that path.
+//! Watches a local path until it holds a model with the wanted digest. The model is not copied:
+//! workers mount it from that path.
 
 use std::{
     fmt::Write as _,

@@ -1,5 +1,6 @@
-//! Holds which models the node's workers use: the one of each Model object, or the previous one until the
-//! wanted one is present. `downloads.rs` downloads them; `local_model.rs` watches local paths.
+//! Holds which models the node's workers use: the one of each Model object, or the previous one
+//! until the wanted one is present. `downloads.rs` downloads them; `local_model.rs` watches local
+//! paths.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Updates a directory of versions for a server that watches it: each version is built outside of it from
-//! hard links to the store's files, and appears by one rename.
+//! Updates a directory of versions for a server that watches it: each version is built outside of
+//! it from hard links to the store's files, and appears by one rename.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +18,8 @@ use crate::domain::{
 /// Directory for unfinished versions, beside those of the objects. No UID begins with a dot.
 const BUILDING: &str = ".building";
 
-/// Makes the directory contain exactly these versions. Adds before it removes. A version that exists is
-/// complete and is never changed. `root` must be on the same file system. Blocking.
+/// Makes the directory contain exactly these versions. Adds before it removes. A version that
+/// exists is complete and is never changed. `root` must be on the same file system. Blocking.
 pub fn place(
     root: &Path,
     dir: &Path,
@@ -57,8 +57,8 @@ pub fn place(
     Ok(PlacedVersions { dir: dir.to_owned(), names: wanted.keys().cloned().collect() })
 }
 
-/// Removes the directories of objects that are not in `uids`, and of the others the generations that are not
-/// in `kept`. A directory that contains a kept one stays. Blocking.
+/// Removes the directories of objects that are not in `uids`, and of the others the generations
+/// that are not in `kept`. A directory that contains a kept one stays. Blocking.
 pub fn gc(root: &Path, uids: &BTreeSet<String>, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
     for object in below(root)? {
         let is_used = kept.iter().any(|path| path.starts_with(&object));
@@ -107,7 +107,8 @@ fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// A name for the unfinished version. Unique, because an object has at most one operation at a time.
+/// A name for the unfinished version. Unique, because an object has at most one operation at a
+/// time.
 fn unique(dir: &Path, version: &str) -> String {
     let parts = dir.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned());
     parts.chain([version.to_owned()]).collect::<Vec<_>>().join("+")

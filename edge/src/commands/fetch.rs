@@ -17,9 +17,9 @@ use crate::{
     domain::artifact::ArtifactSource,
 };
 
-/// Downloads a file to `--output`, or unpacks an archive so that `--output` is its directory. Retries
-/// transient errors until `--give-up-after` seconds pass without progress. The next run with the same output
-/// resumes an interrupted download.
+/// Downloads a file to `--output`, or unpacks an archive so that `--output` is its directory.
+/// Retries transient errors until `--give-up-after` seconds pass without progress. The next run
+/// with the same output resumes an interrupted download.
 ///
 /// # Errors
 /// A permanent error, or no progress. `--output` is then unchanged.
@@ -82,7 +82,8 @@ async fn give_up(mut progress: watch::Receiver<FetchProgress>, after: Option<u64
             |new: &FetchProgress| new.received != received || new.phase == FetchPhase::Finishing;
         if timeout(limit, progress.wait_for(has_progressed)).await.is_err() {
             let last_error = progress.borrow().last_error.clone();
-            let why = last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
+            let why =
+                last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
             return Error::GaveUp { seconds, why };
         }
         if progress.borrow().phase == FetchPhase::Finishing {

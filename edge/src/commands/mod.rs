@@ -1,4 +1,5 @@
-//! The commands of the program: sets up logging and threads, runs a command, and decides the exit code.
+//! The commands of the program: sets up logging and threads, runs a command, and decides the exit
+//! code.
 
 pub mod doctor;
 mod fetch;
@@ -19,8 +20,8 @@ use crate::{
 
 /// Exit code of errors that a restart does not solve, as of clap's own errors.
 const INVALID_CONFIGURATION: u8 = 2;
-/// The default log filter. The embedded broker logs every closed connection as an error; the platform verifier
-/// logs errors that the agent logs too.
+/// The default log filter. The embedded broker logs every closed connection as an error; the
+/// platform verifier logs errors that the agent logs too.
 const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
 
 /// Runs the command and returns the exit code of the process.
@@ -75,7 +76,8 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
             }
         }
     });
-    // Does not wait for threads: a blocked disk would keep one indefinitely. Files survive that like a power cut.
+    // Does not wait for threads: a blocked disk would keep one indefinitely. Files survive that
+    // like a power cut.
     runtime.shutdown_background();
     result
 }

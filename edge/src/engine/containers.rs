@@ -1,4 +1,5 @@
-//! Observes, creates, starts and removes containers. Containers without this node's labels are never changed.
+//! Observes, creates, starts and removes containers. Containers without this node's labels are
+//! never changed.
 
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
@@ -25,7 +26,8 @@ const LOG_TAIL_LINES: &str = "5";
 const MAX_LOG_TAIL_CHARS: usize = 600;
 
 impl Docker {
-    /// The containers with this node's labels, also those that an agent with another data directory created.
+    /// The containers with this node's labels, also those that an agent with another data directory
+    /// created.
     pub async fn observe(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, Problem> {
         self.list(node).await.map_err(|error| self.problem(&error))
     }
@@ -110,8 +112,8 @@ impl Docker {
         Ok(visible.collect())
     }
 
-    /// Removes the containers of these IDs, then creates and starts one. The mounted paths must exist. If
-    /// the image is not on the node and cannot be pulled, nothing is removed.
+    /// Removes the containers of these IDs, then creates and starts one. The mounted paths must
+    /// exist. If the image is not on the node and cannot be pulled, nothing is removed.
     pub async fn start(
         &self,
         identity: &ContainerIdentity,
@@ -159,7 +161,8 @@ impl Docker {
         Ok(StepOutcome::Started { id: created.id })
     }
 
-    /// Stops and removes the containers of these IDs. A container that does not exist counts as removed.
+    /// Stops and removes the containers of these IDs. A container that does not exist counts as
+    /// removed.
     pub async fn remove(&self, ids: &[String]) -> StepOutcome {
         match self.remove_all(ids).await {
             Ok(()) => StepOutcome::Removed,
@@ -170,8 +173,8 @@ impl Docker {
     async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
         for id in ids {
-            // Uses the container's stop timeout, or 10 s. An error of the engine is ignored here: the
-            // forced removal below succeeds or returns it again.
+            // Uses the container's stop timeout, or 10 s. An error of the engine is ignored here:
+            // the forced removal below succeeds or returns it again.
             let stopped = client.stop_container(id, None::<query::StopContainerOptions>).await;
             if let Err(error) = stopped
                 && status_code(&error).is_none()
@@ -181,7 +184,8 @@ impl Docker {
             let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
             let removed = client.remove_container(id, Some(force)).await;
             match removed {
-                // 404, 409: another client removed it, or is removing it. Podman returns 500 for that.
+                // 404, 409: another client removed it, or is removing it. Podman returns 500 for
+                // that.
                 Err(error) if matches!(status_code(&error), Some(404 | 409)) => {}
                 Err(error)
                     if status_code(&error).is_some() && self.details(id).await?.is_none() => {}

@@ -1,5 +1,5 @@
-//! Decides the request that creates a container, with the limits and rights of every worker and model
-//! server. Pure.
+//! Decides the request that creates a container, with the limits and rights of every worker and
+//! model server. Pure.
 
 use std::{collections::HashMap, path::Path};
 
@@ -10,8 +10,8 @@ use crate::domain::{
     observed_container::{ContainerIdentity, VERSION},
 };
 
-/// Maximum number of processes and threads in a container: enough for a numeric library on a big machine,
-/// too few to starve the node.
+/// Maximum number of processes and threads in a container: enough for a numeric library on a big
+/// machine, too few to starve the node.
 const MAX_PIDS: i64 = 1024;
 
 /// The body of the request that creates this container.

@@ -62,8 +62,8 @@ impl Docker {
         since: i64,
     ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
         let client = self.client().map_err(|error| self.problem(&error))?;
-        // Without `health_status` and `exec_*`, which occur every few seconds. Podman's filters have
-        // other names: `died` for the event `die`, and `remove` for `destroy`.
+        // Without `health_status` and `exec_*`, which occur every few seconds. Podman's filters
+        // have other names: `died` for the event `die`, and `remove` for `destroy`.
         let events =
             ["create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause"];
         let filters = HashMap::from([

@@ -1,5 +1,6 @@
-//! Pulls the images of new versions of model servers, one task each, while the current versions keep
-//! running. Which images to wait for is decided by the caller; a container start pulls its own image.
+//! Pulls the images of new versions of model servers, one task each, while the current versions
+//! keep running. Which images to wait for is decided by the caller; a container start pulls its own
+//! image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,7 +82,8 @@ impl ImagePulls {
     }
 }
 
-/// Checks often whether the image is on the node, since a person may load it, and pulls it with backoff.
+/// Checks often whether the image is on the node, since a person may load it, and pulls it with
+/// backoff.
 async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
     // The receiver is dropped only when the process exits.
     let send = async |found| {

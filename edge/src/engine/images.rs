@@ -49,7 +49,9 @@ impl Docker {
                 Ok(Some(Ok(_))) => {}
                 Ok(Some(Err(error))) => return Err(plain(&error)),
                 Ok(None) => return Ok(()),
-                Err(_) => return Err(format!("no progress for {} s", PULL_STALL_TIMEOUT.as_secs())),
+                Err(_) => {
+                    return Err(format!("no progress for {} s", PULL_STALL_TIMEOUT.as_secs()));
+                }
             }
         }
     }

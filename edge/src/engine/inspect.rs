@@ -1,6 +1,6 @@
-//! Lists and inspects containers, and parses only the fields that the agent uses. bollard's types are not
-//! used: Podman has states that Docker's schema does not contain, such as `stopped`, and one container in
-//! such a state would make the whole list fail.
+//! Lists and inspects containers, and parses only the fields that the agent uses. bollard's types
+//! are not used: Podman has states that Docker's schema does not contain, such as `stopped`, and
+//! one container in such a state would make the whole list fail.
 
 use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, time::Duration};
 
@@ -96,7 +96,8 @@ impl EngineSocket<'_> {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DockerError> {
         let response = tokio::time::timeout(self.timeout, self.request(path));
-        let (status_code, body) = response.await.map_err(|_| DockerError::RequestTimeoutError)??;
+        let (status_code, body) =
+            response.await.map_err(|_| DockerError::RequestTimeoutError)??;
         if (200..300).contains(&status_code) {
             return Ok(serde_json::from_slice(&body)?);
         }

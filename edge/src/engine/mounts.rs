@@ -7,8 +7,9 @@ use crate::domain::node_context::NodeContext;
 /// Checks whether a worker may mount this path of the node.
 ///
 /// # Errors
-/// The reason as text. Paths that would give a worker the machine or other workers' data are refused: the
-/// root, the kernel's file systems, and every path that contains the Docker socket or the data directory.
+/// The reason as text. Paths that would give a worker the machine or other workers' data are
+/// refused: the root, the kernel's file systems, and every path that contains the Docker socket or
+/// the data directory.
 pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -25,8 +26,8 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
         return refused("the kernel's files");
     }
-    // A worker can use a socket in a read-only mount. Removable media are mounted below /run/media and
-    // are allowed.
+    // A worker can use a socket in a read-only mount. Removable media are mounted below /run/media
+    // and are allowed.
     let is_run = ["/run", "/var/run"].iter().any(|dir| {
         path.strip_prefix(dir)
             .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))
@@ -86,7 +87,10 @@ mod tests {
             "/var/lib",
             "/var/lib/neptune",
         ] {
-            assert!(may_be_mounted(Path::new(bad), &node_context()).is_err(), "{bad:?} was accepted");
+            assert!(
+                may_be_mounted(Path::new(bad), &node_context()).is_err(),
+                "{bad:?} was accepted"
+            );
         }
         let elsewhere =
             NodeContext { docker_socket: "/tmp/x/docker.sock".into(), ..node_context() };

@@ -1,4 +1,5 @@
-//! Decides when to observe the containers, and which observation is recent enough. `watch.rs` observes.
+//! Decides when to observe the containers, and which observation is recent enough. `watch.rs`
+//! observes.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use crate::{
 
 /// Between two observations while Docker reports no change.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
-/// At the start nothing is planned or reported until Docker has answered or this time has passed, so that
-/// a restart of the agent is not reported as a problem of its workers.
+/// At the start nothing is planned or reported until Docker has answered or this time has passed,
+/// so that a restart of the agent is not reported as a problem of its workers.
 const INITIAL_WAIT: Duration = Duration::from_secs(3);
 
 /// The last observation of the engine and the time of the next one.
@@ -48,15 +49,16 @@ impl EngineObserver {
         }
     }
 
-    /// Records that containers changed: an observation in flight is outdated. Returns the number of the
-    /// first observation that includes the change.
+    /// Records that containers changed: an observation in flight is outdated. Returns the number of
+    /// the first observation that includes the change.
     pub fn invalidate(&mut self, now: Instant) -> u64 {
         self.seq += 1;
         self.observe_at = now;
         self.seq
     }
 
-    /// Records that the engine answers with this version, or does not answer. Returns whether that changed.
+    /// Records that the engine answers with this version, or does not answer. Returns whether that
+    /// changed.
     pub fn on_engine_status(&mut self, version: Option<String>, now: Instant) -> bool {
         self.invalidate(now);
         let is_changed = version != self.version || version.is_none() != self.is_unavailable;
@@ -169,6 +171,10 @@ mod tests {
         assert!(engine.on_engine_status(None, now), "the first status is a change");
         assert!(!engine.on_engine_status(None, now));
         assert!(engine.on_engine_status(Some("docker 1".into()), now));
-        assert_eq!(engine.begin_observation(now), Some(3), "immediately when the engine is available");
+        assert_eq!(
+            engine.begin_observation(now),
+            Some(3),
+            "immediately when the engine is available"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Watches the Docker engine and observes its containers. The results are sent to the agent as events.
+//! Watches the Docker engine and observes its containers. The results are sent to the agent as
+//! events.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::{
 /// Engine events this many seconds before the connection are requested too.
 const OVERLAP_SECONDS: i64 = 2;
 
-/// Sends an event when the engine becomes available or unavailable and when a container changes. Runs indefinitely.
+/// Sends an event when the engine becomes available or unavailable and when a container changes.
+/// Runs indefinitely.
 pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
     let mut failures = 0;
     loop {

@@ -9,8 +9,8 @@ use crate::domain::{
     served_version::ServedVersion,
 };
 
-/// Seconds between SIGTERM and SIGKILL of a model server. Requests take less, and the next version waits for
-/// the port.
+/// Seconds between SIGTERM and SIGKILL of a model server. Requests take less, and the next version
+/// waits for the port.
 const STOP_GRACE: u32 = 1;
 
 /// The container spec of this version. `model` is the version's model on the node, if it has one.

@@ -1,5 +1,5 @@
-//! Decides the steps that make a model server's container and its directory of versions match the current
-//! version of the rollout, which rollout/ decides. Pure.
+//! Decides the steps that make a model server's container and its directory of versions match the
+//! current version of the rollout, which rollout/ decides. Pure.
 //!
 //! | current version | container | directory of versions | then |
 //! |---|---|---|---|
@@ -7,7 +7,7 @@
 //! | " | other | | remove it |
 //! | exists | any | has other versions | update it |
 //! | exists | alive with its spec | right | keep it, or replace it if it hangs; remove duplicates |
-|//! | exists | other or none | right | after the backoff: replace it by one with its spec ||
+//! | exists | other or none | right | after the backoff: replace it by one with its spec |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn old_container_is_removed_only_when_new_one_can_start() {
-        let (old, right) = (observed("old", &spec("3"), "uid"), observed("right", &spec("4"), "uid"));
+        let (old, right) =
+            (observed("old", &spec("3"), "uid"), observed("right", &spec("4"), "uid"));
         let unknown = observed("unknown", &spec("3"), "of a deleted object");
         let nothing: [&str; 0] = [];
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);

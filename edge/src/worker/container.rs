@@ -161,7 +161,8 @@ pub fn reloadable_version(
     let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
         && model.path.starts_with(&context.data_dir)
         && is_plain_name(&wanted.uid);
-    // The store names files by the digest of their content, so that the path identifies the content.
+    // The store names files by the digest of their content, so that the path identifies the
+    // content.
     let identity = [model.path.to_string_lossy(), model.file.as_deref().unwrap_or_default().into()];
     can_reload.then(|| ContentHash::of(&identity).as_str()[..16].to_owned())
 }

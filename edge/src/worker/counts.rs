@@ -23,7 +23,8 @@ impl Counts {
         Self { counts, unsaved: BTreeSet::new() }
     }
 
-    /// Records a worker's message. `counts` is the run and its counters, if they count for the object.
+    /// Records a worker's message. `counts` is the run and its counters, if they count for the
+    /// object.
     pub fn observe(
         &mut self,
         object: &ObjectKey,

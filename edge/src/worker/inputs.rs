@@ -1,4 +1,5 @@
-//! Decides whether a worker's model and dataset are on the node, and which problem to report if not. Pure.
+//! Decides whether a worker's model and dataset are on the node, and which problem to report if
+//! not. Pure.
 
 use std::collections::BTreeMap;
 
@@ -65,8 +66,9 @@ fn find<'a>(
     [not_received, downloading]: [WorkerReason; 2],
 ) -> Result<&'a LocalArtifact, MissingInput> {
     let Some(input) = inputs.get(key) else {
-        let message =
-            format!("waiting to receive {key} from the controller; create the {kind} if it does not exist");
+        let message = format!(
+            "waiting to receive {key} from the controller; create the {kind} if it does not exist"
+        );
         return Err(MissingInput {
             problem: Problem { reason: not_received, message },
             is_stuck: false,

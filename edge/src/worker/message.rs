@@ -1,5 +1,5 @@
-//! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown workers.
-//! Pure; `counts.rs` adds them up.
+//! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown
+//! workers. Pure; `counts.rs` adds them up.
 
 use std::fmt;
 
@@ -94,8 +94,8 @@ pub fn parse<'a>(
     };
     let counters = task.counters().map_err(invalid)?;
     let run = match (task.start_time.as_str(), container) {
-        // Without a container it is the last message of a known run, or of a worker of a deleted object
-        // of the same name, which is not counted.
+        // Without a container it is the last message of a known run, or of a worker of a deleted
+        // object of the same name, which is not counted.
         (run, None)
             if context.containers.is_some()
                 && !context.counts.contains_run(&wanted.uid, &worker, run) =>
@@ -120,7 +120,8 @@ fn invalid(why: impl fmt::Display) -> MessageError {
 }
 
 impl<'a> MessageContext<'a, '_> {
-    /// The worker's container, preferably a running one. Containers of earlier objects of that name are ignored.
+    /// The worker's container, preferably a running one. Containers of earlier objects of that name
+    /// are ignored.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
         let is_of_worker = |container: &&ObservedContainer| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
@@ -158,7 +159,10 @@ mod tests {
         MessageContext { desired, containers, counts }
     }
 
-    fn parsed_counts(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
+    fn parsed_counts(
+        payload: &Value,
+        role: Role,
+    ) -> Result<Option<(String, Counters)>, MessageError> {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();

@@ -1,5 +1,5 @@
-//! Decides which reports of a worker on models are kept: the newest one per model, with the file that it
-//! is about and the time of the first such report. Pure; `counts.rs` holds them.
+//! Decides which reports of a worker on models are kept: the newest one per model, with the file
+//! that it is about and the time of the first such report. Pure; `counts.rs` holds them.
 
 use jiff::{SignedDuration, Timestamp};
 use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel};
@@ -17,7 +17,8 @@ pub struct KnownModel<'a> {
     pub path: Option<&'a str>,
 }
 
-/// Resolves a worker's report on a model to the file that it is about. `known` are its earlier reports.
+/// Resolves a worker's report on a model to the file that it is about. `known` are its earlier
+/// reports.
 pub fn resolve(
     model: WorkerModel,
     subject: &KnownModel<'_>,
@@ -50,7 +51,8 @@ pub fn resolve(
     ReportedModel { output, path: model.url, container: container.to_owned() }
 }
 
-/// Records a report. The times of a worker's reports increase, also if the node's clock is set back.
+/// Records a report. The times of a worker's reports increase, also if the node's clock is set
+/// back.
 pub fn record(known: &mut Vec<ReportedModel>, mut report: ReportedModel, wall: Timestamp) {
     let newest = known.iter().filter_map(|known| known.output.time.parse::<Timestamp>().ok()).max();
     let position = known.iter().position(|known| known.output.model == report.output.model);

@@ -1,5 +1,5 @@
-//! Holds messages of workers whose containers were not observed yet, until an observation includes them.
-//! Otherwise the only message of a short-lived worker would be lost.
+//! Holds messages of workers whose containers were not observed yet, until an observation includes
+//! them. Otherwise the only message of a short-lived worker would be lost.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,8 @@ mod tests {
         let message =
             |n: usize| Message { topic: n.to_string(), payload: "".into(), retain: false };
         let mut pending = PendingMessages::default();
-        let removed: Vec<_> = (0..MAX_PENDING + 2).filter_map(|n| pending.push(message(n))).collect();
+        let removed: Vec<_> =
+            (0..MAX_PENDING + 2).filter_map(|n| pending.push(message(n))).collect();
         assert_eq!(removed, [message(0), message(1)]);
         assert!(pending.drain().into_iter().eq((2..MAX_PENDING + 2).map(message)));
         assert_eq!(pending.drain().len(), 0);

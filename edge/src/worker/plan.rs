@@ -10,7 +10,7 @@
 //! | | | none usable | other | remove it; wait: its reason |
 //! | | | usable | alive with this spec | keep it; remove duplicates |
 //! | | | usable | being removed | wait for the engine's event |
-|//! | | | usable | other or none | after the backoff: replace it by one with this spec ||
+//! | | | usable | other or none | after the backoff: replace it by one with this spec |
 
 use std::{
     collections::BTreeMap,
@@ -124,7 +124,9 @@ fn plan_without_inputs(
 /// A remark for people on the model of a running worker.
 fn note(worker: &ResolvedWorker<'_>, reload: Option<&ReloadDecision>) -> String {
     match worker.model_problem {
-        Some(problem) => format!("running with the previous version of the model: {}", problem.message),
+        Some(problem) => {
+            format!("running with the previous version of the model: {}", problem.message)
+        }
         None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
     }
 }
@@ -485,7 +487,10 @@ mod tests {
         node.attempts().done(StepOutcome::ImageAbsent, None, 1, now, 0);
         assert_eq!(may_pull(&node, now), Some(true));
         node.attempts().done(StepOutcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
-        assert_eq!(health(&node.plan(now)), (WorkerState::Failed, Some(WorkerReason::ImageMissing)));
+        assert_eq!(
+            health(&node.plan(now)),
+            (WorkerState::Failed, Some(WorkerReason::ImageMissing))
+        );
         assert_eq!(
             may_pull(&node, now + Duration::from_secs(3)),
             Some(false),
@@ -513,8 +518,8 @@ mod tests {
         assert!(places(&plan));
         assert_eq!(health(&plan), (WorkerState::Running, None));
         let next_at = Some(now + Duration::from_secs(60));
-        let note = "reloading".to_owned();
-        let requested = ReloadDecision { next_at, note, ..ReloadDecision::default() };
+        let remark = "reloading".to_owned();
+        let requested = ReloadDecision { next_at, note: remark, ..ReloadDecision::default() };
         node.reloads = [(name(), requested)].into();
         let plan = node.plan(now);
         assert_eq!((plan.steps.len(), plan.next_at), (0, next_at));
@@ -580,8 +585,11 @@ mod tests {
             node.containers[0].identity.uid = "of a deleted object".into();
             assert_eq!(removed(&node.plan(now)), ["1"]);
         }
-        node.models =
-            [(wanted_worker().model, availability(Some(MODEL), problem(ModelDigestMismatch), true))].into();
+        node.models = [(
+            wanted_worker().model,
+            availability(Some(MODEL), problem(ModelDigestMismatch), true),
+        )]
+        .into();
         node.containers.clear();
         assert!(starts(&node.plan(now)), "on the previous version");
         node.observe(vec![observed("1", ContainerState::Running)], now);

@@ -1,6 +1,6 @@
-//! Decides for a worker that reloads its model while it runs: the versions in its directory, the version to
-//! request, and the restart if it does not load it in time. Only downloaded models have versions; a model
-//! at a local path is mounted directly. Pure.
+//! Decides for a worker that reloads its model while it runs: the versions in its directory, the
+//! version to request, and the restart if it does not load it in time. Only downloaded models have
+//! versions; a model at a local path is mounted directly. Pure.
 //!
 //! | directory | container | loaded version | then |
 //! |---|---|---|---|
@@ -104,8 +104,8 @@ pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> R
     decision
 }
 
-/// The version of the model that a container has loaded: the one that it reported, or else the one that it
-/// was started with.
+/// The version of the model that a container has loaded: the one that it reported, or else the one
+/// that it was started with.
 fn loaded(
     container: &ObservedContainer,
     reported: Option<&ReportedModel>,

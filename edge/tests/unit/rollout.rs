@@ -1,5 +1,5 @@
-//! The rollout of a model server in a simulation with steps of half a second: each version behaves as given,
-//! and the decisions are checked.
+//! The rollout of a model server in a simulation with steps of half a second: each version behaves
+//! as given, and the decisions are checked.
 
 #![allow(clippy::unwrap_used)]
 use std::{
@@ -489,8 +489,8 @@ fn behavior() -> impl Strategy<Value = Behavior> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// For any sequence of targets: after the first good version, a good version is served in the end, and
-    /// the last target if that is healthy.
+    /// For any sequence of targets: after the first good version, a good version is served in the
+    /// end, and the last target if that is healthy.
     #[test]
     fn rollout_converges_to_a_healthy_version(
         behaviors in prop::collection::vec(behavior(), 4),

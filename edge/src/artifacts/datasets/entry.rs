@@ -57,7 +57,8 @@ pub(super) struct DatasetWatch {
 
 impl Drop for DatasetWatch {
     fn drop(&mut self) {
-        // The follower holds the last receiver beside this one's: without receivers the count stops.
+        // The follower holds the last receiver beside this one's: without receivers the count
+        // stops.
         self.follower.abort();
     }
 }
@@ -90,8 +91,8 @@ impl DatasetEntry {
             format: *format,
             options: options.clone(),
         });
-        // The stored counts of the same data keep their time. They are not read from the watch, which may have
-        // counted again by now and whose result has no time yet.
+        // The stored counts of the same data keep their time. They are not read from the watch,
+        // which may have counted again by now and whose result has no time yet.
         let known =
             initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
         let changed_at = &self.record.changed_at;
@@ -242,7 +243,8 @@ impl DatasetEntry {
         };
         match &*watched.location.borrow() {
             Some(Ok(local_artifact)) => {
-                // The store names files by digest; the download knows the file name for the container.
+                // The store names files by digest; the download knows the file name for the
+                // container.
                 let local_artifact = match &self.wanted.source {
                     Ok(DataSource::Remote(source)) => downloads.local_artifact(source).cloned(),
                     Ok(DataSource::Local(_)) | Err(_) => Some(local_artifact.clone()),

@@ -1,5 +1,5 @@
-//! Follows one dataset: locates its data and sends the agent an event when the location or the count
-//! changed. The event carries no data; the agent reads the channels.
+//! Follows one dataset: locates its data and sends the agent an event when the location or the
+//! count changed. The event carries no data; the agent reads the channels.
 
 use std::{
     fs,

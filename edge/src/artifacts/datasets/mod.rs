@@ -1,5 +1,5 @@
-//! Keeps the node's datasets counted: starts and stops a watch per dataset, stores the counts on disk and
-//! holds the reports. `neptune-datasets` counts; `status.rs` decides what a result means.
+//! Keeps the node's datasets counted: starts and stops a watch per dataset, stores the counts on
+//! disk and holds the reports. `neptune-datasets` counts; `status.rs` decides what a result means.
 
 mod entry;
 mod follower;
@@ -47,7 +47,8 @@ impl Datasets {
         for (key, wanted) in wanted {
             let entry = match before.remove(key) {
                 Some(entry) if entry.wanted == *wanted => entry,
-                // Another spec of the same object: counting continues from its record where that is possible.
+                // Another spec of the same object: counting continues from its record where that is
+                // possible.
                 Some(mut entry) if entry.wanted.uid == wanted.uid => {
                     entry.stop_watch();
                     DatasetEntry::new(wanted, entry.record)
@@ -97,7 +98,8 @@ impl Datasets {
                 Ok(DataSource::Local(path)) => Some((path.clone(), self.policy.clone())),
                 Ok(DataSource::Remote(source)) => {
                     downloads.local_artifact(source).map(|local_artifact| {
-                        let policy = PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
+                        let policy =
+                            PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
                         (local_artifact.path.clone(), policy)
                     })
                 }

@@ -7,7 +7,8 @@ use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 
 use crate::desired::dataset::{DatasetProblem, WantedDataset};
 
-/// The state of a watched dataset, and its problem if it failed. `allowed` are the directories of the policy.
+/// The state of a watched dataset, and its problem if it failed. `allowed` are the directories of
+/// the policy.
 pub fn state_of(
     report: &CountReport,
     allowed: &[PathBuf],
@@ -53,7 +54,8 @@ pub fn dataset_status(
     DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
 }
 
-/// The reported counts. Columns and labels are limited in number; the most frequent labels are kept.
+/// The reported counts. Columns and labels are limited in number; the most frequent labels are
+/// kept.
 pub fn wire_tally(tally: &SampleCounts, changed_at: &str) -> DatasetCounts {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));

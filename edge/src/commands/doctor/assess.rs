@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::commands::doctor::{
     facts::{
-        CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DiskFacts,
-        DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
+        CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, DatabaseState,
+        DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
     },
     report::Finding,
 };
@@ -46,7 +46,8 @@ fn clock(facts: &DoctorFacts) -> Finding {
         );
     }
     if let DataDirFacts {
-        state: Ok(DataState::Present { database: DatabaseState::Valid { written: Some(at), .. }, .. }),
+        state:
+            Ok(DataState::Present { database: DatabaseState::Valid { written: Some(at), .. }, .. }),
         ..
     } = &facts.data
         && *at > after(now, CLOCK_TOLERANCE)
@@ -240,7 +241,9 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
         }
     };
     // One valid certificate of a bundle is enough: assess the one that is valid for longest.
-    let Some(best) = found.iter().filter(|one| one.not_before <= now).max_by_key(|one| one.not_after) else {
+    let Some(best) =
+        found.iter().filter(|one| one.not_before <= now).max_by_key(|one| one.not_after)
+    else {
         return match found.first() {
             None => Finding::error(
                 CHECK,
@@ -256,10 +259,18 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
     };
     let seen = match found.as_slice() {
         [_] => format!("{path}: {}", best.subject),
-        _ => format!("{path}: {} certificates; the last one to expire, {},", found.len(), best.subject),
+        _ => format!(
+            "{path}: {} certificates; the last one to expire, {},",
+            found.len(),
+            best.subject
+        ),
     };
     if best.not_after <= now {
-        Finding::error(CHECK, format!("{seen} expired at {:.0}", best.not_after), "install a new one")
+        Finding::error(
+            CHECK,
+            format!("{seen} expired at {:.0}", best.not_after),
+            "install a new one",
+        )
     } else if best.not_after <= after(now, EXPIRES_SOON) {
         Finding::warning(
             CHECK,

@@ -100,7 +100,7 @@ pub struct CloudLinkFacts {
     pub url: String,
     /// The topic filter that was subscribed to, the same as the agent's.
     pub filter: String,
-    /// Whether that is the node's broker behind EventBus, beyond which nothing can be checked.
+    /// Whether that is the node's broker behind `EventBus`, beyond which nothing can be checked.
     pub is_by_event_bus: bool,
     pub answer: Checked<()>,
 }

@@ -1,5 +1,5 @@
-//! Collects the facts about the node: data directory, disk, brokers, clock, names and certificates. Does not
-//! disturb a running agent, and leaves no files.
+//! Collects the facts about the node: data directory, disk, brokers, clock, names and certificates.
+//! Does not disturb a running agent, and leaves no files.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -60,7 +60,9 @@ fn is_in_use(dir: &Path) -> bool {
 
 fn database(dir: &Path) -> (DatabaseState, Option<Replica>) {
     let written = match fs::metadata(dir.join("neptune.db")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return (DatabaseState::Absent, None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return (DatabaseState::Absent, None);
+        }
         // Left empty by a power cut after its creation: the agent initializes it.
         Ok(found) if found.len() == 0 => return (DatabaseState::Absent, None),
         found => found.and_then(|found| found.modified()).ok(),
@@ -139,7 +141,7 @@ pub fn certificates(path: &PathBuf) -> Checked<Vec<CertificateFacts>> {
 }
 
 fn certificate(der: &CertificateDer<'_>) -> Checked<CertificateFacts> {
-|    let invalid = |why: String|| format!("invalid certificate: {why}");
+    let invalid = |why: String| format!("invalid certificate: {why}");
     let (_, read) = x509_parser::parse_x509_certificate(der).map_err(|e| invalid(e.to_string()))?;
     let time = |seconds| Timestamp::from_second(seconds).map_err(|e| invalid(e.to_string()));
     Ok(CertificateFacts {
@@ -192,11 +194,12 @@ mod tests {
         let names = files(dir.path());
         let (state, replica) = data(dir.path());
         assert!(replica.is_some());
-        let Ok(DataState::Present { can_write: Ok(()), is_in_use: true, database, .. }) = state
+        let Ok(DataState::Present { can_write: Ok(()), is_in_use: true, database: stored, .. }) =
+            state
         else {
             panic!("{state:?}")
         };
-        assert!(matches!(database, DatabaseState::Valid { objects: 0, written: Some(_) }));
+        assert!(matches!(stored, DatabaseState::Valid { objects: 0, written: Some(_) }));
         assert_eq!(files(dir.path()), names);
         drop((store, lock));
         assert!(!is_in_use(dir.path()));

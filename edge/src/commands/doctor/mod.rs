@@ -1,5 +1,6 @@
-//! The `doctor` command: checks everything that the agent needs, in parallel and with a timeout per check.
-//! `inspect.rs` collects the facts, `assess.rs` decides the findings, `report.rs` formats them.
+//! The `doctor` command: checks everything that the agent needs, in parallel and with a timeout per
+//! check. `inspect.rs` collects the facts, `assess.rs` decides the findings, `report.rs` formats
+//! them.
 
 pub mod assess;
 pub mod facts;
@@ -35,14 +36,16 @@ use crate::{
     engine::docker::Docker,
 };
 
-/// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up once.
+/// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up
+/// once.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the progress lines on standard error.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The environment variable with the URL of an edge worker's cloud worker.
 const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 
-/// Checks the node, prints the findings to standard output, and returns whether there are no errors.
+/// Checks the node, prints the findings to standard output, and returns whether there are no
+/// errors.
 pub async fn doctor(args: DoctorArgs) -> bool {
     let findings = match config(args.run) {
         Ok(config) => assess::assess(&collect(&config, &args.resolve).await),
@@ -60,7 +63,11 @@ fn invalid_settings(error: Error) -> Finding {
         Error::Config { flag, problem, remedy } => {
             Finding::error(CHECK, format!("{flag}: {problem}"), remedy)
         }
-        other => Finding::error(CHECK, other.to_string(), "correct the settings; see neptune-edge run --help"),
+        other => Finding::error(
+            CHECK,
+            other.to_string(),
+            "correct the settings; see neptune-edge run --help",
+        ),
     }
 }
 
@@ -108,8 +115,8 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     }
 }
 
-/// The data directory, and the checks that depend on it: a running agent occupies the embedded broker's
-/// port, and stored workers name hosts.
+/// The data directory, and the checks that depend on it: a running agent occupies the embedded
+/// broker's port, and stored workers name hosts.
 async fn check_data_dir(
     config: &Config,
     resolve: &[String],
@@ -167,7 +174,11 @@ fn certificate_files(config: &Config) -> impl Iterator<Item = (&'static str, Pat
     files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)))
 }
 
-async fn certificates(flag: &'static str, path: PathBuf, pending: &PendingChecks) -> CertificateFile {
+async fn certificates(
+    flag: &'static str,
+    path: PathBuf,
+    pending: &PendingChecks,
+) -> CertificateFile {
     let file = path.clone();
     let certificates = pending.check(flag, blocking(move || inspect::certificates(&file))).await;
     CertificateFile { flag, path, certificates }

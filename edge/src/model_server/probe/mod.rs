@@ -1,5 +1,5 @@
-//! Decides when a model server is probed, and holds the results. `http.rs` probes; `rollout/` decides what
-//! the results mean for the version.
+//! Decides when a model server is probed, and holds the results. `http.rs` probes; `rollout/`
+//! decides what the results mean for the version.
 
 pub mod http;
 

@@ -1,17 +1,17 @@
-//! Decides which version of a model an object's server must run, and its report. Pure: the caller stores
-//! the new state before it acts on it.
+//! Decides which version of a model an object's server must run, and its report. Pure: the caller
+//! stores the new state before it acts on it.
 //!
 //! | target | current | facts | then |
 //! |---|---|---|---|
-|//! | any | none, or another | target and image on the node, neither failed nor held | current becomes the target: its trial begins ||
-|//! | any | on trial | healthy for the probation | it becomes the last good version ||
-|//! | any | on trial | not healthy in time, unhealthy again, exited, refused | it failed; current becomes the last good version ||
-|//! | any | on trial | as before, without a last good version | it failed, and is retried indefinitely ||
+//! | any | none, or another | target and image on the node, neither failed nor held | current becomes the target: its trial begins |
+//! | any | on trial | healthy for the probation | it becomes the last good version |
+//! | any | on trial | not healthy in time, unhealthy again, exited, refused | it failed; current becomes the last good version |
+//! | any | on trial | as before, without a last good version | it failed, and is retried indefinitely |
 //! | failed | last good | | `BlockedByFailedLoad` until the target changes |
-|//! | other | any | model or image not on the node yet, or held | current keeps running ||
+//! | other | any | model or image not on the node yet, or held | current keeps running |
 //!
-//! The current and the last good version are always kept on the node. A new target replaces the previous
-//! one in any state.
+//! The current and the last good version are always kept on the node. A new target replaces the
+//! previous one in any state.
 
 use crate::{
     domain::{
@@ -116,8 +116,10 @@ impl RolloutState {
         let Some(current) = self.current.as_ref().filter(|current| !self.is_good(current)) else {
             return TrialResult::Pending;
         };
-        let failed =
-            |reason: &str, message: String| TrialResult::Failed { reason: reason.to_owned(), message };
+        let failed = |reason: &str, message: String| TrialResult::Failed {
+            reason: reason.to_owned(),
+            message,
+        };
         let probes = match facts.current {
             InstanceState::Absent(_) => return TrialResult::Pending,
             InstanceState::Down { reason, message } => return failed(reason, message.to_owned()),
@@ -166,7 +168,8 @@ impl RolloutState {
         }
     }
 
-    /// Records that the current version failed its trial. The last good version, if any, becomes current.
+    /// Records that the current version failed its trial. The last good version, if any, becomes
+    /// current.
     pub fn fail_trial(&mut self, target: &str, reason: String, message: String, wall: &str) {
         let Some(current) = &self.current else { return };
         let (id, version) = (current.id().to_owned(), current.version().to_owned());
@@ -184,7 +187,8 @@ impl RolloutState {
         }
     }
 
-    /// Whether the server answers with the other version while it has both, and probes can tell them apart.
+    /// Whether the server answers with the other version while it has both, and probes can tell
+    /// them apart.
     fn is_outranked_by(&self, other: &ServedVersion) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let numbers = other.number().zip(current.number());
@@ -209,7 +213,8 @@ impl RolloutState {
 
     /// Whether the switch is held. It is held only if a version can keep running.
     fn is_held(&self, facts: &RolloutFacts<'_>) -> bool {
-        let can_keep_running = self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
+        let can_keep_running =
+            self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
         facts.target.hold && self.current.is_some() && can_keep_running
     }
 

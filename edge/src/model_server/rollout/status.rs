@@ -1,5 +1,5 @@
-//! Decides the report of a model server: which version answers, and the state of the switch to the target.
-//! Pure.
+//! Decides the report of a model server: which version answers, and the state of the switch to the
+//! target. Pure.
 
 use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
 
@@ -12,7 +12,8 @@ use crate::{
     model_server::rollout::{InstanceState, RolloutFacts},
 };
 
-/// Consecutive failures after which a server is reported as failed, not as in progress. Same as for workers.
+/// Consecutive failures after which a server is reported as failed, not as in progress. Same as for
+/// workers.
 const FAILED_AFTER: u32 = 3;
 
 /// The report.
@@ -51,8 +52,8 @@ fn reported_problem(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
-/// The version that answers now. A server that has the current and the last good version answers requests
-/// without a version with the higher number, until the other one is removed and unloaded.
+/// The version that answers now. A server that has the current and the last good version answers
+/// requests without a version with the higher number, until the other one is removed and unloaded.
 fn serving<'a>(state: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
     let is_healthy =
         |run: InstanceState<'_>| matches!(run, InstanceState::Up(probes) if probes.is_healthy());
@@ -72,8 +73,8 @@ fn transition(
 ) -> (Transition, String) {
     let wanted = version(facts.target);
     let current = state.current.as_ref();
-    let running =
-        current.map_or_else(String::new, |current| format!("; {} keeps running", current.version()));
+    let running = current
+        .map_or_else(String::new, |current| format!("; {} keeps running", current.version()));
     if let Some(why) = facts.refusal {
         return (Transition::InvalidSpec, format!("{why}{running}"));
     }
@@ -84,7 +85,8 @@ fn transition(
         Some(current) if state.is_good(current) => match &state.draining {
             Some(draining) => {
                 let (good, draining) = (current.version(), draining.version());
-                let message = format!("{good} passed its probation; {draining} answers until it is unloaded");
+                let message =
+                    format!("{good} passed its probation; {draining} answers until it is unloaded");
                 (Transition::InProgress, message)
             }
             None => settled(current, facts),
@@ -129,7 +131,10 @@ fn settled(current: &ServedVersion, facts: &RolloutFacts<'_>) -> (Transition, St
     } else {
         Transition::InProgress
     };
-    (transition, format!("{} was healthy and does not answer now: {}", current.version(), why(facts)))
+    (
+        transition,
+        format!("{} was healthy and does not answer now: {}", current.version(), why(facts)),
+    )
 }
 
 fn on_trial(wanted: &str, facts: &RolloutFacts<'_>) -> String {
