@@ -123,7 +123,7 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
     assert_eq!(condition(&coming, "Progressing").0, "True ModelDownloading");
 
     let full = json!({"targetVersion": "4", "transition": "InProgress", "trouble": "DiskFull",
-                      "message": "4 is being fetched: 7 bytes of disk space are missing"});
+                      "message": "downloading 4: 7 bytes of disk space are missing"});
     agent.report_serving(&key(), &uid, &full);
     let is_full = |s: &InferenceModelStatus| condition(s, "Degraded").0 == "True DiskFull";
     let full = status(&harness, "the disk is full", is_full).await;

@@ -1,11 +1,6 @@
 //! The command line of `neptune-edge`. `config.rs` validates it.
 
-#![allow(
-    clippy::doc_markdown,
-    rustdoc::broken_intra_doc_links,
-    rustdoc::invalid_html_tags,
-    reason = "the comments are help texts for a terminal, not Markdown"
-)]
+#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -335,7 +335,7 @@ async fn model_is_verified_before_start_and_replaced_on_change() {
     cloud.insert(MODEL, &model(&"0".repeat(64)));
     let report = cloud
         .status(SERVICE, "a message", |report| {
-            report.workers[0].message.contains("previous version: ")
+            report.workers[0].message.contains("previous version of the model: ")
         })
         .await;
     assert_eq!(report.phase, Phase::Running);
@@ -545,7 +545,7 @@ async fn fetch_without_data_gives_up_and_writes_the_reason() {
     command.arg(&why).arg("--output").arg(&output);
     assert_eq!(command.output().await.unwrap().status.code(), Some(1));
     let why = fs::read_to_string(&why).unwrap();
-    assert!(why.contains("nothing came for 1 s"), "{why}");
+    assert!(why.contains("no data received for 1 s"), "{why}");
     assert!(
         dir.path().join(".model.fetch").exists(),
         "the partial file is kept for the next attempt"

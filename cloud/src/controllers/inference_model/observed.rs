@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn full_disk_has_its_own_reason_and_message() {
-        let message = "4 is being fetched: 7 bytes of disk space are missing";
+        let message = "downloading 4: 7 bytes of disk space are missing";
         let report = report(json!({
             "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
             "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},
