@@ -1,5 +1,5 @@
-//! The waits before the next attempt, for everything that the agent retries. Pure: the caller passes
-//! the random number.
+//! The waits before the next attempt, for everything that the agent retries. Pure: the caller
+//! passes the random number.
 
 use std::time::Duration;
 
@@ -36,17 +36,19 @@ pub const WORKER_RESTART: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 /// Between failed pulls of an image.
 pub const IMAGE_PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
-/// Between attempts to create a container that the engine rejects. Short, because an attempt is cheap.
+/// Between attempts to create a container that the engine rejects. Short, because an attempt is
+/// cheap.
 pub const CONTAINER_REFUSED: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
-/// Between download attempts that fail until a user acts: a wrong digest, a missing file on the server.
+/// Between download attempts that fail until a user acts: a wrong digest, a missing file on the
+/// server.
 pub const DOWNLOAD_RETRY: Backoff =
     Backoff::new(Duration::from_secs(15), Duration::from_secs(10 * 60));
 /// Between repetitions of a message over `EventBus`.
 pub const EVENTBUS_REPEAT: Backoff =
     Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
-/// Between observations of an engine that does not answer. Short: an attempt on a missing socket is cheap,
-/// and after a boot the workers wait for it.
+/// Between observations of an engine that does not answer. Short: an attempt on a missing socket is
+/// cheap, and after a boot the workers wait for it.
 pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between connections to an engine that does not answer.
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));

@@ -1,4 +1,5 @@
-//! Decides when to send a sync, which lists the node's objects so that the cloud sends the missing ones.
+//! Decides when to send a sync, which lists the node's objects so that the cloud sends the missing
+//! ones.
 
 use std::time::{Duration, Instant};
 

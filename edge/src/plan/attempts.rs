@@ -1,5 +1,5 @@
-//! The attempts to run one worker or model server: the step in flight, the failures, and when the next
-//! attempt is due. Which steps follow is decided by the plan.
+//! The attempts to run one worker or model server: the step in flight, the failures, and when the
+//! next attempt is due. Which steps follow is decided by the plan.
 
 use std::time::{Duration, Instant};
 
