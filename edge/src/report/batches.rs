@@ -176,7 +176,7 @@ impl Batches {
         message.sent_count = message.sent_count.saturating_add(1);
         self.position += 1;
         message.position = self.position;
-        message.at = Some(now + EVENTBUS_REPEAT.after(message.sent_count, random));
+        message.at = Some(now + EVENTBUS_REPEAT.delay(message.sent_count, random));
         let payload = message.payload.clone();
         if !message.is_retained || payload.is_null() && message.sent_count >= CLEAR_REPETITIONS {
             self.queued.remove(&topic);

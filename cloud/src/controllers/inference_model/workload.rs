@@ -16,7 +16,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ServedModel, ServerUpdateMode};
+use neptune_wire::{ArtifactAddress, ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
@@ -24,7 +24,6 @@ use crate::{
     },
     kubernetes::labels::owner_annotation,
     kubernetes::workloads::{self, KubernetesObjects, fetched, some, variable},
-    worker::model_source::ModelSource,
 };
 
 /// The label of a Pod, and of its Deployment's template, that names the version.
@@ -35,9 +34,6 @@ const FETCH_WITHIN: u64 = 600;
 
 /// The name of the container that serves.
 const SERVER: &str = "server";
-
-/// What a fetch unpacks, by the end of its URL's path.
-const ARCHIVES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"];
 
 /// What a Deployment is to serve.
 pub fn deployed(deployment: &Deployment) -> Option<Deployed> {
@@ -196,11 +192,11 @@ fn container(
 /// Where a version is in the Pod: an archive's content in a directory of that name, or a file in it.
 fn output(ServedModel { version, url, directory, .. }: &ServedModel) -> String {
     let directory = format!("{}/{version}", directory.trim_end_matches('/'));
-    let path = &url[..url.find(['?', '#']).unwrap_or(url.len())].to_ascii_lowercase();
-    if ARCHIVES.iter().any(|end| path.ends_with(end)) {
+    let address: ArtifactAddress = url.parse().expect("validate checked the address");
+    if address.is_archive() {
         return directory;
     }
-    format!("{directory}/{}", ModelSource::Http(url.clone()).file_name())
+    format!("{directory}/{}", address.file_name())
 }
 
 fn seconds(millis: u64) -> u64 {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{NodeName, Resource, ResourceLimits, Role, WorkerName};
+use neptune_wire::{ArtifactAddress, NodeName, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
@@ -17,7 +17,6 @@ use crate::{
     reason::Reason,
     worker::{
         environment::{RESERVED, is_variable, variable},
-        model_source::ModelSource,
         names::worker_name,
     },
 };
@@ -36,7 +35,7 @@ pub struct ResolvedWorker {
     /// Its model, as in the API.
     pub model: Arc<Model>,
     /// Where its model is.
-    pub source: ModelSource,
+    pub source: ArtifactAddress,
     /// Its image.
     pub image: String,
     /// What starts its script; empty when the image brings its program.
@@ -144,7 +143,7 @@ fn model(
     spec: &WorkerInput,
     namespace: &str,
     findings: &mut Vec<Finding>,
-) -> Option<(Arc<Model>, ModelSource)> {
+) -> Option<(Arc<Model>, ArtifactAddress)> {
     let field = spec.field("model.name");
     let name = spec.model_name;
     let Some(model) = spec.model else {
