@@ -26,6 +26,7 @@ use serde_json::json;
 const NODE: &str = "edge0";
 
 /// The database as it is on disk.
+#[expect(clippy::disallowed_methods, reason = "reads the database as another process")]
 fn database(dir: &Path) -> Connection {
     Connection::open(dir.join("neptune.db")).unwrap()
 }
