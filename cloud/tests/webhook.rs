@@ -136,7 +136,7 @@ async fn misspelled_model_name_is_a_warning_with_a_suggestion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
+async fn invalid_specs_are_denied_with_the_field() {
     let harness = start(&[]).await;
     let edge = |s: &mut Value, field: &str, value: Value| s["spec"]["edgeWorker"][field] = value;
     let worker = |s: &mut Value, field: &str, value: Value| {
@@ -215,7 +215,7 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_wrong_elsewhere_is_a_warning() {
+async fn missing_or_invalid_references_are_warnings() {
     let harness = start(&[]).await;
     let cases = [
         (
