@@ -52,7 +52,7 @@ impl Finding {
 
     /// The field `field` names a node that does not exist.
     pub fn missing_node(name: &str, field: &str) -> Self {
-        let message = format!("node {name:?} not found: correct {field}, or let the node join");
+        let message = format!("node {name:?} not found; correct {field} or add the node to the cluster");
         let missing = Missing { referent: Referent::Node, name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
     }
@@ -65,9 +65,14 @@ impl Finding {
         name: &str,
         field: &str,
     ) -> Self {
-        let kind = resource.plural().trim_end_matches('s');
+        let kind = match resource {
+            Resource::JointInferenceServices => "JointInferenceService",
+            Resource::Models => "Model",
+            Resource::Datasets => "Dataset",
+            Resource::InferenceModels => "InferenceModel",
+        };
         let message = format!(
-            "{kind} {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
+            "{kind} {name:?} not found in namespace {namespace:?}; create it or correct {field}"
         );
         let missing = Missing { referent: Referent::Object(resource), name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(reason, message) }

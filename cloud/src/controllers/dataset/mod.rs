@@ -62,7 +62,7 @@ impl Controller for Dataset {
     ) -> Observed<ReportedDataset> {
         let Ok(node) = self.spec.node_name.parse::<NodeName>() else {
             // `validate` has a finding for it, which comes first.
-            return Observed::Pending(Finding::new(Reason::NodeRequired, "it has no node"));
+            return Observed::Pending(Finding::new(Reason::NodeRequired, "spec.nodeName is not a node name"));
         };
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
         let fleet = context.fleet();

@@ -42,12 +42,12 @@ pub struct DatasetOnNode<'a> {
 pub fn observe(dataset: DatasetOnNode) -> Observed<ReportedDataset> {
     let DatasetOnNode { node, content, agent, report, connected } = dataset;
     let own =
-        if connected { "" } else { "; this controller itself is not connected to the broker" };
+        if connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         "",
         node,
-        "is told of the dataset and has not said yet what it found",
-        format!("the numbers are those of then{own}"),
+        "report dataset status",
+        format!("status.numberOfSamples and the other counts are the last reported ones{own}"),
     );
     let report = report.and_then(|report| report.dataset.as_deref());
     let current = report.filter(|report| content.is_none_or(|content| report.content == content));
@@ -63,9 +63,9 @@ fn reported(node: &NodeName, status: &DatasetReport) -> ReportedDataset {
     };
     let message = if status.message.is_empty() {
         match status.state {
-            DatasetState::Counted => "the numbers are those of the data as it is".to_owned(),
-            DatasetState::Counting => format!("node {node} is counting"),
-            DatasetState::Failed => format!("node {node} cannot count it"),
+            DatasetState::Counted => "counts match the current data".to_owned(),
+            DatasetState::Counting => format!("node {node} is counting the samples"),
+            DatasetState::Failed => format!("node {node} cannot count the samples"),
         }
     } else {
         format!("node {node}: {}", status.message)

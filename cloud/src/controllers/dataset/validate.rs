@@ -35,7 +35,7 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
 
 fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option<NodeName> {
     if name.is_empty() {
-        let message = "spec.nodeName is missing; name the node that has the data";
+        let message = "spec.nodeName is missing; set it to the node that has the data";
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }
@@ -64,7 +64,7 @@ fn problem_of_url(url: &str) -> Option<String> {
         None => url,
     };
     if !path.starts_with('/') {
-        return Some(format!("{url:?} is no absolute path"));
+        return Some(format!("{url:?} is not an absolute path"));
     }
     path.split('/').any(|part| part == "..").then(|| format!("{url:?} has a part \"..\""))
 }
@@ -93,7 +93,7 @@ mod tests {
             (|d, _| d.spec.node_name.clear(), Reason::NodeRequired, "spec.nodeName is missing"),
             (|d, _| d.spec.node_name = "Edge_0".into(), Reason::NameInvalid, "spec.nodeName"),
             (|d, _| d.spec.data_url.clear(), Reason::DataUrlInvalid, "spec.dataUrl is missing"),
-            (|d, _| d.spec.data_url = "data".into(), Reason::DataUrlInvalid, "no absolute path"),
+            (|d, _| d.spec.data_url = "data".into(), Reason::DataUrlInvalid, "not an absolute path"),
             (|d, _| d.spec.data_url = "ftp://h/d".into(), Reason::DataUrlInvalid, "scheme"),
             (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "no host"),
             (|d, _| d.spec.data_url = "file://h/d".into(), Reason::DataUrlInvalid, "absolute"),

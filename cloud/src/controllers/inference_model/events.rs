@@ -24,7 +24,7 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
         && (previous.progress.is_none() || previous.target_version != next.target_version)
     {
         events
-            .push(ObjectEvent::normal("DownloadStarted", format!("{version} is being downloaded")));
+            .push(ObjectEvent::normal("DownloadStarted", format!("downloading {version}")));
     }
     let (was, is) = (previous.transition_status, next.transition_status);
     let switched = was != is || previous.target_version != next.target_version;
@@ -57,9 +57,9 @@ fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Obje
     let serving = named(next.serving_version.as_deref());
     match &next.serving_version {
         Some(_) if previous.serving_version != next.serving_version => {
-            ObjectEvent::warning("RolledBack", format!("{serving} is served again: {note}"))
+            ObjectEvent::warning("RolledBack", format!("rolled back to {serving}: {note}"))
         }
-        Some(_) => ObjectEvent::warning("LoadFailed", format!("{serving} is still served: {note}")),
+        Some(_) => ObjectEvent::warning("LoadFailed", format!("still serving {serving}: {note}")),
         None => ObjectEvent::warning("LoadFailed", note),
     }
 }

@@ -25,7 +25,7 @@ pub fn version(
 ) -> Option<ServedModel> {
     let manifest = &model.spec.manifest;
     if manifest.is_empty() {
-        let message = "spec.manifest is empty and spec.image too; list the model's versions, or give an image that has the model in it";
+        let message = "spec.manifest and spec.image are empty; list the model's versions or set an image that contains the model";
         findings.push(Finding::new(Reason::ManifestRequired, message));
         return None;
     }
@@ -43,7 +43,7 @@ pub fn version(
             Some(target) => format!(
                 "spec.targetVersion {target:?} is not in spec.manifest, which has {known}; correct it or add the version"
             ),
-            None => format!("spec.targetVersion is missing; name one of {known}"),
+            None => format!("spec.targetVersion is missing; set it to one of {known}"),
         };
         findings.push(Finding::new(Reason::TargetVersionUnknown, message));
         return None;
@@ -79,7 +79,7 @@ pub fn held(
     if kept.is_none() {
         let (Deployed::Version(what) | Deployed::Image(what)) = deployed;
         let message = format!(
-            "spec: {}, which the annotation {HOLD_ANNOTATION} keeps, is not in it any more; put it back, or remove the annotation",
+            "spec no longer has {}, held by annotation {HOLD_ANNOTATION}; restore it or remove the annotation",
             named(Some(what))
         );
         findings.push(Finding::new(Reason::HeldVersionMissing, message));
@@ -122,12 +122,12 @@ fn check<'a>(
     } else if directory.is_some_and(|directory| directory.numeric_versions) && !is_number {
         findings.push(Finding::new(
             Reason::VersionInvalid,
-            format!("{} {version:?} must be a whole number above 0: the framework's server takes no other", field("version")),
+            format!("{} {version:?} must be a whole number above 0: the framework's model server accepts no other version", field("version")),
         ));
     } else if !seen.insert(version) {
         findings.push(Finding::new(
             Reason::VersionDuplicate,
-            format!("{} {version:?} stands there twice; remove one", field("version")),
+            format!("{}: duplicate version {version:?}; remove one", field("version")),
         ));
     }
     let url = file.download_url.as_deref().unwrap_or_default();
@@ -165,7 +165,7 @@ fn download_url(url: &str, on_node: bool) -> Result<(), String> {
     }
     match url.parse::<ModelSource>() {
         Ok(ModelSource::Path(_)) if !on_node => {
-            Err("a Pod in the cloud has no files of a node; write http://..., https://... or s3://bucket/key".to_owned())
+            Err("a Pod in the cloud cannot read files of a node; write http://..., https://... or s3://bucket/key".to_owned())
         }
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{error}; {FORMS}")),

@@ -128,7 +128,7 @@ fn server(
                 deployed_server(model, context.caches(), now)
             }
             None => {
-                Observed::Pending(Finding::new(Reason::ServerStarting, "nothing is served yet"))
+                Observed::Pending(Finding::new(Reason::ServerStarting, "no version is served yet"))
             }
         },
     }

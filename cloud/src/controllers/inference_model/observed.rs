@@ -54,12 +54,12 @@ pub struct AgentServer<'a> {
 
 /// A server that an agent runs.
 pub fn of_agent(server: AgentServer) -> ObservedServer {
-    let own = if server.connected { "" } else { "; this controller itself is not connected" };
+    let own = if server.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         "",
         server.node,
-        "is told what to serve and has not said yet how that goes",
-        format!("what is served there goes on being served{own}"),
+        "report model server status",
+        format!("the model server keeps running{own}"),
     );
     let serving = server.report.and_then(|report| report.serving.as_ref());
     observe(server.agent, serving, &messages).map(|serving| Box::new(reported(server, serving)))
@@ -92,7 +92,7 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
         TransitionStatus::InvalidSpec => Reason::ServingRefused,
     };
     let message = if is_earlier {
-        format!("node {node} is told to serve {} and has not begun", named(target))
+        format!("waiting for node {node} to start serving {}", named(target))
     } else if serving.message.is_empty() {
         default_message(serving, transition)
     } else {
@@ -113,7 +113,7 @@ fn default_message(serving: &ModelServerReport, transition: TransitionStatus) ->
     let target = named(serving.target_version.as_deref());
     match (transition, &serving.last_failure) {
         (TransitionStatus::UpToDate, _) => format!("{target} is served"),
-        (TransitionStatus::InProgress, _) => format!("{target} is on its way"),
+        (TransitionStatus::InProgress, _) => format!("switching to {target}"),
         (_, Some(failure)) => format!("{target}: {}: {}", failure.reason, failure.message),
         (_, None) => format!("{target} cannot be served"),
     }
@@ -248,14 +248,14 @@ mod tests {
                 InProgress,
                 Reason::AwaitingAgent,
                 true,
-                "told to serve version 4",
+                "waiting for node edge0 to start serving version 4",
             ),
             (
                 json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress", "progress": {"receivedBytes": 5, "totalBytes": 20, "bytesPerSecond": 1}}),
                 InProgress,
                 Reason::ModelDownloading,
                 true,
-                "on its way",
+                "switching to version 4",
             ),
             (
                 json!({"targetVersion": "4", "transition": "InProgress", "message": "being started"}),

@@ -75,7 +75,7 @@ pub fn place(
         return Some((Place::Cluster { node, selector, replicas, service_type }, remark));
     }
     if is_edge && spec.node_selector.is_empty() {
-        let message = "spec.nodeName is missing; name an edge node, or give labels that one has in spec.nodeSelector";
+        let message = "spec.nodeName is missing; set it to an edge node or set spec.nodeSelector to labels of one";
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }
@@ -104,7 +104,7 @@ fn named_node<'a>(
         Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "spec.nodeName: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                "spec.nodeName: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
                 RUNTIME_LABEL.0, RUNTIME_LABEL.1
             ),
         )
@@ -119,7 +119,7 @@ fn named_node<'a>(
 fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Option<String> {
     (!matches(node, selector)).then(|| {
         let labels = text(selector);
-        format!("spec.nodeName {name} wins over spec.nodeSelector ({labels}), which this node does not match")
+        format!("spec.nodeName {name} takes precedence over spec.nodeSelector ({labels}), which this node does not match")
     })
 }
 
@@ -139,13 +139,13 @@ fn chosen(
         ([], None) if other.is_empty() => Finding::new(
             Reason::NodeNotFound,
             format!(
-                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct them, or give spec.nodeName"
+                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct the selector or set spec.nodeName"
             ),
         ),
         ([], None) => Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "spec.nodeSelector: of the nodes with the labels {labels} none is an edge node ({}); give one the label {EDGE_LABEL} or {}={}",
+                "spec.nodeSelector: no node with the labels {labels} is an edge node ({}); add the label {EDGE_LABEL} or {}={} to one",
                 names(&other),
                 RUNTIME_LABEL.0,
                 RUNTIME_LABEL.1
@@ -154,7 +154,7 @@ fn chosen(
         (several, None) => Finding::new(
             Reason::NodeAmbiguous,
             format!(
-                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or give spec.nodeName",
+                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or set spec.nodeName",
                 several.len(),
                 names(several)
             ),

@@ -79,7 +79,7 @@ pub fn program(
     if server.is_none() && health.http_path.as_ref().is_some_and(|path| path.contains("{version}"))
     {
         let message =
-            "spec.health.httpPath: an image that brings its model has no {version}; leave it out";
+            "spec.health.httpPath: {version} is not available with spec.image; remove it";
         findings.push(Finding::new(Reason::HealthInvalid, message));
         return None;
     }
@@ -113,7 +113,7 @@ fn server<'a>(
         findings.push(Finding::new(
             Reason::FrameworkUnknown,
             format!(
-                "spec.frameworkType {framework:?} has no model server; use one of {}, add `serving` to it in the ConfigMap neptune-frameworks, or give spec.image",
+                "spec.frameworkType {framework:?} has no model server; use one of {}, add `serving` to it in the ConfigMap neptune-frameworks, or set spec.image",
                 frameworks.known_servers()
             ),
         ));
@@ -131,7 +131,7 @@ fn health(
     let path = own.http_path.as_deref().filter(|path| !path.is_empty());
     let tcp = own.tcp.unwrap_or_default();
     if tcp && path.is_some() {
-        let message = "spec.health: httpPath and tcp are two ways of one check; give one";
+        let message = "spec.health: httpPath and tcp are mutually exclusive; set one";
         findings.push(Finding::new(Reason::HealthInvalid, message));
     }
     if let Some(path) = path

@@ -10,7 +10,7 @@ use neptune_api::{InferenceModelStatus, ServingFailure, TransitionStatus};
 use crate::{
     controllers::inference_model::{
         observed::{ObservedServer, ReportedServer},
-        target::{Deployed, named},
+        target::{Deployed, HOLD_ANNOTATION, named},
         workload::{self, pod_version},
     },
     finding::Finding,
@@ -40,7 +40,7 @@ pub struct DeployedServer<'a> {
 pub fn of_cluster(server: DeployedServer) -> ObservedServer {
     let DeployedServer { deployment, pods, previous, now, .. } = server;
     let Some(deployment) = deployment else {
-        let message = "its Deployment is being made";
+        let message = "waiting for its Deployment to be created";
         return Observed::Pending(Finding::new(Reason::ServerStarting, message));
     };
     let deployed = workload::deployed(deployment).map(Deployed::into_name);
@@ -94,14 +94,17 @@ fn switch(
     };
     let (transition, reason, message) = if !is_wanted && !hold {
         // This copy of the Deployment is older than what was applied.
-        let message = format!("Deployment {name} is changed to {}", named(target));
+        let message = format!("updating Deployment {name} to {}", named(target));
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     } else if is_complete && !is_wanted {
-        let message =
-            format!("{} is held by an annotation; {} waits", named(deployed), named(target));
+        let message = format!(
+            "annotation {HOLD_ANNOTATION} holds {}; remove it to switch to {}",
+            named(deployed),
+            named(target)
+        );
         (TransitionStatus::InProgress, Reason::UpgradeHeld, message)
     } else if is_complete && wanted == 0 {
-        let message = "spec.replicas is 0: no server is wanted".to_owned();
+        let message = "spec.replicas is 0; no server runs".to_owned();
         (TransitionStatus::UpToDate, Reason::ScaledToZero, message)
     } else if is_complete {
         let message = format!("{} is served", named(target));

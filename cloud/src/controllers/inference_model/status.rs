@@ -160,8 +160,8 @@ fn answering(inputs: &StatusInputs<ServerObservation>) -> Finding {
         _ => None,
     };
     let message = version.map_or_else(
-        || "requests are answered".to_owned(),
-        |version| format!("{} answers requests", named(Some(version))),
+        || "serving requests".to_owned(),
+        |version| format!("{} is serving requests", named(Some(version))),
     );
     Finding::new(Reason::Serving, message)
 }
@@ -185,7 +185,7 @@ fn conditions(
     };
     let unreachable =
         matches!(inputs.observed.server, Observed::Unreachable(_)) && inputs.findings.is_empty();
-    let healthy = Finding::new(Reason::Serving, "nothing is wrong");
+    let healthy = Finding::new(Reason::Serving, "no problem found");
     [
         (READY, condition_status(ready), answer),
         (PROGRESSING, condition_status((!unreachable).then_some(is_on_its_way)), state.clone()),

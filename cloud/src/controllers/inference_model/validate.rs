@@ -104,7 +104,7 @@ fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
 
 fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     let message = match port {
-        None => "spec.servingPort is missing; give the port of the endpoint, 1 to 65535".to_owned(),
+        None => "spec.servingPort is missing; set it to the port of the endpoint, 1 to 65535".to_owned(),
         Some(number) => match u16::try_from(number) {
             Ok(port) if port > 0 => return Some(port),
             _ => format!("spec.servingPort {number} must be a port, 1 to 65535"),
@@ -123,7 +123,7 @@ fn port_taken(
 ) {
     if let Some((_, other)) = same_port.iter().find(|(held, _)| held == node.as_str()) {
         let message = format!(
-            "spec.servingPort {port} of node {node} is InferenceModel {other}'s; choose another port or another node"
+            "spec.servingPort {port} is already used by InferenceModel {other} on node {node}; choose another port or node"
         );
         findings.push(Finding::new(Reason::ServingPortTaken, message));
     }
@@ -173,7 +173,7 @@ mod tests {
                 ];
             },
             Reason::ServingPortTaken,
-            "spec.servingPort 8501 of node precision-5820 is InferenceModel default/b's",
+            "spec.servingPort 8501 is already used by InferenceModel default/b on node precision-5820",
         ),
         (
             "layer",
@@ -209,7 +209,7 @@ mod tests {
             "no such node",
             |_, f| f.named = None,
             Reason::NodeNotFound,
-            "node \"precision-5820\" not found: correct spec.nodeName, or let the node join",
+            "node \"precision-5820\" not found; correct spec.nodeName or add the node to the cluster",
         ),
         (
             "no edge node",
@@ -230,7 +230,7 @@ mod tests {
                 f.selected = vec![fixtures::node("c1", &[])];
             },
             Reason::NodeNotEdge,
-            "none is an edge node (c1)",
+            "no node with the labels area=north is an edge node (c1)",
         ),
         (
             "labels of several",
@@ -254,7 +254,7 @@ mod tests {
             "neither image nor manifest",
             |m, _| m.spec.manifest.clear(),
             Reason::ManifestRequired,
-            "spec.manifest is empty",
+            "spec.manifest and spec.image are empty",
         ),
         (
             "unknown target",
@@ -266,13 +266,13 @@ mod tests {
             "no target",
             |m, _| m.spec.target_version = None,
             Reason::TargetVersionUnknown,
-            "spec.targetVersion is missing; name one of 3, 4",
+            "spec.targetVersion is missing; set it to one of 3, 4",
         ),
         (
             "duplicate",
             |m, _| m.spec.manifest[0].version = Some("4".into()),
             Reason::VersionDuplicate,
-            "spec.manifest[1].version \"4\" stands there twice",
+            "spec.manifest[1].version: duplicate version \"4\"",
         ),
         (
             "no version",
@@ -406,7 +406,7 @@ mod tests {
                 health(m, |h| h.http_path = Some("/{version}".into()));
             },
             Reason::HealthInvalid,
-            "has no {version}",
+            "{version} is not available with spec.image",
         ),
         (
             "files of a node in the cloud",
@@ -415,7 +415,7 @@ mod tests {
                 m.spec.manifest[0].download_url = Some("file:///m".into());
             },
             Reason::DownloadUrlInvalid,
-            "a Pod in the cloud has no files",
+            "a Pod in the cloud cannot read files",
         ),
         (
             "held version",
@@ -425,7 +425,7 @@ mod tests {
                 f.deployed = Some(Deployed::Version("2".into()));
             },
             Reason::HeldVersionMissing,
-            "version 2, which the annotation",
+            "spec no longer has version 2, held by annotation",
         ),
     ];
 
@@ -507,7 +507,7 @@ mod tests {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         });
         assert_eq!(at, on("precision-5820"));
-        assert!(remark.unwrap().contains("wins over spec.nodeSelector (area=north)"));
+        assert!(remark.unwrap().contains("takes precedence over spec.nodeSelector (area=north)"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn events(
     if !is_obstacle(reason) && (is_new_spec || was_obstacle) {
         events.push(ObjectEvent::normal(
             "EdgeTaskPublished",
-            "the edge worker's node is told what to run",
+            "published the task to the edge worker's node",
         ));
     }
     if was.is_some_and(|(_, reason)| reason == "NodeOffline") && reason != "NodeOffline" {
@@ -29,7 +29,7 @@ pub fn events(
     for replaced in replaced(previous, next) {
         events.push(ObjectEvent::warning(
             "NodeReplaced",
-            format!("node {replaced} counts anew: its agent's data directory is another one; what it had counted stays in the metrics"),
+            format!("node {replaced} restarted its counters: its agent has a new data directory; earlier counts stay in the metrics"),
         ));
     }
     if was != Some((type_, reason)) {

@@ -45,7 +45,7 @@ fn agent_worker(
 ) -> ObservedWorker {
     let Ok(node) = node.parse::<NodeName>() else {
         // `validate` has a finding for it, which comes first.
-        let message = format!("there can be no node {node:?}");
+        let message = format!("node name {node:?} is invalid");
         return ObservedWorker::Failed(Finding::new(Reason::NameInvalid, message));
     };
     let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);

@@ -43,12 +43,12 @@ pub struct AgentWorker<'a> {
 /// A worker that an agent runs.
 pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let prefix = format!("{}: ", role_label(worker.role));
-    let own = if worker.connected { "" } else { "; this controller itself is not connected" };
+    let own = if worker.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         &prefix,
         worker.node,
-        "is told what to run and has not said yet how the worker fares",
-        format!("what runs there goes on, and its counters come when it is back{own}"),
+        "report worker status",
+        format!("workers keep running; counters are reported on reconnect{own}"),
     );
     let report = worker.report.and_then(|report| reported(worker, report));
     match observe(worker.agent, report, &messages) {
@@ -88,7 +88,7 @@ fn role_label(role: Role) -> &'static str {
 /// A cloud worker behind a Deployment. Pods may be unknown; then only the Deployment counts.
 pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> ObservedWorker {
     let Some(deployment) = deployment else {
-        return waiting("cloud worker: its Deployment is being made".to_owned());
+        return waiting("cloud worker: waiting for its Deployment to be created".to_owned());
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
@@ -101,7 +101,7 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
             Reason::CloudWorkerFailed,
             format!("cloud worker: {problem}"),
         )),
-        None => waiting(format!("cloud worker: the Pod of Deployment {name} is not ready yet")),
+        None => waiting(format!("cloud worker: waiting for the Pod of Deployment {name} to become ready")),
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
             }]})
         };
         for (status, expected, text) in [
-            (waiting("ContainerCreating", ""), "waiting", "not ready yet"),
+            (waiting("ContainerCreating", ""), "waiting", "to become ready"),
             (
                 waiting("ImagePullBackOff", "no such image"),
                 "failed",
@@ -192,7 +192,7 @@ mod tests {
             ),
             (waiting("CrashLoopBackOff", "back-off 40s"), "failed", "Pod w-1: CrashLoopBackOff"),
             (json!({"phase": "Failed", "message": "evicted"}), "failed", "evicted"),
-            (json!({"phase": "Pending"}), "waiting", "not ready yet"),
+            (json!({"phase": "Pending"}), "waiting", "to become ready"),
         ] {
             let observed = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
             let (brief, message) = brief(&observed);
@@ -232,11 +232,11 @@ mod tests {
     fn missing_report_means_something_only_after_a_while() {
         let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
-            (Presence::NeverSeen, false, "unknown", "is told what to run"),
-            (Presence::NeverSeen, true, "waiting", "start neptune-edge there"),
-            (Presence::Online, false, "unknown", "is told what to run"),
-            (Presence::Online, true, "waiting", "is told what to run"),
-            (gone, false, "waiting", "last heard 1970-01-01T00:00:00Z"),
+            (Presence::NeverSeen, false, "unknown", "waiting for node edge0 to report worker status"),
+            (Presence::NeverSeen, true, "waiting", "start neptune-edge"),
+            (Presence::Online, false, "unknown", "waiting for node edge0 to report worker status"),
+            (Presence::Online, true, "waiting", "waiting for node edge0 to report worker status"),
+            (gone, false, "waiting", "1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
             assert_eq!(brief, expected, "{presence:?} {settled}");
@@ -256,7 +256,7 @@ mod tests {
             ),
             (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
-            (report("another", "Running", ""), "waiting", "is told what to run"),
+            (report("another", "Running", ""), "waiting", "waiting for node edge0 to report worker status"),
         ] {
             let (brief, message) = brief(&by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(brief, expected, "{report:?}");

@@ -125,7 +125,7 @@ fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, finding.clone())
     } else {
-        let message = "the edge worker and the cloud worker run";
+        let message = "edge worker and cloud worker are running";
         NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
     }
 }

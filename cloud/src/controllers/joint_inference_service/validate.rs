@@ -141,7 +141,7 @@ fn dataset(
         findings.push(Finding::new(
             Reason::DatasetElsewhere,
             format!(
-                "{field}: Dataset {name} is on node {its:?}, and the worker on node {node:?}; correct one of the two nodeNames"
+                "{field}: Dataset {name:?} is on node {its:?} but the edge worker is on node {node:?}; set both nodeName fields to the same node"
             ),
         ));
     }
@@ -159,7 +159,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
     findings.push(Finding::new(
                 Reason::CloudAddressUnknown,
                 format!(
-                    "spec.cloudWorker.nodeName: node {} has no InternalIP in its status, and its agent has not given an address; start neptune-edge there",
+                    "spec.cloudWorker.nodeName: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",
                     node.metadata.name.as_deref().unwrap_or_default()
                 ),
             ));
@@ -213,7 +213,7 @@ mod tests {
             "model missing",
             |_, f| f.edge_model = None,
             Reason::ModelNotFound,
-            "model \"small-model\" not found in namespace \"default\": apply it, or correct spec.edgeWorker.model.name",
+            "Model \"small-model\" not found in namespace \"default\"; create it or correct spec.edgeWorker.model.name",
         ),
         (
             "big model missing",
@@ -225,7 +225,7 @@ mod tests {
             "dataset missing",
             |s, _| name_dataset(s),
             Reason::DatasetNotFound,
-            "dataset \"frames\" not found in namespace \"default\"",
+            "Dataset \"frames\" not found in namespace \"default\"",
         ),
         (
             "dataset on another node",
@@ -234,13 +234,13 @@ mod tests {
                 f.edge_dataset = Some(fixtures::dataset("frames", "edge1"));
             },
             Reason::DatasetElsewhere,
-            "is on node \"edge1\", and the worker on node \"edge0\"",
+            "is on node \"edge1\" but the edge worker is on node \"edge0\"",
         ),
         (
             "edge node missing",
             |_, f| f.edge_node = None,
             Reason::NodeNotFound,
-            "node \"edge0\" not found: correct spec.edgeWorker.nodeName",
+            "node \"edge0\" not found; correct spec.edgeWorker.nodeName",
         ),
         (
             "cloud node missing",
@@ -324,13 +324,13 @@ mod tests {
             "algorithm misspelt",
             |s, _| s.spec.edge_worker.hard_example_algorithm.name = "cross_entropy".into(),
             Reason::HardExampleAlgorithmInvalid,
-            "is spelt \"CrossEntropy\"",
+            "must be spelled \"CrossEntropy\"",
         ),
         (
             "algorithm empty",
             |s, _| s.spec.edge_worker.hard_example_algorithm.name.clear(),
             Reason::HardExampleAlgorithmInvalid,
-            "known are IBT",
+            "known algorithms are IBT",
         ),
         (
             "parameter twice",
@@ -339,7 +339,7 @@ mod tests {
                 parameters.push(KeyValue::new("nms_threshold", "0.7"));
             },
             Reason::ParameterDuplicate,
-            "\"nms_threshold\" stands there twice",
+            "duplicate key \"nms_threshold\"",
         ),
         (
             "parameters of one variable",
@@ -356,7 +356,7 @@ mod tests {
                 s.spec.edge_worker.hard_example_algorithm.parameters.push(KeyValue::new("", "1"));
             },
             Reason::ParameterInvalid,
-            "spec.edgeWorker.hardExampleAlgorithm.parameters: a key is empty",
+            "spec.edgeWorker.hardExampleAlgorithm.parameters: empty key",
         ),
         (
             "reserved variable",
@@ -372,7 +372,7 @@ mod tests {
                 env(s, "A");
             },
             Reason::EnvInvalid,
-            "twice",
+            "\"A\" is a duplicate; remove one",
         ),
         (
             "worker name",

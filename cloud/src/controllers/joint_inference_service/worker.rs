@@ -131,7 +131,7 @@ fn node(spec: &WorkerInput, findings: &mut Vec<Finding>) -> Option<NodeName> {
         findings.push(Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
                 RUNTIME_LABEL.0, RUNTIME_LABEL.1
             ),
         ));
@@ -188,7 +188,7 @@ fn program(
         findings.push(Finding::new(
             Reason::FrameworkUnknown,
             format!(
-                "{} {framework:?} is not one of {}; correct it or add it to the ConfigMap neptune-frameworks",
+                "{} {framework:?} is not one of {}; correct it or add it to ConfigMap neptune-frameworks",
                 spec.field("workerSpec.frameworkType"),
                 frameworks.known()
             ),
@@ -203,7 +203,7 @@ fn program(
         findings.push(Finding::new(
             Reason::ImageRequired,
             format!(
-                "{} is missing: the framework {framework:?} has no image of its own",
+                "{} is missing; set it because framework {framework:?} has no default image",
                 spec.field("workerSpec.image")
             ),
         ));
@@ -244,10 +244,10 @@ fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>)
     for KeyValue { key, .. } in parameters {
         if key.is_empty() {
             findings
-                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: a key is empty")));
+                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: empty key; set a key or remove the parameter")));
         } else if let Some(first) = seen.insert(variable(key), key) {
             let message = if first == key {
-                format!("{field}: {key:?} stands there twice; remove one")
+                format!("{field}: duplicate key {key:?}; remove one")
             } else {
                 format!(
                     "{field}: {first:?} and {key:?} both become the environment variable {}; rename one",
@@ -269,7 +269,7 @@ fn env(spec: &WorkerInput, findings: &mut Vec<Finding>) -> BTreeMap<String, Stri
         } else if RESERVED.contains(&name.as_str()) {
             "is set by Neptune; choose another name"
         } else if env.insert(name.clone(), variable.value.clone()).is_some() {
-            "stands there twice; remove one"
+            "is a duplicate; remove one"
         } else {
             continue;
         };
@@ -312,12 +312,12 @@ pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) 
     };
     if name.is_empty() {
         let known = ALGORITHMS.join(", ");
-        let message = format!("{field}.name is empty; known are {known}");
+        let message = format!("{field}.name is empty; known algorithms are {known}");
         findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
     } else if let Some(meant) = ALGORITHMS.iter().find(|known| plain(known) == plain(name))
         && meant != name
     {
-        let message = format!("{field}.name {name:?} is spelt {meant:?}");
+        let message = format!("{field}.name {name:?} must be spelled {meant:?}");
         findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
     }
     parameters(&format!("{field}.parameters"), &algorithm.parameters, findings);

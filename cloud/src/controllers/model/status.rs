@@ -111,7 +111,7 @@ fn listed(
         let is_of_this_spec = previous.observed_generation == inputs.generation;
         return match before.filter(|_| is_of_this_spec) {
             Some(before) => before.clone(),
-            None => entry(ModelNodeState::Unknown, Some(awaiting(node, "has not said anything"))),
+            None => entry(ModelNodeState::Unknown, Some(awaiting(node, "has not reported the model yet"))),
         };
     };
     let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
@@ -124,7 +124,7 @@ fn listed(
     };
     let listed = match state {
         _ if !is_current => {
-            entry(ModelNodeState::Outdated, Some(awaiting(node, "has an earlier version")))
+            entry(ModelNodeState::Outdated, Some(awaiting(node, "still has an earlier version")))
         }
         PresenceState::Present => entry(ModelNodeState::Present, None),
         PresenceState::Downloading => {
@@ -139,10 +139,10 @@ fn listed(
 /// Why a node has nothing current.
 fn awaiting(node: &NodeObservation, what: &str) -> Finding {
     let messages = AgentMessages {
-        awaiting: format!("it {what} yet"),
-        never_seen: "no agent of that node has spoken; start neptune-edge there".to_owned(),
+        awaiting: format!("agent {what}"),
+        never_seen: "no agent of this node has reported; start neptune-edge on the node".to_owned(),
         offline: Box::new(|since| {
-            format!("it {what}, and is not connected, last heard {since:.0}")
+            format!("node is offline since {since:.0}; its agent {what}")
         }),
     };
     missing_report(node.agent, &messages)
@@ -155,23 +155,23 @@ fn ready(
 ) -> (&'static str, Finding) {
     let finding = |reason, message: &str| Finding::new(reason, message);
     if observed.users.is_empty() {
-        let message = "no service uses it; a node gets it when one does";
+        let message = "no service uses the model; nodes download it when a service uses it";
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
     if nodes.is_empty() {
-        let message = "only Pods use it, and each fetches its own";
+        let message = "only Pods use the model; each downloads its own copy";
         return ("Unknown", finding(Reason::ModelInPods, message));
     }
     let wanted = nodes.len();
     let failed = nodes.iter().find(|node| node.state == ModelNodeState::Failed);
     let missing = nodes.iter().find(|node| node.state != ModelNodeState::Present);
     let Some(first) = failed.or(missing) else {
-        let message = format!("{present} of {wanted} nodes have it");
+        let message = format!("{present} of {wanted} nodes have the model");
         return ("True", finding(Reason::ModelPresent, &message));
     };
     let reason = first.reason.as_deref().and_then(|reason| reason.parse().ok());
     let why = first.message.as_deref().unwrap_or_default();
-    let message = format!("{present} of {wanted} nodes have it; {}: {why}", first.node);
+    let message = format!("{present} of {wanted} nodes have the model; {}: {why}", first.node);
     ("False", Finding::new(reason.unwrap_or(Reason::AwaitingAgent), message))
 }
 
@@ -217,11 +217,11 @@ fn evaluated(
             || source.sha256sum.is_none()
             || observed.sha256 == source.sha256sum);
     Some(if is_current {
-        let message = format!("the metrics are those that {object} found on node {node}");
+        let message = format!("metrics were reported by {object} on node {node}");
         ("True", Finding::new(Reason::MetricsCurrent, message))
     } else {
         let message = format!(
-            "the metrics are those that {object} found on node {node} of another version, {model_url}; they change when a worker says what it found of this one"
+            "metrics are those of another version, {model_url}, reported by {object} on node {node}; they are updated when a worker reports metrics of the current version"
         );
         ("False", Finding::new(Reason::MetricsOutdated, message))
     })

@@ -160,7 +160,7 @@ where
         .patch(&name, &params, &Patch::Apply(&desired))
         .await
         .map_err(Error::api(format!("apply {object}")))?;
-    tracing::info!(object, "applied");
+    tracing::info!(object, "object applied");
     Ok(ApplyOutcome::Done(AppliedObject { object: applied, is_new: existing.is_none() }))
 }
 
@@ -198,7 +198,7 @@ where
         let only_this = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
         let params = DeleteParams::background().preconditions(only_this);
         match api.delete(&name, &params).await {
-            Ok(_) => tracing::info!(kind = %K::kind(&()), name, "removed"),
+            Ok(_) => tracing::info!(kind = %K::kind(&()), name, "object deleted"),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 let step = format!("delete {} {namespace}/{name}", K::kind(&()));

@@ -44,6 +44,6 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         secondary: None,
     };
     if let Err(error) = context.recorder().publish(&event, &object.object_ref(&())).await {
-        tracing::warn!(%error, reason = event.reason, "an Event could not be written");
+        tracing::warn!(%error, reason = event.reason, "cannot publish Event");
     }
 }

@@ -76,21 +76,21 @@ async fn apply_workload<K: Controller>(
                 state.applied = applied.filter(|_| state.removals == removals);
             });
             if let Some(name) = created {
-                let note = format!("Deployment and Service {name} are made");
+                let note = format!("created Deployment and Service {name}");
                 publish_event(object, ObjectEvent::normal(messages.created, note), context).await;
             }
             Ok(None)
         }
         Ok(apply::Outcome::NameTaken { object }) => {
             let message = format!(
-                "{object} exists and belongs to somebody else; delete it, or rename {}",
+                "{object} exists and has another owner; delete it or rename {}",
                 messages.rename
             );
             Ok(Some(Finding::new(Reason::NameTaken, message)))
         }
         Err(error) if error.class() == Class::Refused => {
             let message =
-                format!("the API server refuses the {}: {}", messages.what, error.answer());
+                format!("the API server rejected the {}: {}", messages.what, error.answer());
             Ok(Some(Finding::new(messages.refused, message)))
         }
         Err(error) => Err(error),

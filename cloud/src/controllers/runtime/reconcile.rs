@@ -38,8 +38,8 @@ pub async fn reconcile<K: Controller>(
     context.metrics().reconciled::<K>(outcome, start.elapsed());
     match &result {
         Ok(_) => context.object_state(&*object, |state| state.failures = 0),
-        Err(error) if error.class() == Class::Conflict => tracing::debug!(%error, "looking again"),
-        Err(error) => tracing::warn!(%error, "trying again"),
+        Err(error) if error.class() == Class::Conflict => tracing::debug!(%error, "conflict, object requeued"),
+        Err(error) => tracing::warn!(%error, "reconcile failed, object requeued"),
     }
     forget_if_deleted(&*object, &context);
     result.map(|requeue| requeue.map_or_else(Action::await_change, Action::requeue))
