@@ -1,4 +1,4 @@
-//! How the two workers of a service run, by the report of their node's agent or by their Pod. Pure.
+//! The state of the workers of a service, from the report of an agent or from a Deployment and its Pods. Pure.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
@@ -10,45 +10,45 @@ use crate::{
     reason::Reason,
 };
 
-/// How a worker runs.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedWorker {
-    /// It runs.
+    /// The worker is running.
     Running,
-    /// It is starting, or its node is offline.
+    /// The worker is starting, or its node is offline.
     Waiting(Finding),
-    /// It does not run, and waiting alone may not help.
+    /// The worker is not running, and may need a change by a user.
     Failed(Finding),
-    /// This controller has just started: it is as it was, or else waiting.
+    /// This controller started recently and has no report yet: the status stays as it is, or is waiting.
     Unknown(Finding),
 }
 
-/// What is known of a worker that an agent runs.
+/// The inputs of [`of_agent`].
 #[derive(Debug, Clone, Copy)]
 pub struct AgentWorker<'a> {
-    /// Its role.
+    /// The worker's role.
     pub role: Role,
-    /// Its name.
+    /// The worker's name.
     pub worker: &'a WorkerName,
-    /// Its node.
+    /// The worker's node.
     pub node: &'a NodeName,
     /// The node's agent.
     pub agent: AgentState,
-    /// The newest report on the service.
+    /// The newest report of the node on the service.
     pub report: Option<&'a StatusReport>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
-/// A worker that an agent runs.
+/// The state of a worker that an agent runs.
 pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let prefix = format!("{}: ", role_label(worker.role));
-    let own = if worker.connected { "" } else { "; this controller is not connected to the broker" };
+    let disconnected = if worker.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         &prefix,
         worker.node,
         "report worker status",
-        format!("workers keep running; counters are reported on reconnect{own}"),
+        format!("workers keep running; counters are reported on reconnect{disconnected}"),
     );
     let report = worker.report.and_then(|report| reported(worker, report));
     match observe(worker.agent, report, &messages) {
@@ -85,7 +85,7 @@ fn role_label(role: Role) -> &'static str {
     }
 }
 
-/// A cloud worker behind a Deployment. Pods may be unknown; then only the Deployment counts.
+/// The state of a cloud worker of a Deployment. Without known Pods only the Deployment is evaluated.
 pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> ObservedWorker {
     let Some(deployment) = deployment else {
         return waiting("cloud worker: waiting for its Deployment to be created".to_owned());
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_report_means_something_only_after_a_while() {
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+    fn missing_report_is_unknown_until_settled() {
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
             (Presence::NeverSeen, false, "unknown", "waiting for node edge0 to report worker status"),
             (Presence::NeverSeen, true, "waiting", "start neptune-edge"),
             (Presence::Online, false, "unknown", "waiting for node edge0 to report worker status"),
             (Presence::Online, true, "waiting", "waiting for node edge0 to report worker status"),
-            (gone, false, "waiting", "1970-01-01T00:00:00Z"),
+            (offline, false, "waiting", "1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
             assert_eq!(brief, expected, "{presence:?} {settled}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn report_counts_while_the_agent_is_online() {
+    fn report_is_used_only_while_the_agent_is_online() {
         let missing = r#", "reason": "ImageMissing", "message": "build it""#;
         for (report, expected, text) in [
             (report("w", "Running", ""), "running", ""),
@@ -262,8 +262,8 @@ mod tests {
             assert_eq!(brief, expected, "{report:?}");
             assert!(message.contains(text), "{message}");
         }
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let running = report("w", "Running", "");
-        assert_eq!(brief(&by_agent(gone, true, Some(&running))).0, "waiting");
+        assert_eq!(brief(&by_agent(offline, true, Some(&running))).0, "waiting");
     }
 }

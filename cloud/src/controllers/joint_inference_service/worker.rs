@@ -1,4 +1,4 @@
-//! Whether one worker of a service can work, and what it names, resolved. Pure: a part of `validate`.
+//! Validates one worker of a service and resolves its references. Pure: a part of `validate`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,46 +22,46 @@ use crate::{
     },
 };
 
-/// The algorithms that the workers' library knows, spelt as it spells them.
+/// The algorithms of the workers' library, in its spelling.
 const ALGORITHMS: [&str; 6] =
     ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
 
-/// One worker, with everything it names resolved.
+/// One worker with resolved references.
 #[derive(Debug, Clone)]
 pub struct ResolvedWorker {
-    /// Its name on its node.
+    /// The container name, unique on the node.
     pub name: WorkerName,
-    /// Its node.
+    /// The worker's node.
     pub node: NodeName,
-    /// Its model, as in the API.
+    /// The Model object.
     pub model: Arc<Model>,
-    /// Where its model is.
+    /// The path or URL of the model.
     pub source: ModelSource,
-    /// Its image.
+    /// The image of the container.
     pub image: String,
-    /// What starts its script; empty when the image brings its program.
+    /// The command that starts the script; empty if the image contains the program.
     pub command: Vec<String>,
-    /// Its limits.
+    /// CPU and memory limits.
     pub limits: ResourceLimits,
-    /// Its own variables.
+    /// The variables of `spec.*.workerSpec.env`.
     pub env: BTreeMap<String, String>,
 }
 
-/// What `validate` reads of a half.
+/// The inputs of [`resolve`].
 pub struct WorkerInput<'a> {
-    /// Which half it is.
+    /// The worker's role.
     pub role: Role,
-    /// As in the spec.
+    /// The worker's name in the spec.
     pub name: &'a str,
-    /// As in the spec.
+    /// The node name in the spec.
     pub node_name: &'a str,
-    /// As in the spec.
+    /// The model name in the spec.
     pub model_name: &'a str,
-    /// As in the spec.
+    /// The worker spec.
     pub worker: &'a WorkerSpec,
-    /// What the cluster has of that name.
+    /// The Model, if it exists.
     pub model: Option<&'a Arc<Model>>,
-    /// What the cluster has of that name.
+    /// The Node, if it exists.
     pub node: Option<&'a Arc<Node>>,
 }
 
@@ -74,7 +74,7 @@ impl WorkerInput<'_> {
     }
 }
 
-/// Checks a half. Says everything that stands in its way.
+/// Validates a worker and adds all findings. Returns `None` if there is one.
 pub fn resolve(
     spec: &WorkerInput,
     namespace: &str,
@@ -176,7 +176,7 @@ fn program(
         Ok(frameworks) => frameworks,
         Err(error) => {
             let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
-            // One table for both halves.
+            // Both workers use one table.
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
@@ -198,8 +198,8 @@ fn program(
     if !found.command.is_empty() {
         scripts(spec, findings);
     }
-    let own = worker.image.clone().filter(|image| !image.is_empty());
-    let Some(image) = own.or(found.image) else {
+    let image = worker.image.clone().filter(|image| !image.is_empty());
+    let Some(image) = image.or(found.image) else {
         findings.push(Finding::new(
             Reason::ImageRequired,
             format!(
@@ -302,8 +302,8 @@ fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
     }
 }
 
-/// Known names pass. Any other may be one that the worker's own program knows and passes too, unless
-/// it is a known one in another spelling, which can only be a typing error.
+/// Checks the algorithm. An unknown name is valid, because the worker's program may implement it, unless it
+/// differs from a known name only in spelling.
 pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
     let field = "spec.edgeWorker.hardExampleAlgorithm";
     let name = &algorithm.name;
