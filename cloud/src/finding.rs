@@ -52,7 +52,8 @@ impl Finding {
 
     /// `field` names a node that does not exist.
     pub fn missing_node(name: &str, field: &str) -> Self {
-        let message = format!("node {name:?} not found; correct {field} or add the node to the cluster");
+        let message =
+            format!("node {name:?} not found; correct {field} or add the node to the cluster");
         let missing = Missing { referent: Referent::Node, name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
     }

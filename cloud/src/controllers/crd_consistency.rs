@@ -28,7 +28,11 @@ pub struct ConsistencyCounts {
 /// Validates the sample with each of the changes (RFC 7386) to its spec.
 ///
 /// Panics at a spec that the API server rejects and the controller accepts.
-pub async fn compare<K>(sample: &K, changes: &[Value], is_valid: impl Fn(&K) -> bool) -> ConsistencyCounts
+pub async fn compare<K>(
+    sample: &K,
+    changes: &[Value],
+    is_valid: impl Fn(&K) -> bool,
+) -> ConsistencyCounts
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
@@ -52,7 +56,9 @@ where
             (true, None) => counts.accepted += 1,
             (false, Some(_)) => counts.rejected += 1,
             (false, None) => counts.rejected_later += 1,
-            (true, Some(message)) => panic!("{change} is rejected by the CRD and valid for the controller: {message}"),
+            (true, Some(message)) => {
+                panic!("{change} is rejected by the CRD and valid for the controller: {message}")
+            }
         }
     }
     counts

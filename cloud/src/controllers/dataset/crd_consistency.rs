@@ -45,5 +45,8 @@ async fn crd_accepts_every_valid_dataset() {
     let counts =
         compare(&fixtures::dataset(), &changes(), |dataset| validate(dataset, &facts).is_ok())
             .await;
-    assert!(counts.accepted > 15 && counts.rejected > 10 && counts.rejected_later < 10, "{counts:?}");
+    assert!(
+        counts.accepted > 15 && counts.rejected > 10 && counts.rejected_later < 10,
+        "{counts:?}"
+    );
 }

@@ -47,7 +47,7 @@ mod tests {
             Observed::Reported(ReportedDataset {
                 is_counted: reason == Counted,
                 finding: Finding::new(reason, "why"),
-                tally: None,
+                counts: None,
                 bytes_read: 0,
             })
         };
@@ -58,7 +58,7 @@ mod tests {
             (reported(Counted), ""),
             (reported(PathMissing), "!PathMissing"),
             (reported(Counted), "Counted"),
-            (Observed::Unreachable(Finding::new(NodeOffline, "gone")), "!NodeOffline"),
+            (Observed::Unreachable(Finding::new(NodeOffline, "offline")), "!NodeOffline"),
             (reported(Counted), "NodeOnline Counted"),
         ];
         let mut status = DatasetStatus::default();

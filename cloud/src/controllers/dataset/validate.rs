@@ -1,5 +1,5 @@
-//! Whether a node can be told of a dataset. Pure. What only the node knows, such as its formats and what
-//! is on its disk, is its agent's to judge.
+//! Validates a dataset against the cluster. The agent checks what only the node knows, such as supported formats
+//! and files on its disk. Pure.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use neptune_wire::NodeName;
 
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
-/// What the cluster has of what a dataset names.
+/// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct DatasetFacts {
-    /// The node.
+    /// The node of `spec.nodeName`, if it exists.
     pub node: Option<Arc<Node>>,
 }
 
-/// Checks a dataset against the facts. Returns its node.
+/// Validates a dataset. Returns its node.
 ///
 /// # Errors
-/// Everything that stands in its way, not only the first.
+/// All findings, not only the first.
 pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
@@ -93,7 +93,11 @@ mod tests {
             (|d, _| d.spec.node_name.clear(), Reason::NodeRequired, "spec.nodeName is missing"),
             (|d, _| d.spec.node_name = "Edge_0".into(), Reason::NameInvalid, "spec.nodeName"),
             (|d, _| d.spec.data_url.clear(), Reason::DataUrlInvalid, "spec.dataUrl is missing"),
-            (|d, _| d.spec.data_url = "data".into(), Reason::DataUrlInvalid, "not an absolute path"),
+            (
+                |d, _| d.spec.data_url = "data".into(),
+                Reason::DataUrlInvalid,
+                "not an absolute path",
+            ),
             (|d, _| d.spec.data_url = "ftp://h/d".into(), Reason::DataUrlInvalid, "scheme"),
             (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "no host"),
             (|d, _| d.spec.data_url = "file://h/d".into(), Reason::DataUrlInvalid, "absolute"),

@@ -1,4 +1,4 @@
-//! Tests that the CRD rejects no InferenceModel that the controller accepts.
+//! Tests that the CRD rejects no `InferenceModel` that the controller accepts.
 
 use serde_json::{Value, json};
 
@@ -113,5 +113,8 @@ async fn crd_accepts_every_valid_inference_model() {
     })
     .await;
     // Only the controller checks a path with "..", an unknown framework and port 0.
-    assert!(counts.accepted > 100 && counts.rejected > 80 && counts.rejected_later < 40, "{counts:?}");
+    assert!(
+        counts.accepted > 100 && counts.rejected > 80 && counts.rejected_later < 40,
+        "{counts:?}"
+    );
 }

@@ -21,8 +21,7 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
     if next.progress.is_some()
         && (previous.progress.is_none() || previous.target_version != next.target_version)
     {
-        events
-            .push(ObjectEvent::normal("DownloadStarted", format!("downloading {version}")));
+        events.push(ObjectEvent::normal("DownloadStarted", format!("downloading {version}")));
     }
     let (was, is) = (previous.transition_status, next.transition_status);
     let switched = was != is || previous.target_version != next.target_version;
@@ -144,7 +143,7 @@ mod tests {
     #[test]
     fn each_change_is_one_event() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
-        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"));
         let pending = || Observed::Pending(Finding::new(Reason::AwaitingAgent, "a"));
         let wrong = [Finding::new(Reason::ServingPortInvalid, "port")];
         let steps: Vec<(ObservedServer, &[Finding], &str)> = vec![

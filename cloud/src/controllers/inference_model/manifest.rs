@@ -1,4 +1,4 @@
-//! The manifest, and the version of it that is to be served. Pure: a part of `validate`.
+//! Validates the manifest and selects the version to serve. Pure: a part of `validate`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use neptune_wire::ServedModel;
 
 use crate::{
     controllers::inference_model::{
-        program::{Directory, Program},
+        program::{Program, VersionDirectory},
         target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
     },
     finding::Finding,
@@ -15,11 +15,11 @@ use crate::{
     worker::model_source::ModelSource,
 };
 
-/// The target version, when the whole manifest is in order. `on_node` says whether files of a node can
-/// be served.
+/// The target version, if the whole manifest is valid. `on_node`: whether the server can read files of its
+/// node.
 pub fn version(
     model: &InferenceModel,
-    directory: Option<&Directory>,
+    directory: Option<&VersionDirectory>,
     on_node: bool,
     findings: &mut Vec<Finding>,
 ) -> Option<ServedModel> {
@@ -54,7 +54,7 @@ pub fn version(
     Some(served(file, &directory?.path))
 }
 
-/// What a Deployment is to have while its switch is held: what it has.
+/// The version and program of a Deployment while the annotation holds its switch: those that it has.
 pub fn held(
     model: &InferenceModel,
     target: Option<ServedModel>,
@@ -62,7 +62,7 @@ pub fn held(
     deployed: &Deployed,
     findings: &mut Vec<Finding>,
 ) -> (Option<ServedModel>, Program) {
-    let kept = match (target, deployed) {
+    let current = match (target, deployed) {
         (None, Deployed::Image(image)) => {
             return (None, Program { image: image.clone(), ..program });
         }
@@ -70,21 +70,21 @@ pub fn held(
             return (Some(target), program);
         }
         (Some(target), Deployed::Version(version)) => {
-            let is_kept =
+            let is_deployed =
                 |file: &&InferenceModelFile| file.version.as_deref() == Some(version.as_str());
-            model.spec.manifest.iter().find(is_kept).map(|file| served(file, &target.directory))
+            model.spec.manifest.iter().find(is_deployed).map(|file| served(file, &target.directory))
         }
         _ => None,
     };
-    if kept.is_none() {
-        let (Deployed::Version(what) | Deployed::Image(what)) = deployed;
+    if current.is_none() {
+        let (Deployed::Version(name) | Deployed::Image(name)) = deployed;
         let message = format!(
             "spec no longer has {}, held by annotation {HOLD_ANNOTATION}; restore it or remove the annotation",
-            named(Some(what))
+            named(Some(name))
         );
         findings.push(Finding::new(Reason::HeldVersionMissing, message));
     }
-    (kept, program)
+    (current, program)
 }
 
 fn served(file: &InferenceModelFile, directory: &str) -> ServedModel {
@@ -103,7 +103,7 @@ fn digest(file: &InferenceModelFile) -> Option<&str> {
 fn check<'a>(
     index: usize,
     file: &'a InferenceModelFile,
-    directory: Option<&Directory>,
+    directory: Option<&VersionDirectory>,
     on_node: bool,
     seen: &mut BTreeSet<&'a str>,
     findings: &mut Vec<Finding>,
@@ -153,8 +153,8 @@ fn check<'a>(
 fn download_url(url: &str, on_node: bool) -> Result<(), String> {
     const FORMS: &str =
         "write http://..., https://..., s3://bucket/key or, on a node with an agent, file:///...";
-    if let Some(place) = url.strip_prefix("s3://") {
-        let complete = place
+    if let Some(object) = url.strip_prefix("s3://") {
+        let complete = object
             .split_once('/')
             .is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty());
         return if complete {

@@ -43,7 +43,8 @@ pub struct AgentWorker<'a> {
 /// The state of a worker that an agent runs.
 pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let prefix = format!("{}: ", role_label(worker.role));
-    let disconnected = if worker.connected { "" } else { "; this controller is not connected to the broker" };
+    let disconnected =
+        if worker.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         &prefix,
         worker.node,
@@ -101,7 +102,9 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
             Reason::CloudWorkerFailed,
             format!("cloud worker: {problem}"),
         )),
-        None => waiting(format!("cloud worker: waiting for the Pod of Deployment {name} to become ready")),
+        None => waiting(format!(
+            "cloud worker: waiting for the Pod of Deployment {name} to become ready"
+        )),
     }
 }
 
@@ -232,7 +235,12 @@ mod tests {
     fn missing_report_is_unknown_until_settled() {
         let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
-            (Presence::NeverSeen, false, "unknown", "waiting for node edge0 to report worker status"),
+            (
+                Presence::NeverSeen,
+                false,
+                "unknown",
+                "waiting for node edge0 to report worker status",
+            ),
             (Presence::NeverSeen, true, "waiting", "start neptune-edge"),
             (Presence::Online, false, "unknown", "waiting for node edge0 to report worker status"),
             (Presence::Online, true, "waiting", "waiting for node edge0 to report worker status"),
@@ -256,7 +264,11 @@ mod tests {
             ),
             (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
-            (report("another", "Running", ""), "waiting", "waiting for node edge0 to report worker status"),
+            (
+                report("another", "Running", ""),
+                "waiting",
+                "waiting for node edge0 to report worker status",
+            ),
         ] {
             let (brief, message) = brief(&by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(brief, expected, "{report:?}");

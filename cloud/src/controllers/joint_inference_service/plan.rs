@@ -410,11 +410,14 @@ mod tests {
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
         let retained = retained(&service, &service_key);
-        assert!(retained[&"edge0".parse().unwrap()].contains(&key), "retained after the dataset is deleted");
+        assert!(
+            retained[&"edge0".parse().unwrap()].contains(&key),
+            "retained after the dataset is deleted"
+        );
     }
 
     #[test]
-    fn container_framework_has_no_scripts_and_env_wins_over_parameters() {
+    fn env_takes_precedence_over_parameters_of_a_container() {
         let mut service = fixtures::service();
         let worker = &mut service.spec.edge_worker.worker_spec;
         worker.framework_type = "container".to_owned();

@@ -475,7 +475,8 @@ mod tests {
     fn every_obstacle_in_a_spec_has_a_case() {
         let is_obstacle = |reason: &&Reason| {
             let group = reason.group();
-            let is_of_service = matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
+            let is_of_service =
+                matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
             reason.phase() == Phase::Obstacle && is_of_service && **reason != Reason::NodeRequired
         };
         let of_its_models = [Reason::ModelUrlInvalid];

@@ -243,8 +243,10 @@ fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>)
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for KeyValue { key, .. } in parameters {
         if key.is_empty() {
-            findings
-                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: empty key; set a key or remove the parameter")));
+            findings.push(Finding::new(
+                Reason::ParameterInvalid,
+                format!("{field}: empty key; set a key or remove the parameter"),
+            ));
         } else if let Some(first) = seen.insert(variable(key), key) {
             let message = if first == key {
                 format!("{field}: duplicate key {key:?}; remove one")

@@ -1,13 +1,13 @@
-//! Whether a model can be fetched and checked. Pure.
+//! Validates the URL and the digest of a model. Pure.
 
 use neptune_api::Model;
 
 use crate::{finding::Finding, reason::Reason, worker::model_source::ModelSource};
 
-/// Where the model is.
+/// Returns the source of the model.
 ///
 /// # Errors
-/// What stands in the way of every worker that names it.
+/// The finding, which every service that uses the model reports too.
 pub fn validate(model: &Model) -> Result<ModelSource, Finding> {
     let name = model.metadata.name.as_deref().unwrap_or_default();
     let source = model.spec.model_url.parse().map_err(|error| {
