@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(
             decision.warnings,
             [
-                "model \"big-modle\" not found in namespace \"default\": apply it, or correct spec.cloudWorker.model.name (did you mean \"big-model\"?)"
+                "Model \"big-modle\" not found in namespace \"default\"; create it or correct spec.cloudWorker.model.name (did you mean \"big-model\"?)"
             ]
         );
         let both = [malformed(), Finding::new(Reason::EnvInvalid, "spec.edgeWorker.env: no")];

@@ -44,7 +44,7 @@ impl<'a> AgentMessages<'a> {
     /// The usual messages. `prefix` names what runs on the node, `meanwhile` says what an offline node does.
     pub fn new(prefix: &'a str, node: &'a NodeName, awaiting: &str, meanwhile: String) -> Self {
         Self {
-            awaiting: format!("{prefix}node {node} {awaiting}"),
+            awaiting: format!("{prefix}waiting for node {node} to {awaiting}"),
             never_seen: format!(
                 "{prefix}no agent of node {node} has spoken; start neptune-edge there with --node-name {node} and the broker of this controller"
             ),

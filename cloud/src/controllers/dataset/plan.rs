@@ -1,4 +1,4 @@
-//! What a dataset means for its node: the object, as it is in the API. Pure.
+//! The plan of a dataset: its node gets the object as it is in the API. Pure.
 
 use kube::Resource as _;
 use neptune_api::Dataset;
@@ -8,9 +8,9 @@ use neptune_wire::{
 
 use crate::{controllers::runtime::Plan, fleet::Retained, kubernetes::identity::key};
 
-/// The key of the Dataset that an object of this namespace names.
-pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
-    ObjectKey { namespace: of.namespace.clone(), resource: Resource::Datasets, name }
+/// The key of a Dataset in the namespace of another object.
+pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
+    ObjectKey { namespace: referrer.namespace.clone(), resource: Resource::Datasets, name }
 }
 
 /// The plan of a dataset on its node.
@@ -20,7 +20,7 @@ pub fn plan(dataset: &Dataset, node: &NodeName) -> Plan {
     Plan { requirements: [(node.clone(), contents)].into(), objects: None }
 }
 
-/// What a node gets. A service that uses the dataset there plans the same content.
+/// The content for the node. A service that uses the dataset plans the same content.
 pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
     ObjectContent {
         api_version: Dataset::api_version(&()).into_owned(),
@@ -45,7 +45,7 @@ pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
     }
 }
 
-/// What its node keeps of a dataset that cannot be planned now.
+/// The objects that its node retains while the dataset is invalid.
 pub fn retained(dataset: &Dataset, key: &ObjectKey) -> Retained {
     let node = dataset.spec.node_name.parse::<NodeName>();
     node.into_iter().map(|node| (node, [key.clone()].into())).collect()

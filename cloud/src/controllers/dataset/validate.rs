@@ -1,5 +1,5 @@
-//! Whether a node can be told of a dataset. Pure. What only the node knows, such as its formats and what
-//! is on its disk, is its agent's to judge.
+//! Validates a dataset against the cluster. The agent checks what only the node knows, such as supported formats
+//! and files on its disk. Pure.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use neptune_wire::{ArtifactAddress, NodeName};
 
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
-/// What the cluster has of what a dataset names.
+/// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct DatasetFacts {
-    /// The node.
+    /// The node of `spec.nodeName`, if it exists.
     pub node: Option<Arc<Node>>,
 }
 
-/// Checks a dataset against the facts. Returns its node.
+/// Validates a dataset. Returns its node.
 ///
 /// # Errors
-/// Everything that stands in its way, not only the first.
+/// All findings, not only the first.
 pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
@@ -33,7 +33,7 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
 
 fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option<NodeName> {
     if name.is_empty() {
-        let message = "spec.nodeName is missing; name the node that has the data";
+        let message = "spec.nodeName is missing; set it to the node that has the data";
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }

@@ -1,14 +1,14 @@
-//! Whether a model can be fetched and checked. Pure.
+//! Validates the URL and the digest of a model. Pure.
 
 use neptune_api::Model;
 use neptune_wire::{AddressError, ArtifactAddress};
 
 use crate::{finding::Finding, reason::Reason};
 
-/// Where the model is.
+/// Returns the source of the model.
 ///
 /// # Errors
-/// What stands in the way of every worker that names it.
+/// The finding, which every service that uses the model reports too.
 pub fn validate(model: &Model) -> Result<ArtifactAddress, Finding> {
     let name = model.metadata.name.as_deref().unwrap_or_default();
     let address = model.spec.model_url.parse().map_err(|error: AddressError| {
