@@ -43,7 +43,7 @@ pub enum Change {
     Deleted(Object),
     /// A node was created, changed or deleted.
     Node(String),
-    /// A Deployment, Service or Pod of ours was created, changed or deleted.
+    /// A Deployment, Service or Pod of this controller was created, changed or deleted.
     Workload {
         /// The kind of the owner.
         owner: Resource,

@@ -46,7 +46,7 @@ pub trait Cached: Kind {
 
 macro_rules! define_caches {
     ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
-        /// The objects that the API server has. Cheap to clone.
+        /// The cached objects of the API server. Cheap to clone.
         #[derive(Debug, Clone)]
         pub struct Caches {
             $($field: Store<neptune_api::$kind>,)*
@@ -56,8 +56,7 @@ macro_rules! define_caches {
             pub deployments: Store<Deployment>,
             /// The Services of this controller.
             pub services: Store<Service>,
-            /// The Pods of these Deployments. They only make messages better: without the right to read Pods it stays
-            /// empty.
+            /// The Pods of these Deployments, for more specific messages. Empty without the permission to read Pods.
             pub pods: Store<Pod>,
             /// The framework table, if it exists.
             pub frameworks: Store<ConfigMap>,
@@ -70,7 +69,7 @@ macro_rules! define_caches {
         })*
 
         impl Caches {
-            /// Starts all watches. They end when `changes` has no receiver any more.
+            /// Starts all watches. They stop when the receiver of `changes` is dropped.
             ///
             /// Objects are watched in the namespace `only`, or in all namespaces; the framework table in `namespace`.
             pub fn watch(
@@ -107,7 +106,7 @@ for_each_kind!(define_caches!());
 impl Caches {
     /// Resolves when each cache is complete. Pods are not waited for.
     pub async fn ready(&self) {
-        // The writers live in tasks of their own. The only error is a dropped writer, which means the end.
+        // The writers live in separate tasks. The only error is a dropped writer, at shutdown.
         each_kind!(K => drop(K::cache(self).wait_until_ready().await));
         let _ = self.nodes.wait_until_ready().await;
         let _ = self.deployments.wait_until_ready().await;

@@ -1,8 +1,8 @@
-//! Where a Model's file is, read from its `modelUrl`. Pure.
+//! Parses a Model's `modelUrl`. Pure.
 
 use std::str::FromStr;
 
-/// A model's place.
+/// The source of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
     /// An absolute path on the node that runs the worker.
@@ -64,8 +64,8 @@ fn path(path: &str) -> Result<ModelSource, ModelUrlError> {
 }
 
 impl ModelSource {
-    /// The name under which a worker finds the file in its model's directory: the last part of the
-    /// path, with '_' for what a mount or a shell could misread.
+    /// The file name in the worker's model directory: the last segment of the path, with '_' for characters that are
+    /// special in mounts or shells.
     pub fn file_name(&self) -> String {
         let path = match self {
             Self::Path(path) => path,
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_that_is_supported_names_its_file() {
+    fn each_supported_url_has_a_file_name() {
         for (url, source, file) in [
             ("/model/frozen.pb", ModelSource::Path("/model/frozen.pb".into()), "frozen.pb"),
             ("file:///model/frozen.pb", ModelSource::Path("/model/frozen.pb".into()), "frozen.pb"),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fetched_or_mounted_is_refused() {
+    fn unsupported_model_url_is_rejected() {
         for (url, error) in [
             ("", ModelUrlError::Empty),
             ("model.pb", ModelUrlError::Relative),

@@ -46,7 +46,7 @@ pub fn observe(dataset: DatasetOnNode) -> Observed<ReportedDataset> {
     let messages = AgentMessages::new(
         "",
         node,
-        "is told of the dataset and has not said yet what it found",
+        "report dataset status",
         format!("the numbers are those of then{own}"),
     );
     let report = report.and_then(|report| report.dataset.as_deref());

@@ -58,7 +58,7 @@ pub fn of_agent(server: AgentServer) -> ObservedServer {
     let messages = AgentMessages::new(
         "",
         server.node,
-        "is told what to serve and has not said yet how that goes",
+        "report model server status",
         format!("what is served there goes on being served{own}"),
     );
     let serving = server.report.and_then(|report| report.serving.as_ref());

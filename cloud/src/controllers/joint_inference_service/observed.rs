@@ -47,7 +47,7 @@ pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let messages = AgentMessages::new(
         &prefix,
         worker.node,
-        "is told what to run and has not said yet how the worker fares",
+        "report worker status",
         format!("what runs there goes on, and its counters come when it is back{own}"),
     );
     let report = worker.report.and_then(|report| reported(worker, report));
@@ -236,7 +236,7 @@ mod tests {
             (Presence::NeverSeen, true, "waiting", "start neptune-edge there"),
             (Presence::Online, false, "unknown", "is told what to run"),
             (Presence::Online, true, "waiting", "is told what to run"),
-            (gone, false, "waiting", "last heard 1970-01-01T00:00:00Z"),
+            (gone, false, "waiting", "offline since 1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
             assert_eq!(brief, expected, "{presence:?} {settled}");

@@ -1,5 +1,5 @@
-//! Listens to the nodes: decodes each message, updates the fleet, and reports which objects it affects. What a message
-//! changes is decided by `fleet::state`.
+//! Receives the nodes' messages: decodes each one, updates the fleet, and reports which objects it affects. What a
+//! message changes is decided by `fleet::state`.
 
 mod rejection;
 
@@ -53,11 +53,11 @@ pub struct Upstream {
     pub metrics: Metrics,
     /// The objects that are affected.
     pub changes: UnboundedSender<FleetChange>,
-    /// What every topic begins with.
+    /// The prefix of every topic.
     pub prefix: TopicPrefix,
 }
 
-/// How current a message is, by the way it came.
+/// How current a message is, by how it arrived.
 #[derive(Debug, Clone, Copy)]
 struct Freshness {
     /// It was sent just now: a sign of life.
@@ -86,7 +86,7 @@ pub async fn listen(mut events: Events, upstream: Upstream) {
             Either::Right(_) => {
                 let expired = handler.upstream.fleet.lock().expire(Timestamp::now());
                 for node in expired {
-                    tracing::warn!(%node, "no heartbeat: the node is offline");
+                    tracing::warn!(%node, "heartbeats missed, node is offline");
                     handler.upstream.report(FleetChange::Node(node));
                 }
             }
@@ -119,7 +119,7 @@ impl UpstreamHandler {
         }
     }
 
-    /// A broker authenticates nodes, and does not know which Nodes are registered.
+    /// Checks that the Node is registered: the broker only authenticates it.
     fn on_published(&self, message: &Message) -> Result<(), Rejected> {
         let topic = Topic::parse(&self.upstream.prefix, &message.topic)?;
         let caches = &self.upstream.caches;
@@ -188,7 +188,7 @@ impl UpstreamHandler {
         if self.warned_senders.len() < MAX_WARNED_SENDERS
             && self.warned_senders.insert((sender.to_owned(), reason))
         {
-            tracing::warn!(sender, topic, %rejected, "dropped a message; more of this kind from there are only counted");
+            tracing::warn!(sender, topic, %rejected, "dropped a message; further ones of this sender and reason are only counted");
         }
     }
 }
@@ -266,7 +266,7 @@ impl Upstream {
         let online = report.online;
         let affected = self.fleet.lock().on_node_report(node, report, is_live, Timestamp::now());
         if affected != Affected::None {
-            tracing::info!(%node, online, "node");
+            tracing::info!(%node, online, "node presence changed");
         }
         self.report_affected(affected, node, None);
         if online {
