@@ -24,7 +24,7 @@ use crate::{
     health::{self, HealthState},
     kubernetes::{kubeconfig, leader_election::Leadership},
     metrics::Metrics,
-    transport::{EventBus, EventBusSettings, Events, Mqtt, Transport},
+    transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
 };
 
 /// How long a shutdown waits for queued messages to be sent.
@@ -33,8 +33,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs until SIGTERM or SIGINT, or until another replica leads.
 ///
 /// # Errors
-/// Wrong flags, a wrong kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or broker
-/// is not an error.
+/// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or
+/// broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
     let listener = health::bind(flags.listen).await?;
     let webhook = Webhook::prepare(&flags)?;
@@ -131,7 +131,7 @@ async fn leadership(client: &Client, flags: &Run) -> Leadership {
     Leadership::campaign(client, &flags.namespace, &lease).await
 }
 
-async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events), Error> {
+async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {
     match flags.transport {
         cli::Transport::Mqtt => {
             let why = "--transport mqtt requires the address of the broker that the agents use";

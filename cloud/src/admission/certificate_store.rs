@@ -130,7 +130,8 @@ pub async fn maintain(
         match store.reconcile(Timestamp::now()).await {
             Ok(next_check_at) => {
                 failures = 0;
-                let until = Timestamp::now().duration_until(next_check_at).max(SignedDuration::ZERO);
+                let until =
+                    Timestamp::now().duration_until(next_check_at).max(SignedDuration::ZERO);
                 sleep = until.unsigned_abs().min(LONGEST_SLEEP);
             }
             Err(error) => {
@@ -207,7 +208,8 @@ impl CertificateStore {
     fn stored(&self) -> CertificateSet {
         let Some(secret) = self.secret.present() else { return self.memory.clone() };
         let data = secret.data.as_ref().and_then(|data| data.get(KEY));
-        let stored: Option<CertificateSet> = data.and_then(|data| serde_json::from_slice(&data.0).ok());
+        let stored: Option<CertificateSet> =
+            data.and_then(|data| serde_json::from_slice(&data.0).ok());
         let mut stored = stored.unwrap_or_default();
         for one in [&mut stored.current, &mut stored.next] {
             one.take_if(|one| {
@@ -271,10 +273,7 @@ impl CertificateStore {
             self.configurations.patch(name, &writer, &Patch::Strategic(&patch)).await
         };
         let written = written.map_err(Error::api(step()))?;
-        tracing::info!(
-            configuration = written.name_any(),
-            "webhook CA bundle written"
-        );
+        tracing::info!(configuration = written.name_any(), "webhook CA bundle written");
         self.configuration = Some(written).into();
         Ok(())
     }

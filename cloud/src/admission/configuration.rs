@@ -163,7 +163,8 @@ mod tests {
         let mut existing = desired.clone();
         existing.webhooks.as_mut().unwrap()[0].namespace_selector = Some(LabelSelector::default());
         assert!(is_up_to_date(&existing, &desired));
-        existing.webhooks.as_mut().unwrap()[0].client_config.url = Some("https://other/".to_owned());
+        existing.webhooks.as_mut().unwrap()[0].client_config.url =
+            Some("https://other/".to_owned());
         assert!(!is_up_to_date(&existing, &desired));
     }
 }

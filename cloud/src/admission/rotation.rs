@@ -50,9 +50,15 @@ pub struct RotationPlan {
 
 /// Plans the next step. `names` are the hosts that clients connect to; `trusted` is whether clients trust the next
 /// certificate's authority.
-pub fn plan(certificates: &CertificateSet, names: &[String], trusted: bool, now: Timestamp) -> RotationPlan {
-    let usable =
-        |one: &&IssuedCertificate| one.names == names && now < one.expires && now >= minus(one.made, SKEW);
+pub fn plan(
+    certificates: &CertificateSet,
+    names: &[String],
+    trusted: bool,
+    now: Timestamp,
+) -> RotationPlan {
+    let usable = |one: &&IssuedCertificate| {
+        one.names == names && now < one.expires && now >= minus(one.made, SKEW)
+    };
     let next = certificates.next.as_ref().filter(usable);
     let Some(current) = certificates.current.as_ref().filter(usable) else {
         let step = if next.is_some() { RotationStep::Promote } else { RotationStep::Issue };
@@ -97,9 +103,11 @@ impl CertificateSet {
         let authority = || self.current.as_ref().map(|one| one.authority.clone());
         Ok(match step {
             RotationStep::Wait => self,
-            RotationStep::Issue => {
-                Self { previous: authority().or(self.previous), current: Some(issue()?), next: None }
-            }
+            RotationStep::Issue => Self {
+                previous: authority().or(self.previous),
+                current: Some(issue()?),
+                next: None,
+            },
             RotationStep::Prepare => Self { next: Some(issue()?), ..self },
             RotationStep::Promote => {
                 Self { previous: authority().or(self.previous), current: self.next, next: None }
@@ -109,7 +117,8 @@ impl CertificateSet {
 
     /// All authorities that clients should trust, in PEM.
     pub fn bundle(&self) -> String {
-        let issued = |one: &'_ Option<IssuedCertificate>| one.as_ref().map(|one| one.authority.clone());
+        let issued =
+            |one: &'_ Option<IssuedCertificate>| one.as_ref().map(|one| one.authority.clone());
         [self.previous.clone(), issued(&self.current), issued(&self.next)]
             .into_iter()
             .flatten()
@@ -168,7 +177,7 @@ mod tests {
         for (current, next, trusted, today, step, again) in table {
             let plan = plan(&certificates(current, next), &["host".to_owned()], trusted, at(today));
             let case = format!("{current:?} {next:?} {trusted} {today}");
-            assert_eq!(plan, Plan { step, next_check_at: at(again) }, "{case}");
+            assert_eq!(plan, RotationPlan { step, next_check_at: at(again) }, "{case}");
         }
     }
 

@@ -24,7 +24,7 @@ struct WebhookParts {
     socket: TcpSocket,
     serving_certificate: Arc<ServingCertificate>,
     /// Set if this program issues the certificate itself.
-    own: Option<CertificateSettings>,
+    issued: Option<CertificateSettings>,
     references: MissingReferences,
 }
 
@@ -35,36 +35,36 @@ impl Webhook {
     /// A flag is invalid, the address cannot be bound, or the certificate files cannot be used.
     pub fn prepare(flags: &Run) -> Result<Self, Error> {
         let Some(address) = flags.webhook_listen else { return Ok(Self(None)) };
-        let (serving_certificate, own) = if let Some(directory) = &flags.webhook_cert_dir {
+        let (serving_certificate, issued) = if let Some(directory) = &flags.webhook_cert_dir {
             (ServingCertificate::from_files(directory)?, None)
         } else {
             let url = flags.webhook_url.as_deref().map(url).transpose()?;
-            let own = CertificateSettings {
+            let issued = CertificateSettings {
                 url,
                 configuration: flags.webhook_configuration.clone(),
                 namespace: flags.namespace.clone(),
                 lifetime: flags.webhook_certificate_lifetime,
             };
-            (ServingCertificate::default(), Some(own))
+            (ServingCertificate::default(), Some(issued))
         };
         let socket = bind(address)?;
         let references = flags.missing_references;
         Ok(Self(Some(WebhookParts {
             socket,
             serving_certificate: Arc::new(serving_certificate),
-            own,
+            issued,
             references,
         })))
     }
 
     /// Answers reviews indefinitely. The context's caches must be complete.
     pub async fn run(self, context: Context) {
-        let Some(WebhookParts { socket, serving_certificate, own, references }) = self.0 else {
+        let Some(WebhookParts { socket, serving_certificate, issued, references }) = self.0 else {
             return std::future::pending().await;
         };
         let (client, metrics) = (context.client().clone(), context.metrics().clone());
         let maintenance = async {
-            match own {
+            match issued {
                 Some(settings) => {
                     maintain(client, settings, Arc::clone(&serving_certificate), metrics).await;
                 }
@@ -86,7 +86,10 @@ fn url(text: &str) -> Result<(String, String), Error> {
     if uri.query().is_some() || uri.authority().is_some_and(|host| host.as_str().contains('@')) {
         return Err(error("remove the user and the query; API servers do not support them"));
     }
-    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| error("the host is missing; write https://host:port"))?;
+    let host = uri
+        .host()
+        .filter(|host| !host.is_empty())
+        .ok_or_else(|| error("the host is missing; write https://host:port"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let path = if uri.path() == "/" { "/validate" } else { "" };
     Ok((format!("{}{path}", text.trim_end_matches('/')), host))

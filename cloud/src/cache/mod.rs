@@ -78,8 +78,8 @@ macro_rules! define_caches {
                 namespace: &str,
                 changes: &UnboundedSender<Change>,
             ) -> Self {
-                let ours = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-                let ours = watcher::Config::default().labels(&ours);
+                let managed = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
+                let managed = watcher::Config::default().labels(&managed);
                 let table = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
                 let table_api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
                 let all = watcher::Config::default;
@@ -91,9 +91,9 @@ macro_rules! define_caches {
                     nodes: watch(Api::all(client.clone()), all(), changes, |node: &Node, _| {
                         Some(Change::Node(node.name_any()))
                     }),
-                    deployments: watch_workloads(scoped(client, only), ours.clone(), changes),
-                    services: watch_workloads(scoped(client, only), ours.clone(), changes),
-                    pods: watch(scoped(client, only), ours, changes, |pod, _| on_pod(pod)),
+                    deployments: watch_workloads(scoped(client, only), managed.clone(), changes),
+                    services: watch_workloads(scoped(client, only), managed.clone(), changes),
+                    pods: watch(scoped(client, only), managed, changes, |pod, _| on_pod(pod)),
                     frameworks: watch(table_api, table, changes, |_, _| Some(Change::Frameworks)),
                 }
             }

@@ -96,7 +96,11 @@ impl Publisher {
         self.publish_from(&mut self.lock(), change);
     }
 
-    fn publish_from(&self, state: &mut PublisherState, change: impl FnOnce(&mut Desired, u64) -> Messages) {
+    fn publish_from(
+        &self,
+        state: &mut PublisherState,
+        change: impl FnOnce(&mut Desired, u64) -> Messages,
+    ) {
         let messages = change(&mut state.desired, wall_ms());
         for (node, message) in messages {
             let result = self.0.transport.publish(&node, &message);

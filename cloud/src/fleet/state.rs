@@ -305,11 +305,7 @@ mod tests {
     fn retained_message_of_expired_agent_is_no_sign_of_life() {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_node_report(&node(), birth("a", 1), false, at(0));
-        assert_eq!(
-            fleet.presence(&node()),
-            Presence::Online,
-            "a starting controller cannot tell"
-        );
+        assert_eq!(fleet.presence(&node()), Presence::Online, "a starting controller cannot tell");
         fleet.expire(at(90));
         let offline = Presence::Offline { since: at(0) };
         assert_eq!(fleet.on_node_report(&node(), birth("a", 1), false, at(91)), Affected::None);
@@ -317,7 +313,11 @@ mod tests {
         let mut reconnected = fleet.clone();
         reconnected.on_reconnected();
         reconnected.on_node_report(&node(), birth("a", 1), false, at(92));
-        assert_eq!(reconnected.presence(&node()), Presence::Online, "the controller was disconnected");
+        assert_eq!(
+            reconnected.presence(&node()),
+            Presence::Online,
+            "the controller was disconnected"
+        );
         for (instance, epoch, live) in [("a", 1, true), ("a", 2, false), ("b", 1, false)] {
             let mut fleet = fleet.clone();
             fleet.on_node_report(&node(), birth(instance, epoch), live, at(92));
@@ -336,7 +336,11 @@ mod tests {
         }
         let affected = fleet.on_node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(affected, Affected::None);
-        assert_eq!(fleet.next_expiry(), Some(at(3 * 3600)), "a heartbeat that is not repeated stays valid");
+        assert_eq!(
+            fleet.next_expiry(),
+            Some(at(3 * 3600)),
+            "a heartbeat that is not repeated stays valid"
+        );
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub fn identity<K: Kind>(
     findings: &mut Vec<Finding>,
 ) -> Option<(ObjectKey, ObjectMetadata)> {
     let Some(key) = key(object) else {
-        let message = "metadata: the namespace or the name is not a valid RFC 1123 name; rename the object";
+        let message =
+            "metadata: the namespace or the name is not a valid RFC 1123 name; rename the object";
         findings.push(Finding::new(Reason::NameInvalid, message));
         return None;
     };

@@ -232,10 +232,10 @@ mod tests {
     fn missing_report_means_something_only_after_a_while() {
         let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
-            (Presence::NeverSeen, false, "unknown", "is told what to run"),
+            (Presence::NeverSeen, false, "unknown", "to report worker status"),
             (Presence::NeverSeen, true, "waiting", "start neptune-edge there"),
-            (Presence::Online, false, "unknown", "is told what to run"),
-            (Presence::Online, true, "waiting", "is told what to run"),
+            (Presence::Online, false, "unknown", "to report worker status"),
+            (Presence::Online, true, "waiting", "to report worker status"),
             (gone, false, "waiting", "offline since 1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
@@ -256,7 +256,7 @@ mod tests {
             ),
             (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
-            (report("another", "Running", ""), "waiting", "is told what to run"),
+            (report("another", "Running", ""), "waiting", "to report worker status"),
         ] {
             let (brief, message) = brief(&by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(brief, expected, "{report:?}");

@@ -22,7 +22,7 @@ use super::{Fleet, Presence, Publisher, state::Affected};
 use crate::{
     cache::Caches,
     metrics::{MessageKind, Metrics, NodeState, Rejection},
-    transport::{Event, Events, OrderKind, Orders},
+    transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
 
 /// Larger counters are rejected: JSON numbers are exact up to here, and a status holds no larger ones.
@@ -74,7 +74,7 @@ struct UpstreamHandler {
 }
 
 /// Listens until the transport is closed.
-pub async fn listen(mut events: Events, upstream: Upstream) {
+pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
     let (orders, warned_senders) = (Orders::default(), BTreeSet::new());
     let mut handler = UpstreamHandler { upstream, orders, warned_senders };
     loop {
@@ -103,19 +103,19 @@ fn until_expiry(upstream: &Upstream) -> Duration {
 }
 
 impl UpstreamHandler {
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: TransportEvent) {
         match event {
-            Event::Up => {
+            TransportEvent::Up => {
                 self.upstream.fleet.lock().on_reconnected();
                 self.upstream.publisher.republish();
             }
-            Event::Down => {}
-            Event::Message(message) => {
+            TransportEvent::Down => {}
+            TransportEvent::Message(message) => {
                 if let Err(rejected) = self.on_published(&message) {
                     self.reject(sender(&message.topic), &message.topic, &rejected);
                 }
             }
-            Event::Batch(node, batch) => self.on_batch(&node, &batch),
+            TransportEvent::Batch(node, batch) => self.on_batch(&node, &batch),
         }
     }
 
