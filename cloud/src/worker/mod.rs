@@ -1,4 +1,4 @@
-//! What a worker and a model server get: image, command, environment, name, and where their model is. Pure.
+//! The image, command, environment, name and model source of workers and model servers. Pure.
 
 pub mod environment;
 pub mod frameworks;

@@ -11,7 +11,7 @@ use crate::transport::eventbus::{
 
 /// What is queued for a node, and what is known of it.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct NodeQueue {
     /// The messages to post.
     pub outbox: Outbox,
     /// Whether a post is in flight.
@@ -40,7 +40,7 @@ pub struct Pause {
     pub until: Option<Instant>,
 }
 
-impl Node {
+impl NodeQueue {
     /// When to post something.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         if self.in_flight || self.is_away {
@@ -49,7 +49,7 @@ impl Node {
         let earliest = if self.outbox.is_empty() {
             self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?
         } else {
-            // It keeps its place behind the nodes that were queued before it.
+            // It keeps its position behind the nodes that were queued before it.
             self.due_at.unwrap_or(now).min(now)
         };
         Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
