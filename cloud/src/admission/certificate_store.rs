@@ -20,6 +20,8 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 
+use neptune_backoff::Backoff;
+
 use crate::{
     admission::{
         certificate::issue,
@@ -38,8 +40,8 @@ const SECRET: &str = "neptune-webhook";
 /// Its key.
 const KEY: &str = "certificates.json";
 
-/// After a failure, doubled for each one after it.
-const RETRY: Duration = Duration::from_secs(2);
+/// The delay before a retry after a failure.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(256));
 
 /// The longest sleep: a clock that was set is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_hours(1);
@@ -121,7 +123,7 @@ pub async fn maintain(
         memory: Held::default(),
     };
     let mut sleep = LONGEST_SLEEP;
-    let mut failures = 0;
+    let mut failures = 0_u32;
     loop {
         tokio::select! {
             Some(watched) = configuration.next() => store.configuration = watched.into(),
@@ -135,8 +137,8 @@ pub async fn maintain(
                 sleep = until.unsigned_abs().min(LONGEST_SLEEP);
             }
             Err(error) => {
-                sleep = RETRY * 2_u32.pow(failures);
-                failures = (failures + 1).min(7);
+                failures = failures.saturating_add(1);
+                sleep = RETRY.step(failures);
                 // Of a conflict nobody has to hear: another replica wrote, and its write is on its way.
                 if error.class() != Class::Conflict {
                     tracing::warn!(%error, "the webhook's certificate cannot be kept; trying again");

@@ -2,6 +2,5 @@
 
 pub mod environment;
 pub mod frameworks;
-pub mod model_source;
 pub mod names;
 pub mod serving_runtimes;

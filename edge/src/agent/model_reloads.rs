@@ -1,5 +1,5 @@
-//! Model reloads of running workers: decides with `worker/reload.rs`, publishes the version to load on
-//! the local broker, and removes unused version directories.
+//! Model reloads of running workers: decides with `worker/reload.rs`, publishes the version to load
+//! on the local broker, and removes unused version directories.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,8 +84,8 @@ impl ModelReloads {
             let Some(target) = worker.model_version.clone() else { continue };
             let decision =
                 self.decide_one(wanted, worker, target, node.context, counts, containers, now);
-            // The previous version, which is used until the desired one is on the node, was published
-            // before.
+            // The previous version, which is used until the desired one is on the node, was
+            // published before.
             if decision.place.is_none() && worker.model_problem.is_none() {
                 to_publish.push((name, &wanted.model, &worker.model_url));
             }

@@ -34,6 +34,7 @@ impl Docker {
             return Ok(client);
         }
         let seconds = RESPONSE_TIMEOUT.as_secs();
+        #[expect(clippy::disallowed_methods, reason = "the one connection to Docker")]
         let client =
             bollard::Docker::connect_with_unix(&self.socket, seconds, API_DEFAULT_VERSION)?;
         Ok(self.client.get_or_init(|| client))

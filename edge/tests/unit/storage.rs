@@ -26,6 +26,7 @@ use serde_json::json;
 const NODE: &str = "edge0";
 
 /// A connection to the database file, beside the store.
+#[expect(clippy::disallowed_methods, reason = "reads the database beside the store")]
 fn database(dir: &Path) -> Connection {
     Connection::open(dir.join("neptune.db")).unwrap()
 }

@@ -2,7 +2,9 @@
 
 use kube::Resource as _;
 use neptune_api::Dataset;
-use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource};
+use neptune_wire::{
+    DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
+};
 
 use crate::{controllers::runtime::Plan, fleet::Retained, kubernetes::identity::key};
 
@@ -29,6 +31,15 @@ pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
             uid: dataset.metadata.uid.clone().unwrap_or_default(),
         },
         spec: serde_json::to_value(&dataset.spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: Some(Box::new(DatasetContent {
+            url: dataset.spec.data_url.clone(),
+            format: dataset.spec.format.clone(),
+            header: dataset.spec.header,
+            delimiter: dataset.spec.delimiter.clone(),
+            label_column: dataset.spec.label_column.clone(),
+            member: dataset.spec.member.clone(),
+        })),
         workers: Vec::new(),
         serving: None,
     }
@@ -56,6 +67,7 @@ mod tests {
                 "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
                 "metadata": {"namespace": "default", "name": "dataset-examp", "uid": "uid-of-the-dataset"},
                 "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
+                "dataset": {"url": "/code/data", "format": "txt"},
             })
         );
         let retained = retained(&fixtures::dataset(), &key);

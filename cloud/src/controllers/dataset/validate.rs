@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
-use neptune_wire::NodeName;
+use neptune_wire::{ArtifactAddress, NodeName};
 
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
@@ -24,10 +24,8 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
-    if let Some(problem) = problem_of_url(&dataset.spec.data_url) {
-        let message = format!(
-            "spec.dataUrl {problem}; write /like/this, file:///like/this, http://..., https://... or s3://bucket/key"
-        );
+    if let Err(error) = dataset.spec.data_url.parse::<ArtifactAddress>() {
+        let message = format!("spec.dataUrl {:?}: {error}", dataset.spec.data_url);
         findings.push(Finding::new(Reason::DataUrlInvalid, message));
     }
     node.filter(|_| findings.is_empty()).ok_or(findings)
@@ -53,22 +51,6 @@ fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option
     Some(parsed)
 }
 
-fn problem_of_url(url: &str) -> Option<String> {
-    if url.is_empty() {
-        return Some("is missing".to_owned());
-    }
-    let path = match url.split_once("://") {
-        Some(("http" | "https" | "s3", rest)) if !rest.is_empty() => return None,
-        Some(("file", path)) => path,
-        Some(_) => return Some(format!("{url:?} has a scheme that is not supported, or no host")),
-        None => url,
-    };
-    if !path.starts_with('/') {
-        return Some(format!("{url:?} is not an absolute path"));
-    }
-    path.split('/').any(|part| part == "..").then(|| format!("{url:?} has a part \"..\""))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -77,8 +59,9 @@ mod tests {
 
     #[test]
     fn sample_and_every_source_are_valid() {
-        for url in ["/code/data", "file:///code/data", "http://h/d.csv", "https://h/d", "s3://b/k"]
-        {
+        let urls =
+            ["/code/data", "file:///code/data", "http://h/d.csv", "HTTPS://h/d", "s3://bucket/k"];
+        for url in urls {
             let mut dataset = fixtures::dataset();
             url.clone_into(&mut dataset.spec.data_url);
             assert_eq!(validate(&dataset, &fixtures::facts()).unwrap().as_str(), "edge0", "{url}");
@@ -92,14 +75,18 @@ mod tests {
             (|_, f| f.node = None, Reason::NodeNotFound, "node \"edge0\" not found"),
             (|d, _| d.spec.node_name.clear(), Reason::NodeRequired, "spec.nodeName is missing"),
             (|d, _| d.spec.node_name = "Edge_0".into(), Reason::NameInvalid, "spec.nodeName"),
-            (|d, _| d.spec.data_url.clear(), Reason::DataUrlInvalid, "spec.dataUrl is missing"),
+            (
+                |d, _| d.spec.data_url.clear(),
+                Reason::DataUrlInvalid,
+                "spec.dataUrl \"\": the address is empty",
+            ),
             (
                 |d, _| d.spec.data_url = "data".into(),
                 Reason::DataUrlInvalid,
-                "not an absolute path",
+                "neither a URL nor an absolute path",
             ),
             (|d, _| d.spec.data_url = "ftp://h/d".into(), Reason::DataUrlInvalid, "scheme"),
-            (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "no host"),
+            (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "a host"),
             (|d, _| d.spec.data_url = "file://h/d".into(), Reason::DataUrlInvalid, "absolute"),
             (|d, _| d.spec.data_url = "/a/../b".into(), Reason::DataUrlInvalid, "\"..\""),
             (|d, _| d.metadata.name = Some("A".into()), Reason::NameInvalid, "metadata"),

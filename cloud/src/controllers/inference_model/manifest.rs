@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, InferenceModelFile};
-use neptune_wire::ServedModel;
+use neptune_wire::{ArtifactAddress, ServedModel};
 
 use crate::{
     controllers::inference_model::{
@@ -12,7 +12,6 @@ use crate::{
     },
     finding::Finding,
     reason::Reason,
-    worker::model_source::ModelSource,
 };
 
 /// The target version, if the whole manifest is valid. `on_node`: whether the server can read files of its
@@ -151,23 +150,12 @@ fn check<'a>(
 }
 
 fn download_url(url: &str, on_node: bool) -> Result<(), String> {
-    const FORMS: &str =
-        "write http://..., https://..., s3://bucket/key or, on a node with an agent, file:///...";
-    if let Some(object) = url.strip_prefix("s3://") {
-        let complete = object
-            .split_once('/')
-            .is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty());
-        return if complete {
-            Ok(())
-        } else {
-            Err("it lacks a bucket or a key; write s3://bucket/key".to_owned())
-        };
-    }
-    match url.parse::<ModelSource>() {
-        Ok(ModelSource::Path(_)) if !on_node => {
-            Err("a Pod in the cloud cannot read files of a node; write http://..., https://... or s3://bucket/key".to_owned())
-        }
+    match url.parse::<ArtifactAddress>() {
+        Ok(ArtifactAddress::Path(_)) if !on_node => Err(
+            "Pods in the cloud have no access to files of a node; use http://..., https://... or s3://bucket/key"
+                .to_owned(),
+        ),
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error}; {FORMS}")),
+        Err(error) => Err(error.to_string()),
     }
 }

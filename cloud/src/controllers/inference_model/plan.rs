@@ -69,6 +69,8 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         kind: InferenceModel::kind(&()).into_owned(),
         metadata: valid.metadata.clone(),
         spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: None,
         workers: Vec::new(),
         serving: Some(Box::new(serving)),
     }
@@ -271,7 +273,7 @@ mod tests {
             model.spec.node_selector = [("gpu".to_owned(), "yes".to_owned())].into();
             model.spec.service_type = Some("LoadBalancer".to_owned());
             model.spec.replicas = Some(0);
-            model.spec.manifest[1].download_url = Some("s3://b/dir/m.ONNX".to_owned());
+            model.spec.manifest[1].download_url = Some("s3://bucket/dir/m.ONNX".to_owned());
         });
         assert_eq!(deployment["spec"]["replicas"], 0);
         assert_eq!(deployment["spec"]["template"]["spec"]["nodeSelector"], json!({"gpu": "yes"}));

@@ -315,13 +315,13 @@ mod tests {
             "no URL",
             |m, _| m.spec.manifest[0].download_url = None,
             Reason::DownloadUrlInvalid,
-            "spec.manifest[0].downloadURL \"\": it is empty",
+            "spec.manifest[0].downloadURL \"\": the address is empty",
         ),
         (
             "bucket without a key",
             |m, _| m.spec.manifest[0].download_url = Some("s3://bucket/".into()),
             Reason::DownloadUrlInvalid,
-            "lacks a bucket or a key",
+            "the object key is empty",
         ),
         (
             "digest",
@@ -416,7 +416,7 @@ mod tests {
                 m.spec.manifest[0].download_url = Some("file:///m".into());
             },
             Reason::DownloadUrlInvalid,
-            "a Pod in the cloud cannot read files",
+            "Pods in the cloud have no access to files",
         ),
         (
             "held version",

@@ -16,7 +16,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ServedModel, ServerUpdateMode};
+use neptune_wire::{ArtifactAddress, ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
@@ -24,7 +24,6 @@ use crate::{
     },
     kubernetes::labels::owner_annotation,
     kubernetes::workloads::{self, KubernetesObjects, fetched, some, variable},
-    worker::model_source::ModelSource,
 };
 
 /// The label with the version, on Pods and on the Deployment's template.
@@ -35,9 +34,6 @@ const FETCH_WITHIN: u64 = 600;
 
 /// The name of the server's container.
 const SERVER: &str = "server";
-
-/// The suffixes of URL paths that `fetch` unpacks.
-const ARCHIVES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"];
 
 /// The version or image that a Deployment serves.
 pub fn deployed(deployment: &Deployment) -> Option<Deployed> {
@@ -196,11 +192,11 @@ fn container(
 /// The path of a version in the Pod: its directory if it is an archive, or else a file in it.
 fn output(ServedModel { version, url, directory, .. }: &ServedModel) -> String {
     let directory = format!("{}/{version}", directory.trim_end_matches('/'));
-    let path = &url[..url.find(['?', '#']).unwrap_or(url.len())].to_ascii_lowercase();
-    if ARCHIVES.iter().any(|suffix| path.ends_with(suffix)) {
+    let address: ArtifactAddress = url.parse().expect("validate checked the address");
+    if address.is_archive() {
         return directory;
     }
-    format!("{directory}/{}", ModelSource::Http(url.clone()).file_name())
+    format!("{directory}/{}", address.file_name())
 }
 
 fn seconds(millis: u64) -> u64 {

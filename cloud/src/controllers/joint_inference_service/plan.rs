@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role, Scripts,
-    Worker, WorkerUpdateMode,
+    ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role,
+    Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -91,6 +91,8 @@ fn contents(
         kind: JointInferenceService::kind(&()).into_owned(),
         metadata: valid.metadata.clone(),
         spec: value(&service.spec),
+        model: None,
+        dataset: None,
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
         serving: None,
     };
@@ -114,6 +116,12 @@ fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) 
         kind: Model::kind(&()).into_owned(),
         metadata,
         spec: value(&model.spec),
+        model: Some(Box::new(ModelContent {
+            url: model.spec.model_url.clone(),
+            format: model.spec.format.clone(),
+            sha256: model.spec.sha256sum.as_deref().map(str::to_ascii_lowercase),
+        })),
+        dataset: None,
         workers: Vec::new(),
         serving: None,
     };
@@ -330,6 +338,19 @@ mod tests {
         assert!(mounts(worker).contains(&("/code", true)));
         assert!(mounts(worker).contains(&("/models/big-model", true)));
         assert_eq!(mounts(fetch), [("/models/big-model", false)]);
+    }
+
+    #[test]
+    fn pod_fetches_a_model_from_s3() {
+        let facts = ServiceFacts {
+            cloud_model: Some(fixtures::model("big-model", "s3://bucket/dir/big.pb")),
+            ..fixtures::facts()
+        };
+        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let fetch = &deployment["spec"]["template"]["spec"]["initContainers"][0];
+        let url = "s3://bucket/dir/big.pb";
+        assert_eq!(fetch["args"].as_array().unwrap()[..3], ["fetch", "--url", url]);
     }
 
     fn mounts(container: &serde_json::Value) -> Vec<(&str, bool)> {

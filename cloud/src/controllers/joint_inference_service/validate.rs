@@ -261,15 +261,15 @@ mod tests {
         ),
         (
             "scheme",
-            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "s3://b/m".into()),
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "ftp://h/m".into()),
             Reason::ModelUrlInvalid,
-            "spec.modelUrl \"s3://b/m\" of Model small-model",
+            "spec.modelUrl \"ftp://h/m\" of Model small-model",
         ),
         (
             "no url",
             |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url.clear()),
             Reason::ModelUrlInvalid,
-            "it is empty",
+            "the address is empty",
         ),
         (
             "digest",

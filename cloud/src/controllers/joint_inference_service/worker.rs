@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{NodeName, Resource, ResourceLimits, Role, WorkerName};
+use neptune_wire::{ArtifactAddress, NodeName, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
@@ -17,7 +17,6 @@ use crate::{
     reason::Reason,
     worker::{
         environment::{RESERVED, is_variable, variable},
-        model_source::ModelSource,
         names::worker_name,
     },
 };
@@ -35,8 +34,8 @@ pub struct ResolvedWorker {
     pub node: NodeName,
     /// The Model object.
     pub model: Arc<Model>,
-    /// The path or URL of the model.
-    pub source: ModelSource,
+    /// The address of the model.
+    pub source: ArtifactAddress,
     /// The image of the container.
     pub image: String,
     /// The command that starts the script; empty if the image contains the program.
@@ -144,7 +143,7 @@ fn model(
     spec: &WorkerInput,
     namespace: &str,
     findings: &mut Vec<Finding>,
-) -> Option<(Arc<Model>, ModelSource)> {
+) -> Option<(Arc<Model>, ArtifactAddress)> {
     let field = spec.field("model.name");
     let name = spec.model_name;
     let Some(model) = spec.model else {

@@ -17,13 +17,12 @@ use k8s_openapi::{
     },
 };
 use neptune_api::JointInferenceService;
-use neptune_wire::Worker;
+use neptune_wire::{ArtifactAddress, Worker};
 
 use crate::{
     controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
     kubernetes::labels::owner_annotation,
     kubernetes::workloads::{self, Fetched, KubernetesObjects, fetched, read_only, some, variable},
-    worker::model_source::ModelSource,
 };
 
 /// The directory of the models in the container, with one subdirectory per model.
@@ -126,12 +125,12 @@ fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> De
     let directory = format!("{MODELS}/{}", worker.model);
     let model_url = format!("{directory}/{}", resolved.source.file_name());
     let url = match &resolved.source {
-        ModelSource::Path(path) => {
+        ArtifactAddress::Path(path) => {
             let volumes = vec![host_path("model", path)];
             let mount = read_only("model", &model_url);
             return Delivery { volumes, mount, fetch: None, model_url };
         }
-        ModelSource::Http(url) => url.clone(),
+        remote @ (ArtifactAddress::Http(_) | ArtifactAddress::S3 { .. }) => remote.to_url(),
     };
     let digest = resolved.model.spec.sha256sum.as_deref();
     let Fetched { volume, mount, init } =

@@ -25,6 +25,9 @@ fn changes() -> Vec<Value> {
         "HTTPS://h?x#y",
         "http://?",
         "s3://b/k",
+        "s3://bucket/k",
+        "S3://bucket/k",
+        "file://localhost/m",
         "s3://b",
         "nfs://h/m",
     ];

@@ -5,13 +5,12 @@
 
 use std::time::{Duration, Instant};
 
+use neptune_backoff::Backoff;
 use neptune_wire::{Revision, Sync};
 
-/// Before the first repetition; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Between two repetitions at most, jitter apart.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// The time before a repetition: 2 s to 60 s, and up to a quarter more, so that controllers and nodes
+/// that started together do not repeat together.
+const REPEAT: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
 
 /// A node that says nothing at all over so many repetitions, two minutes at least, has no agent now: it gets
 /// its index when it speaks.
@@ -46,8 +45,8 @@ impl Unconfirmed {
     /// The router took it.
     pub fn taken(&mut self, revision: Revision, now: Instant, random: u64) {
         if revision == self.revision {
-            self.repeat_at = Some(now + pause(self.published, random));
             self.published = self.published.saturating_add(1);
+            self.repeat_at = Some(now + REPEAT.period(self.published, random));
             self.unanswered = self.unanswered.saturating_add(1);
         }
     }
@@ -77,13 +76,6 @@ impl Unconfirmed {
         self.repeat_at = None;
         if self.unanswered < MAX_UNANSWERED { Due::Repeat } else { Due::Wait }
     }
-}
-
-/// 2 s, 4 s ... 60 s, and up to a quarter more: controllers and nodes that started together drift apart.
-fn pause(published: u32, random: u64) -> Duration {
-    let step = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(published)).min(MAX_PAUSE);
-    let span = u64::try_from(step.as_millis() / 4).unwrap_or(u64::MAX);
-    step + Duration::from_millis(random % (span + 1))
 }
 
 #[cfg(test)]
@@ -126,11 +118,11 @@ mod tests {
     #[test]
     fn index_is_repeated_after_2_s_doubling_up_to_a_minute() {
         assert_eq!(seconds(|_| true, 0, 8), [2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(seconds(|_| true, 15_000, 8).last(), Some(&75), "a quarter of jitter at most");
-        for published in [31, 32, 63, 64, u32::MAX] {
-            assert_eq!(pause(published, 0), MAX_PAUSE, "{published}");
-            assert!(pause(published, u64::MAX) <= MAX_PAUSE + MAX_PAUSE / 4);
-        }
+        assert_eq!(
+            seconds(|_| true, 15_000_000_000, 8).last(),
+            Some(&75),
+            "a quarter of jitter at most"
+        );
     }
 
     #[test]
@@ -176,6 +168,6 @@ mod tests {
         unconfirmed.reset();
         assert_eq!(unconfirmed.due_at(), None);
         unconfirmed.taken(Revision(7), start, 0);
-        assert_eq!(unconfirmed.due_at(), Some(start + FIRST_PAUSE));
+        assert_eq!(unconfirmed.due_at(), Some(start + Duration::from_secs(2)));
     }
 }

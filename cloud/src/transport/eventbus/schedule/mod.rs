@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_backoff::Backoff;
 use neptune_wire::{NodeName, Sync};
 
 use self::node::{Node, Pause};
@@ -30,11 +31,11 @@ use crate::{kubernetes::nodes::NodeReadiness, metrics::PostOutcome};
 /// Posts at once, over the fleet. A node whose session is missing holds its place for two seconds.
 const MAX_IN_FLIGHT: usize = 32;
 
-/// Pauses of one node after a post that failed; they double.
-const NODE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The pauses of a node after failed posts.
+const NODE_RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Pauses of all nodes while there is no router or no rule.
-const ROUTER_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// The pauses of all nodes while there is no router or no rule.
+const ROUTER_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// What waits, and for what.
 #[derive(Debug, Default)]
@@ -99,7 +100,7 @@ impl Schedule {
         match outcome {
             // Of those that were in flight together only the first counts.
             PostOutcome::NoRule | PostOutcome::NoRouter if self.router.is_over(now) => {
-                self.router.fail(ROUTER_PAUSES, now, random);
+                self.router.fail(ROUTER_RETRY, now, random);
             }
             PostOutcome::NoRule | PostOutcome::NoRouter | PostOutcome::Failed => {}
             PostOutcome::Taken | PostOutcome::NoSession | PostOutcome::TooLarge => {
@@ -118,7 +119,7 @@ impl Schedule {
             }
             PostOutcome::NoSession if !node.seen_meanwhile => node.mark_away(),
             PostOutcome::NoSession | PostOutcome::Failed => {
-                node.pause.fail(NODE_PAUSES, now, random);
+                node.pause.fail(NODE_RETRY, now, random);
                 node.put_back(message);
             }
             PostOutcome::NoRule | PostOutcome::NoRouter => node.put_back(message),

@@ -1,6 +1,8 @@
 //! One node of the schedule: what is queued for it, and when. Pure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use neptune_backoff::Backoff;
 
 use crate::transport::eventbus::{
     confirm::{Due, Unconfirmed},
@@ -90,12 +92,9 @@ impl Node {
 
 impl Pause {
     /// Starts a longer pause. `random` is any number.
-    pub fn fail(&mut self, (first, longest): (Duration, Duration), now: Instant, random: u64) {
-        let step = first.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest);
+    pub fn fail(&mut self, backoff: Backoff, now: Instant, random: u64) {
         self.failures = self.failures.saturating_add(1);
-        let half = step / 2;
-        let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
-        self.until = Some(now + half + Duration::from_millis(random % (span + 1)));
+        self.until = Some(now + backoff.delay(self.failures, random));
     }
 
     /// Whether the pause is over.
