@@ -185,7 +185,7 @@ async fn invalid_specs_are_denied_with_the_field() {
                 (m["spec"]["deployToLayer"], m["spec"]["nodeName"]) =
                     ("cloud".into(), "solar-corona-cloud".into());
             }),
-            "a Pod in the cloud cannot read files of a node",
+            "Pods in the cloud have no access to files of a node",
         ),
         (fetched("/models/../etc/shadow"), "spec.modelUrl \"/models/../etc/shadow\" of Model m"),
         (served(|m| m["spec"]["servingPort"] = 0.into()), "spec.servingPort 0 must be a port"),
