@@ -1,5 +1,5 @@
-//! How long to wait before the next attempt, for everything that the agent retries. Pure: the clock and
-//! the random number come from the caller.
+//! How long to wait before the next attempt, for everything that the agent retries. Pure: the clock
+//! and the random number come from the caller.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub const DOWNLOAD_RETRY: Backoff =
 /// Between repetitions of a message over `EventBus`.
 pub const EVENTBUS_REPEAT: Backoff =
     Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
-/// Between observations of an engine that does not answer. Short: an attempt on a missing socket is cheap,
-/// and after a boot the workers wait for it.
+/// Between observations of an engine that does not answer. Short: an attempt on a missing socket is
+/// cheap, and after a boot the workers wait for it.
 pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between connections to an engine that does not answer.
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));

@@ -1,4 +1,5 @@
-//! Decides whether the command line can work, and what it means.
+//! Decides whether the command line is valid, and what it means. Also reads the S3 settings from
+//! the environment.
 
 use std::{
     fs,
@@ -177,8 +178,8 @@ fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
     Ok(absolute)
 }
 
-/// The broker by which the cloud is reached, and the namespace of the Rules if that is by `EventBus` at
-/// the node's own broker.
+/// The broker by which the cloud is reached, and the namespace of the Rules if that is by
+/// `EventBus` at the node's own broker.
 fn transport(
     transport: Transport,
     mqtt_url: Option<String>,

@@ -1,4 +1,4 @@
-//! What can go wrong in the agent, and what that means for the next try.
+//! The errors of the agent, and whether a retry helps.
 
 use std::{io, path::PathBuf, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What the agent's tasks and links tell its loop.
+//! The events that the agent's tasks and links send to its loop.
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@
 //! | `plan` | `domain`, `desired` |
 //! | `worker` | `domain`, `desired`, `plan` |
 //! | `artifacts` | `domain`, `desired`, `storage` |
-//! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
+//! | `model_server` | `domain`, `desired`, `plan`, and the state of `artifacts` and `engine` |
 //! | `agent` | all of these |
 //! | `broker` | `config` |
 //! | `commands` | `startup`, which puts the agent together |

@@ -1,4 +1,4 @@
-//! Chance, for jitter and names. The only place that asks for it.
+//! Random numbers for jitter, and unique names. The only file that reads a source of randomness.
 
 use std::{
     fs::File,

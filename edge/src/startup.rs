@@ -1,5 +1,5 @@
-//! Puts the agent together: locks the data directory, opens the database, starts the broker, the links
-//! and the watchers.
+//! Puts the agent together: locks the data directory, opens the database, starts the broker, the
+//! links and the watchers.
 
 use std::{
     fs::{self, File, TryLockError},

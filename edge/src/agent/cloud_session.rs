@@ -1,5 +1,5 @@
-//! The session with the cloud: heartbeats, syncs, reports, and the statuses of removed objects that are
-//! still to be cleared.
+//! The session with the cloud: heartbeats, syncs, reports, and the statuses of removed objects that
+//! are still to be cleared.
 
 use std::{
     collections::BTreeSet,
@@ -134,8 +134,8 @@ impl CloudSession {
     }
 
     /// Over `EventBus` nothing confirms that a message arrived: the cloud repeats its index until a
-    /// sync confirms it. A cloud that has just started sends an index, too, and knows nothing of this
-    /// node yet.
+    /// sync confirms it. A cloud that has just started sends an index, too, and knows nothing of
+    /// this node yet.
     pub fn acknowledge(&mut self, topic: &str, before: (Revision, bool), desired: &DesiredState) {
         let now = desired.progress();
         let is_index = matches!(Topic::parse(&self.prefix, topic), Ok(Topic::Index(_)));

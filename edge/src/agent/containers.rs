@@ -1,5 +1,5 @@
-//! The node's containers: what the engine shows of them, the attempts for each worker and model server,
-//! and the steps in flight.
+//! The node's containers: what the engine shows of them, the attempts for each worker and model
+//! server, and the steps in flight.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -41,7 +41,8 @@ impl Containers {
         observed.filter(move |container| container.identity.worker == *name)
     }
 
-    /// Sets the hash that each worker's container must have, so that a changed worker is tried at once.
+    /// Sets the hash that each worker's container must have, so that a changed worker is tried at
+    /// once.
     pub fn set_worker_targets(&mut self, resolved: &ResolvedWorkers<'_>) {
         for (name, worker) in resolved {
             let attempts = self.attempts_of(name);
@@ -109,7 +110,8 @@ impl Containers {
         attempts.is_some_and(|attempts| attempts.busy || seq < attempts.fresh_from)
     }
 
-    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) follows each.
+    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) follows
+    /// each.
     pub fn execute(&mut self, steps: Vec<Step>) {
         for step in steps {
             self.attempts_of(step.worker()).busy = true;

@@ -52,7 +52,8 @@ impl DesiredState {
         receive(message, &config.node, &config.prefix, &mut self.replica, store)
     }
 
-    /// Logs the changes and drops the counters of objects that are gone. Returns the removed objects.
+    /// Logs the changes and drops the counters of objects that are gone. Returns the removed
+    /// objects.
     pub fn log_changes(
         &self,
         changes: &[ReplicaChange],

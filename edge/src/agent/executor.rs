@@ -1,5 +1,5 @@
-//! Does what the plan says, each step in a task of its own, so that a slow stop or pull delays no
-//! other worker. How it went comes back as an event.
+//! Executes the steps of a plan, each in its own task, so that a slow stop or pull delays no other
+//! worker. The result of each comes back as an event.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 

@@ -84,7 +84,8 @@ impl ModelReloads {
             let Some(target) = worker.model_version.clone() else { continue };
             let decision =
                 self.decide_one(wanted, worker, target, node.context, counts, containers, now);
-            // The previous version, which runs until the wanted one is on the node, was published before.
+            // The previous version, which runs until the wanted one is on the node, was published
+            // before.
             if decision.place.is_none() && worker.model_problem.is_none() {
                 to_publish.push((name, &wanted.model, &worker.model_url));
             }

@@ -1,5 +1,5 @@
-//! The node's model servers: turns what is observed into decisions, stores them before they are acted
-//! on, and sends the health probes. The decisions are made in `model_server/rollout`.
+//! The node's model servers: turns what is observed into decisions, stores them before they are
+//! acted on, and sends the health probes. The decisions are made in `model_server/rollout`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -194,7 +194,8 @@ impl ModelServers {
         now: Instant,
     ) {
         for (key, wanted) in &facts.desired.servers {
-            // A server whose name another object has taken must not touch the containers of that name.
+            // A server whose name another object has taken must not touch the containers of that
+            // name.
             let has_name = facts.desired.server_named(&wanted.serving.name) == Some(key);
             if let Some(server) = self.instances.get(key).filter(|_| has_name) {
                 let target = server.target(key, wanted, downloads, facts.context);

@@ -1,4 +1,5 @@
-//! Which part of the agent handles an event. Handling changes the state; acting on it is left to the plan.
+//! Which part of the agent handles an event. Handling changes the state; acting on it is left to
+//! the plan.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Notifies systemd: the agent is ready, its loop runs, its status, and it stops. Without systemd it
-//! does nothing.
+//! Notifies systemd: the agent is ready, its loop runs, its status, and it stops. Without systemd
+//! it does nothing.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,9 @@ impl ServiceNotifier {
         Self { interval, notified_at: None, last_status: String::new() }
     }
 
-    /// The loop has turned: the first time that makes the agent ready, and it feeds the watchdog. Only the
-    /// loop may call this, so that one which hangs is noticed. Returns when it has to turn again.
+    /// The loop has turned: the first time that makes the agent ready, and it feeds the watchdog.
+    /// Only the loop may call this, so that one which hangs is noticed. Returns when it has to turn
+    /// again.
     pub fn on_turn(&mut self, now: Instant, status: impl FnOnce() -> String) -> Option<Instant> {
         let is_first = self.notified_at.is_none();
         let is_due = |(at, interval): (Instant, Duration)| now.duration_since(at) >= interval;

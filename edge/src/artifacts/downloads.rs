@@ -1,5 +1,6 @@
-//! Has the models and datasets that this node needs fetched, one task each, by the store of `neptune-models`, and
-//! holds what is there so that it is not removed. What a model is for is decided by its users.
+//! Downloads the models and datasets that this node needs, one task each, with the store of
+//! `neptune-models`, and protects them from garbage collection. The users decide what a download is
+//! for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

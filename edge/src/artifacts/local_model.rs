@@ -1,5 +1,5 @@
-//! Watches a path of the node's own until a model is there that is the right one. It stays where it
-//! is: workers mount it from there.
+//! Watches a path of the node until the right model is there. The model stays in place: workers
+//! mount it from that path.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +30,8 @@ pub struct LocalModelWatch {
 impl LocalModelWatch {
     /// Waits for it.
     pub async fn run(self) {
-        // The state of the file that was last checked, so that a wrong one is not hashed again and again.
+        // The state of the file that was last checked, so that a wrong one is not hashed again and
+        // again.
         let mut checked = None;
         loop {
             let state = fs::metadata(&self.path)

@@ -1,4 +1,5 @@
-//! Models and datasets on this node: downloads, local files, counting, and the directories of versions.
+//! Models and datasets on this node: downloads, local files, counting, and the directories of
+//! versions.
 
 pub mod datasets;
 pub mod downloads;

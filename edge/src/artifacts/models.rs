@@ -1,6 +1,6 @@
-//! Keeps which models the node's workers use: the one that each Model object names, or the one before
-//! it until that is here. Fetching is depot.rs's, the node's own paths are local.rs's, which version a
-//! worker uses is plan.rs's.
+//! Tracks which models the node's workers use: the one that each Model object names, or the
+//! previous one until the download is complete. `downloads.rs` downloads, `local_model.rs` watches
+//! paths of the node.
 
 use std::collections::BTreeMap;
 

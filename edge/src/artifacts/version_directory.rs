@@ -1,5 +1,5 @@
-//! Brings a directory of versions up to date, for a server that watches it: each version is built
-//! beside it, of links to the store's files, and appears by one rename.
+//! Updates a directory of versions for a server that watches it. Each version is built elsewhere,
+//! of links to the store's files, and appears by one rename.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

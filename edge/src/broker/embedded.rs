@@ -1,5 +1,5 @@
-//! Runs the embedded local broker. Workers speak to the agent through it; nothing that has to last
-//! depends on it.
+//! Runs the embedded local broker. Workers and the agent exchange messages through it; no durable
+//! state depends on it.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -13,8 +13,8 @@ use rumqttd::{
 
 use crate::{Error, domain::listen_address::reachable};
 
-/// The log that connects writers to readers is kept in segments of this size, per topic filter. They
-/// never shrink: small, since the agent reads fast.
+/// The log that connects writers to readers is kept in segments of this size, per topic filter.
+/// They never shrink: small, since the agent reads fast.
 const SEGMENT_BYTES: usize = 1024 * 1024;
 const SEGMENTS: usize = 2;
 const CONNECTIONS: usize = 256;

@@ -1,4 +1,5 @@
-//! Starts the link to the cloud and the one to the workers' broker, and forwards what they receive as events.
+//! Starts the link to the cloud and the one to the workers' broker, and forwards what they receive
+//! as events.
 
 use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
@@ -8,8 +9,8 @@ use crate::{config::Config, error::Error, event::AgentEvent};
 /// Bytes of a packet over `EventBus`: the 12 MiB that `KubeEdge`'s router takes, and the topic.
 const MAX_EVENTBUS_PACKET: usize = 13 << 20;
 
-/// Starts the link to the cloud and the one to the workers' broker. They are the same over `EventBus`.
-/// `will`: what the cloud's broker publishes when the node is lost.
+/// Starts the link to the cloud and the one to the workers' broker. They are the same over
+/// `EventBus`. `will`: what the cloud's broker publishes when the node is lost.
 pub fn start_links(
     config: &Config,
     will: Message,

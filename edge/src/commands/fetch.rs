@@ -1,4 +1,4 @@
-//! The `fetch` command: one model to one place, by the same store that the agent has.
+//! The `fetch` command: downloads one model to one path, with the same store as the agent.
 
 use std::{
     fs, io,
@@ -17,9 +17,9 @@ use crate::{
     domain::artifact::ArtifactSource,
 };
 
-/// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What may
-/// pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued by the
-/// next one of the same output.
+/// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What
+/// may pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued
+/// by the next one of the same output.
 ///
 /// # Errors
 /// What somebody has to change. `--output` is then as it was before.

@@ -75,7 +75,8 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
             }
         }
     });
-    // A disk that hangs keeps its thread for ever. Whatever it does, a power cut might come there too.
+    // A disk that hangs keeps its thread for ever. Whatever it does, a power cut might come there
+    // too.
     runtime.shutdown_background();
     result
 }

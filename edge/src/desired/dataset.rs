@@ -1,5 +1,5 @@
-//! Decides what a Dataset object means for this node, and what is said of it. Watching and counting are
-//! datasets.rs's.
+//! Decides what a Dataset object means for this node: where its data is and how it is counted.
+//! Pure.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
-//! Decides what this node should run, from the objects it was told of: workers by name, models,
-//! model servers and datasets by object.
+//! Decides what this node must run, from the objects that it received: workers by name; models,
+//! model servers and datasets by object. Pure, apart from `receive.rs`, which stores what it
+//! receives.
 
 pub mod dataset;
 pub mod model;

@@ -1,4 +1,4 @@
-//! Decides whether a model server's specification can work on any node.
+//! Decides whether a model server's specification can work on any node. Pure.
 
 use std::path::{Component, Path, PathBuf};
 

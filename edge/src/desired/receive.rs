@@ -1,5 +1,5 @@
-//! Takes what the cloud says: decides with the wire's `Replica` whether it is news, and stores the
-//! news before anybody acts on it.
+//! Receives messages of the cloud: decides with the wire's `Replica` whether they change anything,
+//! and stores the changes before the agent acts on them.
 
 use neptune_link::Message;
 use neptune_wire::{
@@ -65,7 +65,8 @@ fn changes(
     match Topic::parse(prefix, &message.topic).map_err(bad)? {
         Topic::Insert(to, key) if to == *node => {
             if message.payload.is_empty() {
-                // The broker's retained copy was cleared; the delete or the index says what it means.
+                // The broker's retained copy was cleared; the delete or the index says what it
+                // means.
                 return Ok(Vec::new());
             }
             let insert: Insert = decode(&message.payload).map_err(bad)?;

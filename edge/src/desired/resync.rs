@@ -1,4 +1,5 @@
-//! Decides when to tell the cloud what this node has, so that it can say what is missing.
+//! Decides when to publish a sync: what this node has, so that the cloud sends what is missing.
+//! Pure.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,8 @@ impl Resync {
         self.is_requested = true;
     }
 
-    /// Whether to send a sync now, which then counts as sent. Nothing is due while the link is down.
+    /// Whether to send a sync now, which then counts as sent. Nothing is due while the link is
+    /// down.
     pub fn is_due(&mut self, is_complete: bool, now: Instant, random: u64) -> bool {
         let Some(regular_at) = self.regular_at else { return false };
         if is_complete && !self.is_requested {

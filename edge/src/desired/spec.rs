@@ -1,4 +1,5 @@
-//! Reads the raw JSON specs of `Model` and `Dataset` objects: the only file that knows their field names.
+//! Reads the raw JSON specs of `Model` and `Dataset` objects: the only file that knows their field
+//! names.
 
 use neptune_wire::ObjectContent;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Models and datasets as values: where they come from, where they are on the node, and how far their download is.
+//! Models and datasets as values: where they come from, where they are on the node, and the
+//! progress of their download.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 

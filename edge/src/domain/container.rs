@@ -30,7 +30,8 @@ pub struct ContainerSpec {
     pub stop_grace_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
-    /// Of a worker that loads other versions while it runs. Another version makes no other container.
+    /// Of a worker that loads other versions while it runs. Another version makes no other
+    /// container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
 }
@@ -64,7 +65,8 @@ impl ContainerSpec {
     }
 }
 
-/// A specification with its hash. The hash costs a serialization, so that it is computed once per turn.
+/// A specification with its hash. The hash costs a serialization, so that it is computed once per
+/// turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetContainer {
     pub spec: ContainerSpec,

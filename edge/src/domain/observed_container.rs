@@ -1,5 +1,4 @@
-//! What Docker shows of the containers that carry this node's labels. The labels are written and
-//! read here; asking Docker is left to docker.rs.
+//! What the engine shows of the containers with this node's labels. Writes and reads the labels.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The stored state of a model server's rollout: which version runs, which one was last good, and which one failed.
+//! The stored state of a model server's rollout: the current version, the last good one and the
+//! failed one.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
-//! Decides what one version of a model server is: whether its spec can work, what its container looks
-//! like, where its health is asked, and whether a running server can take it without a restart. Which
-//! version is to run is serving.rs's.
+//! One version of a model server: its identity, its health path and its directory of versions.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +48,8 @@ impl ServedVersion {
         self.serving.health.http_path.as_ref().is_some_and(|path| path.contains(VERSION))
     }
 
-    /// Whether its server takes other versions while it runs. What names the version in its arguments does not.
+    /// Whether its server takes other versions while it runs. What names the version in its
+    /// arguments does not.
     pub fn watches(&self) -> bool {
         watched_model(&self.serving).is_some()
     }

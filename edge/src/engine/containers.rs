@@ -1,4 +1,5 @@
-//! Observes, creates, starts and removes containers. Containers without this node's labels are never changed.
+//! Observes, creates, starts and removes containers. Never changes containers without this node's
+//! labels.
 
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
@@ -110,8 +111,8 @@ impl Docker {
         Ok(visible.collect())
     }
 
-    /// Removes the containers of these ids, then makes and starts one. The image and what is mounted
-    /// have to be there; if the image is not, nothing is removed.
+    /// Removes the containers of these ids, then makes and starts one. The image and what is
+    /// mounted have to be there; if the image is not, nothing is removed.
     pub async fn start(
         &self,
         identity: &ContainerIdentity,
@@ -159,7 +160,8 @@ impl Docker {
         Ok(StepOutcome::Started { id: created.id })
     }
 
-    /// Stops and removes the containers of these ids. One that is gone already is as good as removed.
+    /// Stops and removes the containers of these ids. One that is gone already is as good as
+    /// removed.
     pub async fn remove(&self, ids: &[String]) -> StepOutcome {
         match self.clear(ids).await {
             Ok(()) => StepOutcome::Removed,
@@ -170,8 +172,8 @@ impl Docker {
     async fn clear(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
         for id in ids {
-            // As long as the container was made to be given, or 10 s. What the engine refuses here, it
-            // says again below, unless force helps.
+            // As long as the container was made to be given, or 10 s. What the engine refuses here,
+            // it says again below, unless force helps.
             let stopped = client.stop_container(id, None::<query::StopContainerOptions>).await;
             if let Err(error) = stopped
                 && status_code(&error).is_none()

@@ -1,5 +1,5 @@
-//! Decides what Docker is told when a container is made: the limits and rights of every worker and
-//! model server.
+//! Decides the request that creates a container: the limits and capabilities of every worker and
+//! model server. Pure.
 
 use std::{collections::HashMap, path::Path};
 

@@ -54,16 +54,16 @@ impl Docker {
         Ok(format!("{name} {}", version.version.unwrap_or_default()))
     }
 
-    /// Resolves to an item whenever one of this node's containers changed, until the engine goes away.
-    /// `since`, in Unix seconds, brings back what happened before the connection was there.
+    /// Resolves to an item whenever one of this node's containers changed, until the engine goes
+    /// away. `since`, in Unix seconds, brings back what happened before the connection was there.
     pub fn changes(
         &self,
         node: &NodeName,
         since: i64,
     ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
         let client = self.client().map_err(|error| self.problem(&error))?;
-        // Not `health_status` and `exec_*`, which come every few seconds. Podman filters by names of
-        // its own, `died` for what it then calls `die`, and `remove` for `destroy`.
+        // Not `health_status` and `exec_*`, which come every few seconds. Podman filters by names
+        // of its own, `died` for what it then calls `die`, and `remove` for `destroy`.
         let events =
             ["create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause"];
         let filters = HashMap::from([

@@ -1,5 +1,5 @@
-//! Has the images of servers that are to come brought to the node, one task each, while what runs goes
-//! on and is restarted if need be. Whether to wait for one is serving.rs's; what runs again pulls its own.
+//! Pulls the images of future model server versions, one task each, while the current versions keep
+//! running. The rollout decides whether to wait for an image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
-//! Asks the engine which containers there are and how they are, by the few fields that matter. Not by
-//! bollard's types: Podman has states that Docker's schema does not know, such as `stopped`, and one
-//! container in such a state would hide all the others.
+//! Lists and inspects containers, reading only the necessary fields. Does not use bollard's types:
+//! Podman has states that Docker's schema does not know, such as `stopped`, and one container in
+//! such a state would fail the whole list.
 
 use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, time::Duration};
 

@@ -8,7 +8,8 @@ use crate::domain::node_context::NodeContext;
 ///
 /// # Errors
 /// Why not, for a person. What would give a worker the machine or other workers' data is refused:
-/// the root, the kernel's file systems, and whatever contains the Docker socket or the data directory.
+/// the root, the kernel's file systems, and whatever contains the Docker socket or the data
+/// directory.
 pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -25,8 +26,8 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
         return refused("the kernel's files");
     }
-    // A read-only mount does not keep a worker from speaking on a socket in it. Sticks and cards are
-    // mounted below /run/media.
+    // A read-only mount does not keep a worker from speaking on a socket in it. Sticks and cards
+    // are mounted below /run/media.
     let is_run = ["/run", "/var/run"].iter().any(|dir| {
         path.strip_prefix(dir)
             .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))

@@ -1,4 +1,5 @@
-//! Decides when to look at Docker, and which look shows enough. Looking is left to watch.rs.
+//! Decides when to observe the engine, and which observation is recent enough. Pure; `watch.rs`
+//! observes.
 
 use std::time::{Duration, Instant};
 

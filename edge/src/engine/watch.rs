@@ -1,5 +1,4 @@
-//! Watches what happens beside the agent: the Docker engine, the two links, the signals. Everything
-//! comes back as events.
+//! Watches the Docker engine, and observes its containers. Results come back as events.
 
 use std::sync::Arc;
 

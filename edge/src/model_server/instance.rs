@@ -58,7 +58,8 @@ impl ModelServerInstance {
         Self { uid, rollout, ..Self::default() }
     }
 
-    /// Computes the containers of the kept versions. Needed after the rollout or the downloads changed.
+    /// Computes the containers of the kept versions. Needed after the rollout or the downloads
+    /// changed.
     pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
         let versions = self.rollout.kept_versions();
         let containers = versions.filter_map(|version| {
@@ -116,7 +117,8 @@ impl ModelServerInstance {
         now: Instant,
     ) {
         let run_of = |version| self.run_of(version, containers, context);
-        // A draining version is not in the directory any more; the container that had it still answers.
+        // A draining version is not in the directory any more; the container that had it still
+        // answers.
         let draining = self.rollout.draining.iter().zip(&self.rollout.current);
         let draining = draining.map(|(draining, current)| (draining, run_of(current)));
         let kept = self.rollout.kept_versions().map(|version| (version, run_of(version)));

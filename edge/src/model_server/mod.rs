@@ -1,4 +1,5 @@
-//! Model servers: which version runs, its container, its health probes and the rollout of a new version.
+//! Model servers: which version runs, its container, its health probes and the rollout of a new
+//! version.
 
 pub mod container;
 pub mod instance;

@@ -1,5 +1,5 @@
-//! Decides the steps for a model server's container and its directory of versions, so that they become
-//! those of the version that must run. Which version that is, is decided in rollout/. Pure.
+//! Decides the steps for a model server's container and its directory of versions, so that they
+//! become those of the version that must run. Which version that is, is decided in rollout/. Pure.
 //!
 //! | current version | container | directory of versions | then |
 //! |---|---|---|---|

@@ -1,5 +1,5 @@
-//! Decides what is remembered of a worker from one turn to the next: whether something is being done
-//! to it, how often it failed, when it may be tried again. What to do about it is plan.rs's.
+//! What the agent remembers of a worker from one turn to the next: whether a step is in flight, how
+//! often it failed, and when it may be tried again. Pure.
 
 use std::time::{Duration, Instant};
 

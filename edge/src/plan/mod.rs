@@ -1,10 +1,11 @@
 //! The plan of one turn: which operations on containers to start now, and when to plan again. Pure.
-//! Workers are planned in `worker/plan.rs`, model servers in `model_server/plan.rs`; the part that both
-//! share, and the removal of containers that nobody wants, are here.
+//! Workers are planned in `worker/plan.rs`, model servers in `model_server/plan.rs`; the part that
+//! both share, and the removal of containers that nobody wants, are here.
 //!
 //! A container without a wanted worker is removed if this data directory created it: the directory
 //! stores what is wanted before it acts on it. A container that an earlier directory of this node
-//! created is removed once the node has every object of its index, unless the index says to keep it.
+//! created is removed once the node has every object of its index, unless the index says to keep
+//! it.
 
 pub mod attempts;
 
@@ -34,7 +35,8 @@ pub struct NodeFacts<'a> {
     pub desired: &'a Desired,
     /// The node has received every object that its index lists.
     pub is_complete: bool,
-    /// Objects whose containers stay as they are, also those that this data directory never received.
+    /// Objects whose containers stay as they are, also those that this data directory never
+    /// received.
     pub keep: &'a BTreeSet<ObjectKey>,
     pub instance: &'a AgentInstance,
     pub context: &'a NodeContext,
@@ -183,7 +185,8 @@ impl Plan {
         Convergence::Starting
     }
 
-    /// Removes containers other than the live ones of this object. Returns whether it has a live one.
+    /// Removes containers other than the live ones of this object. Returns whether it has a live
+    /// one.
     pub fn keep_alive(
         &mut self,
         facts: &NodeFacts<'_>,

@@ -1,6 +1,7 @@
-//! Decides what a node says over `KubeEdge`'s `EventBus`, and when. It carries few messages, and of those it loses
-//! some silently; nothing is retained. So what a broker would keep is kept here: messages go together, at most
-//! one batch a second, and each is said again and again. Publishing a batch is left to upstream.rs.
+//! Decides what a node publishes over `KubeEdge`'s `EventBus`, and when. `EventBus` carries few
+//! messages, loses some silently, and retains none. So this file keeps what a broker would retain,
+//! groups messages into at most one batch per second, and repeats each. `publisher.rs` publishes
+//! the batches. Pure.
 //!
 //! | a message | is said |
 //! |---|---|
@@ -10,8 +11,9 @@
 //! | with the content that was said last on its topic | as if it had not come |
 //! | none since the last heartbeat's time | an empty batch says that the node is there |
 //!
-//! What was lost in an outage is thus said again at most 10 s, or as long as the outage was, after its end, and at
-//! most 5 minutes after. Repetitions are what was said, under the same number: they count nothing twice.
+//! What was lost in an outage is thus said again at most 10 s, or as long as the outage was, after
+//! its end, and at most 5 minutes after. Repetitions are what was said, under the same number: they
+//! count nothing twice.
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +27,9 @@ use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
 
 /// Between two batches.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of more than some 400 objects.
-/// The controller takes as much as `KubeEdge`'s router does, and lets it count as several batches.
+/// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of
+/// more than some 400 objects. The controller takes as much as `KubeEdge`'s router does, and lets
+/// it count as several batches.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 /// How often it is said that something is gone.
 const CLEAR_REPETITIONS: u32 = 4;
@@ -86,7 +89,8 @@ impl Batches {
         }
     }
 
-    /// Queues a message, in place of the one that waits on its topic. The payload is JSON, or empty.
+    /// Queues a message, in place of the one that waits on its topic. The payload is JSON, or
+    /// empty.
     pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
         let payload = match payload {
             [] => Value::Null,

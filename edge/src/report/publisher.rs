@@ -1,5 +1,5 @@
-//! Says things to the cloud: that the node is there, what it has, and how its objects fare. What to
-//! say when is decided elsewhere; over `EventBus` by batches.rs, too.
+//! Publishes to the cloud: node presence, syncs and object status. Others decide what to publish
+//! when; over `EventBus` `batches.rs` schedules the messages.
 
 use std::{
     collections::BTreeSet,

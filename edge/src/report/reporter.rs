@@ -1,5 +1,5 @@
-//! Decides what is said upstream of each object, and when: only what changed, at most once a second.
-//! Saying it is left to upstream.rs.
+//! Decides which object status is published, and when: only changes, at most once per second per
+//! object. Pure; `publisher.rs` publishes.
 
 use std::{
     collections::BTreeMap,
@@ -204,8 +204,8 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
     }
 }
 
-/// What the edge workers say of themselves, in one word: the one that a person should know first. The
-/// cloud workers' word counts where there are no others.
+/// What the edge workers say of themselves, in one word: the one that a person should know first.
+/// The cloud workers' word counts where there are no others.
 fn status(status_of: &ObjectStatus<'_>) -> String {
     let status = |role: Option<Role>| -> Vec<&str> {
         let workers = status_of.object.content.workers.iter().zip(&status_of.workers);

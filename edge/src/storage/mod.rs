@@ -9,8 +9,8 @@
 //!   take back the last ones. For counters in between: workers say cumulative numbers, so what is
 //!   lost is said again by a worker that still runs.
 //!
-//! An object is kept as the payload that brought it, so that a newer agent reads fields from it which
-//! this one does not know.
+//! An object is kept as the payload that brought it, so that a newer agent reads fields from it
+//! which this one does not know.
 
 mod records;
 mod replica;

@@ -1,5 +1,5 @@
-//! The records beside the desired state: the agent's identity, counters, rollouts, datasets, and the
-//! models in use.
+//! The records beside the desired state: the agent's identity, counters, rollouts, datasets, and
+//! the models in use.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Decides what a worker's container is: image, environment, mounts, and the hash by which a running
-//! container is recognized as the wanted one. Pure; the Docker request is made in engine/create.rs.
+//! Decides what a worker's container is: image, environment, mounts, and the hash by which a
+//! running container is recognized as the wanted one. Pure; the Docker request is made in
+//! engine/create.rs.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -161,7 +162,8 @@ pub fn reloadable_version(
     let can_reload = wanted.worker.model_update == WorkerUpdateMode::Reload
         && model.path.starts_with(&context.data_dir)
         && is_plain_name(&wanted.uid);
-    // The store names files by the digest of their content, so that the path identifies the content.
+    // The store names files by the digest of their content, so that the path identifies the
+    // content.
     let identity = [model.path.to_string_lossy(), model.file.as_deref().unwrap_or_default().into()];
     can_reload.then(|| ContentHash::of(&identity).as_str()[..16].to_owned())
 }

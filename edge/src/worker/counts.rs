@@ -1,4 +1,4 @@
-//! Decides what the node's workers have counted, over all their runs. Keeping it is store.rs's.
+//! Adds up what the node's workers counted, over all their runs. Pure; the storage keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::{
     worker::model_reports,
 };
 
-/// The counts by object uid and worker. A worker that got another name keeps counting for its object.
+/// The counts by object uid and worker. A worker that got another name keeps counting for its
+/// object.
 #[derive(Debug, Default)]
 pub struct Counts {
     counts: BTreeMap<(String, WorkerName), WorkerCount>,

@@ -1,4 +1,4 @@
-//! Decides whether all that a worker uses, its model and its dataset, is on the node, and if it is not, why.
+//! Decides whether a worker's model and dataset are on the node, and if not, why. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Reads what a worker says on the local broker, and drops what cannot be true or comes from nobody
-//! that this node runs. Adding it up is left to counts.rs.
+//! Parses the messages of workers on the local broker, and rejects messages that are impossible or
+//! come from no worker of this node. Pure; `counts.rs` adds them up.
 
 use std::fmt;
 
@@ -119,7 +119,8 @@ fn invalid(why: impl fmt::Display) -> MessageError {
 }
 
 impl<'a> MessageContext<'a, '_> {
-    /// The worker's container, the running one first. One of an earlier object of that name is not its.
+    /// The worker's container, the running one first. One of an earlier object of that name is not
+    /// its.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
         let belongs_to_worker = |container: &&ObservedContainer| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid

@@ -1,5 +1,5 @@
-//! Decides what is kept of what a worker says of models: the newest word on each, with the file that
-//! it was about and when it was first said. Keeping it is counts.rs's.
+//! Decides what is kept of a worker's reports on models: the newest one per model, with the file
+//! that it describes and the time at which it first appeared. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel};

@@ -1,5 +1,5 @@
-//! What workers said before a look at the engine showed their containers: kept until one does. A worker that says
-//! one word and ends would else have said it to nobody.
+//! Messages of workers whose containers no observation has shown yet, kept until one does. A worker
+//! that publishes once and exits would otherwise be lost.
 
 use std::collections::VecDeque;
 

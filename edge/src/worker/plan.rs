@@ -1,4 +1,5 @@
-//! Decides the steps for workers and the health of each, from what is wanted and what is observed. Pure.
+//! Decides the steps for workers and the health of each, from what is wanted and what is observed.
+//! Pure.
 //!
 //! The first row that matches applies:
 //!

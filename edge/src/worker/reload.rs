@@ -1,6 +1,7 @@
-//! Decides for a worker that loads another version of its model while it runs: which versions are to
-//! be in its directory, what it is told, and when it is restarted because it has not loaded what it
-//! was told. Only a model of the store has versions; one at a path of the node is mounted as it is.
+//! Decides for a worker that reloads other versions of its model while it runs: which versions must
+//! be in its directory, which one it is requested to load, and when it is restarted because it did
+//! not load it. Only a downloaded model has versions; a model at a path of the node is mounted as
+//! it is. Pure.
 //!
 //! | directory | container | has loaded | then |
 //! |---|---|---|---|

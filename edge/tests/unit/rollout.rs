@@ -1,5 +1,5 @@
-//! The rollout of a model server in a simulated world, half a second per step: each version behaves as
-//! given, and the decisions are checked.
+//! The rollout of a model server in a simulated world, half a second per step: each version behaves
+//! as given, and the decisions are checked.
 
 #![allow(clippy::unwrap_used)]
 use std::{
@@ -442,8 +442,8 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Whatever is wanted and whenever: once a version was good, what is served in the end is good, and
-    /// if the last target works it is that one.
+    /// Whatever is wanted and whenever: once a version was good, what is served in the end is good,
+    /// and if the last target works it is that one.
     #[test]
     fn rollout_settles_on_a_version_that_works(
         fates in prop::collection::vec(fate(), 4),

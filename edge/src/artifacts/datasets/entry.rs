@@ -1,4 +1,4 @@
-//! One dataset of the node: its watch, what was counted, and how it fares for workers.
+//! One dataset of the node: its watch, its counts, and its availability for workers.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -90,8 +90,8 @@ impl DatasetEntry {
             format: *format,
             options: options.clone(),
         });
-        // What is stored of this very data was found then. The watch is not asked for it: it may have counted by
-        // then, and what it found has no time yet.
+        // What is stored of this very data was found then. The watch is not asked for it: it may
+        // have counted by then, and what it found has no time yet.
         let known =
             initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
         let changed_at = &self.record.changed_at;

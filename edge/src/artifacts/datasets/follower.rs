@@ -1,5 +1,5 @@
-//! Follows one dataset: looks where its data is, and pokes the agent when there is news of it. What the
-//! news is, is left in the channels.
+//! Follows one dataset: checks where its data is, and sends an event when its state changed. The
+//! state itself is in the channels.
 
 use std::{
     fs,

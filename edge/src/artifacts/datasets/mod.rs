@@ -1,5 +1,5 @@
-//! Keeps the node's datasets counted: begins and ends a watch for each, remembers on disk what was
-//! counted, and holds what is said of it. Counting is `neptune-datasets`', what a result means dataset.rs's.
+//! Keeps the node's datasets counted: starts and ends a watch for each, and stores the counts. The
+//! crate `neptune-datasets` counts; `status.rs` decides what is reported.
 
 mod entry;
 mod follower;
@@ -24,7 +24,8 @@ use crate::{
     storage::Store,
 };
 
-/// Between two writes of what was counted: after a power cut no more than what grew since is read again.
+/// Between two writes of what was counted: after a power cut no more than what grew since is read
+/// again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.

@@ -1,4 +1,4 @@
-//! Decides what each fact means, and what helps. Pure.
+//! Decides what each fact means, and the remedy. Pure.
 
 use std::{net::IpAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the doctor sees of a node. Nothing is judged here.
+//! The facts of a node that the doctor inspects. Nothing is assessed here.
 
 use std::{net::IpAddr, path::PathBuf};
 

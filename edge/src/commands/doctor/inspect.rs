@@ -1,5 +1,5 @@
-//! Looks at the node: its engine, disk, brokers, clock, names and certificates. What the agent may be
-//! doing at the same time is not disturbed, and nothing stays behind. Judges nothing.
+//! Inspects the node: engine, disk, brokers, clock, host names and certificates. Does not disturb a
+//! running agent and leaves nothing behind. Assesses nothing.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -52,7 +52,8 @@ fn write(dir: &Path) -> Checked<()> {
     written.map_err(|error| error.to_string())
 }
 
-/// Whether an agent holds the lock. An agent that starts in this very moment ends, and is started again.
+/// Whether an agent holds the lock. An agent that starts in this very moment ends, and is started
+/// again.
 fn is_in_use(dir: &Path) -> bool {
     let lock = File::open(dir.join("lock")).map(|file| file.try_lock());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))

@@ -1,5 +1,5 @@
-//! The `doctor` command: looks at everything that the agent needs, all at once and each for a limited
-//! time, and tells what it found. Looking is look.rs, meaning is judge.rs, telling is report.rs.
+//! The `doctor` command: inspects everything that the agent needs, concurrently and each with a
+//! timeout, and prints findings. `inspect.rs` inspects, `assess.rs` decides, `report.rs` formats.
 
 pub mod assess;
 pub mod facts;
@@ -108,8 +108,8 @@ async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
     }
 }
 
-/// The data directory, and what is looked at differently for what is in there: an agent that runs has
-/// the local broker's port, and workers name hosts.
+/// The data directory, and what is looked at differently for what is in there: an agent that runs
+/// has the local broker's port, and workers name hosts.
 async fn stored(
     config: &Config,
     resolve: &[String],

@@ -1,4 +1,4 @@
-//! How findings are told: as lines for people, as JSON for programs. Pure.
+//! Formats findings: as lines for people, as JSON for programs. Pure.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Asks a model server on this node for its health, once: `GET` a path, or connect. No client library:
-//! nothing is followed, kept open or sent through a proxy.
+//! Probes a model server on this node once: `GET` a path, or connect. Without a client library:
+//! follows no redirect, keeps no connection open, uses no proxy.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},

@@ -1,5 +1,5 @@
-//! Decides when a model server is asked for its health, and remembers what came of it. Asking is
-//! left to ask.rs, what it means for the version to serving.rs.
+//! Decides when a model server is probed, and records the results. Pure; `http.rs` sends the probe,
+//! and the rollout decides what a result means.
 
 pub mod http;
 
@@ -9,7 +9,8 @@ use neptune_wire::HealthCheck;
 
 /// So many bad checks in a row are no hiccup. As Kubernetes' probes.
 pub const FAILURE_THRESHOLD: u32 = 3;
-/// Between checks of a server that has not been well yet, if its period is longer: it is waited for.
+/// Between checks of a server that has not been well yet, if its period is longer: it is waited
+/// for.
 const STARTING_PERIOD: Duration = Duration::from_millis(500);
 /// A shorter period would be a load.
 const MIN_PERIOD: Duration = Duration::from_millis(100);

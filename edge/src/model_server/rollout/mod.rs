@@ -1,5 +1,5 @@
-//! Decides which version of a model an object's server is to run, and how it fares. Fetching, running
-//! and asking are left to others; what is remembered is stored by the caller before it is acted on.
+//! Decides which version of its model a model server must run, and its status. Pure: downloads,
+//! containers and probes are facts, and the caller stores the state before it acts on it.
 //!
 //! | target | current | what is seen | then |
 //! |---|---|---|---|
@@ -10,8 +10,8 @@
 //! | failed | last good | | `BlockedByFailedLoad` until the target changes |
 //! | other | any | model or image still being fetched, or held | current goes on |
 //!
-//! The current and the last good version are always kept on the node. A target that comes in the middle
-//! of any of this takes the place of the one before it.
+//! The current and the last good version are always kept on the node. A target that comes in the
+//! middle of any of this takes the place of the one before it.
 
 use crate::{
     domain::{
@@ -182,7 +182,8 @@ impl RolloutState {
         }
     }
 
-    /// Whether the server answers with the other version as long as it has both, and can be asked for it.
+    /// Whether the server answers with the other version as long as it has both, and can be asked
+    /// for it.
     fn is_outranked_by(&self, other: &ServedVersion) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let numbers = other.number().zip(current.number());

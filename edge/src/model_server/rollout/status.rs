@@ -1,5 +1,5 @@
-//! Decides what is said of a model server: which version answers, and where the switch to the wanted
-//! one is.
+//! Decides what is reported of a model server: which version answers, and the progress of the
+//! rollout. Pure.
 
 use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
 
@@ -52,8 +52,8 @@ fn trouble(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
-/// What answers now. A server that has the current and the last good version answers with the higher
-/// number what names no version, until the other is taken away, and unloaded.
+/// What answers now. A server that has the current and the last good version answers with the
+/// higher number what names no version, until the other is taken away, and unloaded.
 fn serving<'a>(state: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
     let is_well =
         |run: InstanceState<'_>| matches!(run, InstanceState::Up(probes) if probes.is_healthy());
