@@ -35,12 +35,12 @@ cargo build --workspace --quiet
 # Tests that are known to fail, with the reason. A test that passes again must be removed from the list.
 # RabbitMQ delivers retained messages only to subscriptions without wildcards: a client that was not subscribed when a
 # node died does not receive its last will later.
-known_rabbitmq='offline::a_node_that_died_is_offline_to_the_controller_and_to_the_next_one
-delivery::a_broker_killed_and_started_again_gets_what_it_had_not_acknowledged
-lifecycle::what_the_broker_retains_comes_again_to_who_asks_and_nothing_else_does'
+known_rabbitmq='offline::dead_node_is_offline_also_for_the_next_controller
+delivery::restarted_broker_gets_unacknowledged_messages
+lifecycle::resubscription_repeats_only_retained_messages'
 
 link='package(neptune-link) & test(/^(delivery|lifecycle)::/)'
-end_to_end='package(neptune-e2e) & test(/^(offline|power|trouble)::/) & !test(/::eventbus::/)'
+end_to_end='package(neptune-e2e) & test(/^(offline|power|failures)::/) & !test(/::eventbus::/)'
 failed=
 for kind in "$@"; do
     step "$kind"

@@ -18,7 +18,7 @@ use axum::{
 use prometheus_client::{encoding::text, registry::Registry};
 use tokio::net::TcpListener;
 
-use crate::{error::Error, fleet::publisher::Publisher};
+use crate::{error::Error, fleet::Publisher};
 
 /// What the answers are made of.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ pub async fn serve(listener: TcpListener, health_state: HealthState) {
 /// planned, and the transport works. A replica that stands by is ready to take over, on a broker.
 async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
     let HealthState(inner) = health_state;
-    let planned = inner.publisher.is_open();
+    let planned = inner.publisher.is_synced();
     let (is_ready, text) = inner.publisher.transport().readiness();
     let standby = inner.standby.load(Ordering::Relaxed);
     let services = match (planned, standby) {
@@ -75,7 +75,7 @@ async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
         (false, true) => "another replica leads",
         (false, false) => "waiting for the API server",
     };
-    let waits_ready = standby && inner.publisher.transport().can_stand_by_ready();
+    let waits_ready = standby && inner.publisher.transport().can_standby_be_ready();
     let code = if (planned || waits_ready) && is_ready {
         StatusCode::OK
     } else {

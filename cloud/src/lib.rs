@@ -5,6 +5,9 @@
 //! `admission`, `commands` and `run` on `controllers`, these on `cache` and `fleet`, and all on `kubernetes`,
 //! `transport` and `worker`.
 
+#[macro_use]
+mod kinds;
+
 mod admission;
 mod cache;
 pub mod cli;

@@ -1,13 +1,16 @@
 //! What Prometheus can read of this controller. Labels are variants, never names of a user's.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use kube::Resource as _;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
-use crate::{error::Class, transport::PostOutcome};
+use crate::{error::Class, kinds::Kind};
 
 /// How an action ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -90,14 +93,36 @@ pub enum NodeState {
     Offline,
 }
 
+/// The result of a post to `KubeEdge`'s router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum PostOutcome {
+    /// Cloudcore has it in its memory.
+    Taken,
+    /// Cloudcore knows no session of this node.
+    NoSession,
+    /// There is no rule for it.
+    NoRule,
+    /// Nobody answers at the router's address.
+    NoRouter,
+    /// No answer in time, or one that says nothing.
+    Failed,
+    /// The router does not take messages that large.
+    TooLarge,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByResult {
     result: Outcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByKind {
+struct ByMessageKind {
     kind: MessageKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByController {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -120,18 +145,30 @@ struct ByState {
     state: NodeState,
 }
 
-/// The counters and gauges.
+/// Upper bounds of the buckets of a reconcile's duration, in seconds.
+const RECONCILE_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
+
+#[derive(Debug, Clone)]
+struct ReconcileDurations(Family<ByController, Histogram>);
+
+impl Default for ReconcileDurations {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)))
+    }
+}
+
+/// The counters, gauges and histograms.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     reconciles: Family<ByResult, Counter>,
+    reconcile_errors: Family<ByController, Counter>,
+    reconcile_durations: ReconcileDurations,
     publishes: Family<ByResult, Counter>,
     status_writes: Family<ByResult, Counter>,
-    upstream: Family<ByKind, Counter>,
+    upstream: Family<ByMessageKind, Counter>,
     rejected: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
-    services: Gauge,
-    inference_models: Gauge,
-    datasets: Gauge,
+    objects: Family<ByController, Gauge>,
     connected: Gauge,
     leads: Gauge,
     reviews: Family<ByVerdict, Counter>,
@@ -142,9 +179,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// One look at a service ended.
-    pub fn reconciled(&self, result: Outcome) {
+    /// One reconcile of a kind ended.
+    pub fn reconciled<K: Kind>(&self, result: Outcome, duration: Duration) {
+        let labels = ByController { kind: K::LABEL };
         self.reconciles.get_or_create(&ByResult { result }).inc();
+        if result != Outcome::Ok {
+            self.reconcile_errors.get_or_create(&labels).inc();
+        }
+        self.reconcile_durations.0.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// One message was handed to the link, or was not.
@@ -159,7 +201,7 @@ impl Metrics {
 
     /// One message of a node was understood.
     pub fn received(&self, kind: MessageKind) {
-        self.upstream.get_or_create(&ByKind { kind }).inc();
+        self.upstream.get_or_create(&ByMessageKind { kind }).inc();
     }
 
     /// One message was dropped.
@@ -172,14 +214,10 @@ impl Metrics {
         self.nodes.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How many services there are.
-    pub fn set_services(&self, count: usize) {
-        self.services.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// How many inference models there are.
-    pub fn set_inference_models(&self, count: usize) {
-        self.inference_models.set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// How many objects of a kind exist.
+    pub fn set_objects<K: Kind>(&self, count: usize) {
+        let gauge = self.objects.get_or_create(&ByController { kind: K::LABEL });
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// One message was posted to `KubeEdge`'s router.
@@ -195,11 +233,6 @@ impl Metrics {
     /// Whether `KubeEdge`'s Rules are as they should be.
     pub fn set_rules_in_place(&self, in_place: bool) {
         self.rules_in_place.set(i64::from(in_place));
-    }
-
-    /// How many datasets there are.
-    pub fn set_datasets(&self, count: usize) {
-        self.datasets.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Whether the broker is connected.
@@ -225,15 +258,26 @@ impl Metrics {
     /// A registry that shows them all.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("neptune_controller");
+        each_kind!(K => {
+            let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
+            Registry::register(&mut registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
+        });
         registry.register("reconcile", "Looks at an object", self.reconciles.clone());
+        registry.register(
+            "reconcile_errors",
+            "Reconciliations that failed",
+            self.reconcile_errors.clone(),
+        );
+        registry.register(
+            "reconcile_duration_seconds",
+            "Duration of a reconciliation",
+            self.reconcile_durations.0.clone(),
+        );
         registry.register("publish", "Messages for nodes", self.publishes.clone());
         registry.register("status_write", "Statuses written", self.status_writes.clone());
         registry.register("upstream_messages", "Messages of nodes", self.upstream.clone());
         registry.register("upstream_rejected", "Messages dropped", self.rejected.clone());
         registry.register("nodes", "Nodes whose agent spoke", self.nodes.clone());
-        registry.register("services", "JointInferenceServices", self.services.clone());
-        registry.register("inference_models", "InferenceModels", self.inference_models.clone());
-        registry.register("datasets", "Datasets", self.datasets.clone());
         registry.register(
             "mqtt_connected",
             "Whether the broker is connected",

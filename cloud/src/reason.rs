@@ -1,240 +1,255 @@
-//! Every reason that a condition or an Event of ours gives: one closed vocabulary. Pure.
+//! Every reason that a condition or an Event of ours gives: one closed list. Pure.
 
 use std::{fmt, str::FromStr};
 
 use neptune_api::JisConditionType;
-use neptune_wire::{DatasetReason, WorkerReason};
+use neptune_wire::{DatasetReason, Resource, WorkerReason};
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident => $type:ident),* $(,)?) => {
-        /// Why a service or a model is in the state that it is in.
+    ($($group:ident {
+        $($(#[$doc:meta])* $name:ident: $phase:ident => $condition:ident),* $(,)?
+    })*) => {
+        /// Why an object is in its state.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason { $($(#[$doc])* $name),* }
+        pub enum Reason { $($($(#[$doc])* $name),*),* }
+
+        /// The groups of the table of reasons.
+        #[cfg(test)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum ReasonGroup { $($group),* }
 
         impl Reason {
-            /// Every reason, in the order of their declaration.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
+            /// Every reason.
+            pub const ALL: &[Self] = &[$($(Self::$name),*),*];
 
-            /// The state that a service is in for this reason: `Pending` for what heals when
-            /// something appears, `Failed` for what somebody has to change.
+            /// The condition of an object with this reason: `Pending` heals when something else changes, `Failed` needs
+            /// a change by a user.
             pub fn condition(self) -> JisConditionType {
-                match self { $(Self::$name => JisConditionType::$type),* }
+                match self { $($(Self::$name => JisConditionType::$condition),*),* }
+            }
+
+            /// How far the object is.
+            pub fn phase(self) -> Phase {
+                match self { $($(Self::$name => Phase::$phase),*),* }
+            }
+
+            /// The group in the table.
+            #[cfg(test)]
+            pub fn group(self) -> ReasonGroup {
+                match self { $($(Self::$name => ReasonGroup::$group),*),* }
             }
         }
 
         impl fmt::Display for Reason {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$name => stringify!($name)),* })
+                f.write_str(match self { $($(Self::$name => stringify!($name)),*),* })
             }
         }
     };
 }
 
+/// How far an object with a reason is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It blocks the spec: nothing was published or applied for it.
+    Obstacle,
+    /// A normal step.
+    Progress,
+    /// The spec is in effect, and something deserves a warning.
+    Problem,
+}
+
+// The group is the kind that uses the reason; the columns are name, phase and condition.
 reasons! {
-    /// Both workers run.
-    WorkersRunning => Running,
-
-    // What `validate` finds: up to `DatasetElsewhere` a change elsewhere heals it.
-    /// A model that the spec names does not exist.
-    ModelNotFound => Pending,
-    /// A node that the spec names does not exist.
-    NodeNotFound => Pending,
-    /// The edge worker's node is not marked as one.
-    NodeNotEdge => Pending,
-    /// The `ConfigMap` with the frameworks cannot be read.
-    FrameworksInvalid => Pending,
-    /// The edge cannot be told where the cloud worker is.
-    CloudAddressUnknown => Pending,
-    /// A Dataset that the spec names does not exist.
-    DatasetNotFound => Pending,
-    /// The Dataset is not on the worker's node.
-    DatasetElsewhere => Pending,
-    /// The Model's URL cannot be used.
-    ModelUrlInvalid => Failed,
-    /// The Model's sha256sum is none.
-    ModelDigestInvalid => Failed,
-    /// No such framework in the table.
-    FrameworkUnknown => Failed,
-    /// The framework has no image, and the worker names none.
-    ImageRequired => Failed,
-    /// The directory of the scripts cannot be mounted.
-    ScriptDirInvalid => Failed,
-    /// The script's name cannot be one.
-    ScriptBootFileInvalid => Failed,
-    /// A hard-example algorithm's name is missing or misspelt.
-    HardExampleAlgorithmInvalid => Failed,
-    /// Two parameters have one name.
-    ParameterDuplicate => Failed,
-    /// A parameter has no key.
-    ParameterInvalid => Failed,
-    /// An environment variable cannot be set.
-    EnvInvalid => Failed,
-    /// A worker or node is named as nothing can be named.
-    NameInvalid => Failed,
-    /// A limit is no quantity.
-    ResourceInvalid => Failed,
-
-    // What `validate` finds of an `InferenceModel`.
-    /// Several nodes have the labels, and none is preferred.
-    NodeAmbiguous => Pending,
-    /// Another model is served on that port of the node.
-    ServingPortTaken => Pending,
-    /// A version that the hold-upgrade annotation keeps is not in the manifest any more.
-    HeldVersionMissing => Pending,
-    /// No such layer.
-    LayerUnknown => Failed,
-    /// Neither a node nor labels of one are given.
-    NodeRequired => Failed,
-    /// The model's name cannot be part of a path.
-    ModelNameInvalid => Failed,
-    /// Neither an image nor a manifest is given.
-    ManifestRequired => Failed,
-    /// The target version is not in the manifest.
-    TargetVersionUnknown => Failed,
-    /// A version cannot be a directory's name, or is none that the server takes.
-    VersionInvalid => Failed,
-    /// Two entries of the manifest have one version.
-    VersionDuplicate => Failed,
-    /// A version's address cannot be used.
-    DownloadUrlInvalid => Failed,
-    /// The port is missing, or is none.
-    ServingPortInvalid => Failed,
-    /// The number of servers is negative.
-    ReplicasInvalid => Failed,
-    /// No such type of a Service.
-    ServiceTypeInvalid => Failed,
-    /// The health check cannot be made.
-    HealthInvalid => Failed,
-
-    // What is found of a `Dataset`, here or by its node's agent.
-    /// The data's URL or path cannot be one.
-    DataUrlInvalid => Failed,
-
-    // What `apply` and the downstream find.
-    /// An object with the cloud worker's name exists and is somebody else's.
-    NameTaken => Failed,
-    /// The API server refuses the cloud worker's Deployment or Service.
-    CloudWorkerRefused => Failed,
-    /// The API server refuses an `InferenceModel`'s Deployment or Service.
-    ServerRefused => Failed,
-    /// The task is larger than a message may be.
-    TaskTooLarge => Failed,
-
-    // What the workers' hosts say.
-    /// No agent of that node has ever spoken.
-    AgentNotSeen => Pending,
-    /// The agent has not said yet how the worker fares.
-    AwaitingAgent => Pending,
-    /// The node's agent is not connected.
-    NodeOffline => Pending,
-    /// The cloud worker's Pod is on its way.
-    CloudWorkerStarting => Pending,
-    /// The cloud worker's Pod does not come up.
-    CloudWorkerFailed => Failed,
-    /// The container was made and has not been seen running yet.
-    Starting => Pending,
-    /// The node was not told of the model yet.
-    ModelNotReceived => Pending,
-    /// The model is on its way to the node.
-    ModelDownloading => Pending,
-    /// The model cannot be had.
-    ModelUnavailable => Failed,
-    /// The node's disk has no room for the model.
-    DiskFull => Failed,
-    /// What came is not what the digest says.
-    ModelDigestMismatch => Failed,
-    /// The node has no such image and cannot pull it.
-    ImageMissing => Failed,
-    /// The script is not on the node.
-    ScriptMissing => Failed,
-    /// The node was not told of the dataset yet.
-    DatasetNotReceived => Pending,
-    /// The dataset is on its way to the node.
-    DatasetDownloading => Pending,
-    /// The dataset cannot be had on the node.
-    DatasetUnavailable => Failed,
-    /// Docker does not answer.
-    DockerUnavailable => Failed,
-    /// Docker refuses to make or start the container.
-    ContainerRefused => Failed,
-    /// The worker ended and will be started again.
-    CrashLoopBackOff => Failed,
-    /// The kernel ended the worker for its memory.
-    OutOfMemory => Failed,
-    /// A dataset's samples are counted.
-    Counted => Running,
-    /// The first count is under way.
-    Counting => Pending,
-    /// The agent knows no such format.
-    UnknownFormat => Failed,
-    /// An option of the format cannot mean anything.
-    DatasetOptionInvalid => Failed,
-    /// There is nothing at the path.
-    PathMissing => Pending,
-    /// The agent may not read the data.
-    PermissionDenied => Failed,
-    /// The path is in no directory that the node's owner allowed.
-    OutsideAllowedDirectories => Failed,
-    /// The format needs a file and there is a directory, or the other way round.
-    WrongKindOfPath => Failed,
-    /// The node's disk does not give the data.
-    DatasetUnreadable => Failed,
-    /// The data is not of the format.
-    DataMalformed => Failed,
-    /// A newer agent says why it does not count in a word that this controller does not know.
-    DatasetNotCounted => Pending,
-    /// What is wanted is served.
-    Serving => Running,
-    /// The model server is on its way.
-    ServerStarting => Pending,
-    /// No server is wanted.
-    ScaledToZero => Pending,
-    /// A switch is prepared and not made, because an annotation says so.
-    UpgradeHeld => Pending,
-    /// A version could not be served.
-    LoadFailed => Failed,
-    /// The agent says that the spec cannot be served.
-    ServingRefused => Failed,
-    // What is said of a Model.
-    /// Every node that uses the model has it.
-    ModelPresent => Running,
-    /// No service uses the model.
-    ModelUnused => Pending,
-    /// Only Pods use the model, and each fetches its own.
-    ModelInPods => Running,
-    /// The metrics are those of the file that the spec names.
-    MetricsCurrent => Running,
-    /// The metrics are those of another file than the spec names.
-    MetricsOutdated => Pending,
-    /// A newer agent gives a reason that this controller does not know.
-    WorkerNotRunning => Pending,
+    Shared {
+        /// A node that the spec names does not exist.
+        NodeNotFound: Obstacle => Pending,
+        /// The node has no label of an edge node.
+        NodeNotEdge: Obstacle => Pending,
+        /// Neither a node nor labels of a node are given.
+        NodeRequired: Obstacle => Failed,
+        /// The name of a worker, a node or the object is invalid.
+        NameInvalid: Obstacle => Failed,
+        /// The `ConfigMap` with the frameworks cannot be parsed.
+        FrameworksInvalid: Obstacle => Pending,
+        /// The framework is not in the table.
+        FrameworkUnknown: Obstacle => Failed,
+        /// A sha256sum is not 64 hexadecimal digits.
+        ModelDigestInvalid: Obstacle => Failed,
+        /// No agent of the node has reported since this controller started.
+        AgentNotSeen: Problem => Pending,
+        /// The agent has not reported the status yet.
+        AwaitingAgent: Progress => Pending,
+        /// The node's agent is not connected.
+        NodeOffline: Problem => Pending,
+        /// The node is downloading the model.
+        ModelDownloading: Progress => Pending,
+        /// The model cannot be downloaded or read.
+        ModelUnavailable: Problem => Failed,
+        /// The digest of the download differs from the one in the spec.
+        ModelDigestMismatch: Problem => Failed,
+        /// The node is downloading the dataset.
+        DatasetDownloading: Progress => Pending,
+        /// The dataset cannot be downloaded or read.
+        DatasetUnavailable: Problem => Failed,
+        /// The node's disk has no room for the model.
+        DiskFull: Problem => Failed,
+    }
+    Execution {
+        /// An object of that name exists and has another owner.
+        NameTaken: Obstacle => Failed,
+        /// The task is larger than a message may be.
+        TaskTooLarge: Obstacle => Failed,
+        /// The API server rejects the cloud worker's Deployment or Service.
+        CloudWorkerRefused: Obstacle => Failed,
+        /// The API server rejects an `InferenceModel`'s Deployment or Service.
+        ServerRefused: Obstacle => Failed,
+    }
+    JointInferenceService {
+        /// Both workers run.
+        WorkersRunning: Progress => Running,
+        /// A Model that the spec names does not exist.
+        ModelNotFound: Obstacle => Pending,
+        /// A Dataset that the spec names does not exist.
+        DatasetNotFound: Obstacle => Pending,
+        /// The Dataset is on another node than the edge worker.
+        DatasetElsewhere: Obstacle => Pending,
+        /// The address of the cloud worker's node is not known.
+        CloudAddressUnknown: Obstacle => Pending,
+        /// The framework has no image, and neither has the worker.
+        ImageRequired: Obstacle => Failed,
+        /// The directory of the scripts cannot be mounted.
+        ScriptDirInvalid: Obstacle => Failed,
+        /// The script is not a relative path.
+        ScriptBootFileInvalid: Obstacle => Failed,
+        /// The name of the hard-example algorithm is missing or misspelled.
+        HardExampleAlgorithmInvalid: Obstacle => Failed,
+        /// Two parameters have the same name.
+        ParameterDuplicate: Obstacle => Failed,
+        /// A parameter has no key.
+        ParameterInvalid: Obstacle => Failed,
+        /// An environment variable is invalid, reserved or duplicate.
+        EnvInvalid: Obstacle => Failed,
+        /// A limit is not a Kubernetes quantity above 0.
+        ResourceInvalid: Obstacle => Failed,
+        /// The cloud worker's Pod is starting.
+        CloudWorkerStarting: Progress => Pending,
+        /// The cloud worker's Pod cannot start.
+        CloudWorkerFailed: Problem => Failed,
+        /// The container is created and has not been seen running yet.
+        Starting: Progress => Pending,
+        /// The node has not received the Model yet.
+        ModelNotReceived: Progress => Pending,
+        /// The node has not received the Dataset yet.
+        DatasetNotReceived: Progress => Pending,
+        /// The node has no such image and cannot pull it.
+        ImageMissing: Problem => Failed,
+        /// The script is not on the node.
+        ScriptMissing: Problem => Failed,
+        /// Docker does not answer.
+        DockerUnavailable: Problem => Failed,
+        /// Docker refuses to create or start the container.
+        ContainerRefused: Problem => Failed,
+        /// The worker exited and will be restarted.
+        CrashLoopBackOff: Problem => Failed,
+        /// The kernel killed the worker because it exceeded its memory limit.
+        OutOfMemory: Problem => Failed,
+        /// A newer agent reports a reason that this controller does not know.
+        WorkerNotRunning: Problem => Pending,
+    }
+    InferenceModel {
+        /// Several nodes match the selector, and none was chosen before.
+        NodeAmbiguous: Obstacle => Pending,
+        /// Another `InferenceModel` is served on that port of the node.
+        ServingPortTaken: Obstacle => Pending,
+        /// The version that the hold-upgrade annotation keeps is no longer in the manifest.
+        HeldVersionMissing: Obstacle => Pending,
+        /// The layer is neither edge nor cloud.
+        LayerUnknown: Obstacle => Failed,
+        /// The model's name cannot be part of a path.
+        ModelNameInvalid: Obstacle => Failed,
+        /// Neither an image nor a manifest is given.
+        ManifestRequired: Obstacle => Failed,
+        /// The target version is not in the manifest.
+        TargetVersionUnknown: Obstacle => Failed,
+        /// A version is not a valid directory name, or the server does not support it.
+        VersionInvalid: Obstacle => Failed,
+        /// Two entries of the manifest have the same version.
+        VersionDuplicate: Obstacle => Failed,
+        /// A version's address is invalid.
+        DownloadUrlInvalid: Obstacle => Failed,
+        /// The port is missing or invalid.
+        ServingPortInvalid: Obstacle => Failed,
+        /// The number of replicas is negative.
+        ReplicasInvalid: Obstacle => Failed,
+        /// The type of the Service is unknown.
+        ServiceTypeInvalid: Obstacle => Failed,
+        /// The health check is invalid.
+        HealthInvalid: Obstacle => Failed,
+        /// The target version is served.
+        Serving: Progress => Running,
+        /// The model server is starting.
+        ServerStarting: Progress => Pending,
+        /// No server is wanted.
+        ScaledToZero: Progress => Pending,
+        /// The hold-upgrade annotation delays the switch to the target version.
+        UpgradeHeld: Progress => Pending,
+        /// A version could not be served.
+        LoadFailed: Problem => Failed,
+        /// The agent rejects the spec.
+        ServingRefused: Problem => Failed,
+    }
+    Dataset {
+        /// The address of the data is invalid.
+        DataUrlInvalid: Obstacle => Failed,
+        /// The samples are counted.
+        Counted: Progress => Running,
+        /// The first count is running.
+        Counting: Progress => Pending,
+        /// The agent does not support the format.
+        UnknownFormat: Problem => Failed,
+        /// An option of the format is invalid.
+        DatasetOptionInvalid: Problem => Failed,
+        /// The path does not exist.
+        PathMissing: Problem => Pending,
+        /// The agent has no permission to read the data.
+        PermissionDenied: Problem => Failed,
+        /// The path is outside of the directories that the node allows.
+        OutsideAllowedDirectories: Problem => Failed,
+        /// The format needs a file and the path is a directory, or the reverse.
+        WrongKindOfPath: Problem => Failed,
+        /// Reading the data fails.
+        DatasetUnreadable: Problem => Failed,
+        /// The data is not in the given format.
+        DataMalformed: Problem => Failed,
+        /// A newer agent reports a reason that this controller does not know.
+        DatasetNotCounted: Problem => Pending,
+    }
+    Model {
+        /// The model's URL is invalid.
+        ModelUrlInvalid: Obstacle => Failed,
+        /// Every node that uses the model has it.
+        ModelPresent: Problem => Running,
+        /// No service uses the model.
+        ModelUnused: Problem => Pending,
+        /// Only Pods use the model, and each downloads its own.
+        ModelInPods: Problem => Running,
+        /// The metrics are those of the file that the spec names.
+        MetricsCurrent: Problem => Running,
+        /// The metrics are those of another file than the spec names.
+        MetricsOutdated: Problem => Pending,
+    }
 }
 
 impl Reason {
-    /// Whether this is a step on the way and nothing to warn of.
+    /// Whether this is a normal step that needs no warning.
     pub fn is_progress(self) -> bool {
-        matches!(
-            self,
-            Self::WorkersRunning
-                | Self::AwaitingAgent
-                | Self::CloudWorkerStarting
-                | Self::Starting
-                | Self::ModelNotReceived
-                | Self::ModelDownloading
-                | Self::DatasetNotReceived
-                | Self::DatasetDownloading
-                | Self::Counted
-                | Self::Counting
-                | Self::Serving
-                | Self::ServerStarting
-                | Self::ScaledToZero
-                | Self::UpgradeHeld
-        )
+        self.phase() == Phase::Progress
     }
 
-    /// Whether it stands between the spec and the workers: nothing was handed out for this spec.
+    /// Whether it blocks the spec: nothing was published or applied for it.
     pub fn is_obstacle(self) -> bool {
-        self > Self::WorkersRunning && self < Self::AgentNotSeen
+        self.phase() == Phase::Obstacle
     }
 }
 
@@ -288,18 +303,18 @@ impl From<DatasetReason> for Reason {
     }
 }
 
-/// What stands in the way of a service, and what helps.
+/// Something that is wrong with an object, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// For programs.
     pub reason: Reason,
     /// For people: the field and the remedy.
     pub message: String,
-    /// What the cluster lacks, if that is it.
+    /// The object that is missing in the cluster, if that is the finding.
     pub missing: Option<Missing>,
 }
 
-/// An object that a spec names and the cluster has not.
+/// An object that a spec names and that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Its kind.
@@ -311,10 +326,8 @@ pub struct Missing {
 /// A kind of object that specs name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Referent {
-    /// A Model of the same namespace.
-    Model,
-    /// A Dataset of the same namespace.
-    Dataset,
+    /// An object of the same namespace.
+    Object(Resource),
     /// A node of the cluster.
     Node,
 }
@@ -325,28 +338,37 @@ impl Finding {
         Self { reason, message: message.into(), missing: None }
     }
 
-    /// There is no such object. `field` is what names it.
-    pub fn missing(referent: Referent, namespace: &str, name: &str, field: &str) -> Self {
-        let (reason, message) = match referent {
-            Referent::Model => (
-                Reason::ModelNotFound,
-                format!(
-                    "model {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
-                ),
-            ),
-            Referent::Dataset => (
-                Reason::DatasetNotFound,
-                format!(
-                    "dataset {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
-                ),
-            ),
-            Referent::Node => (
-                Reason::NodeNotFound,
-                format!("node {name:?} not found: correct {field}, or let the node join"),
-            ),
-        };
-        let missing = Some(Missing { referent, name: name.to_owned() });
-        Self { missing, ..Self::new(reason, message) }
+    /// All findings in one, with the reason of the first that a user has to correct, or else of the first.
+    pub fn join(findings: &[Self]) -> Option<Self> {
+        let needs_change = |finding: &&Self| finding.reason.condition() == JisConditionType::Failed;
+        let first = findings.iter().find(needs_change).or(findings.first())?;
+        let rest = findings.iter().filter(|finding| *finding != first);
+        let messages: Vec<_> =
+            std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
+        Some(Self::new(first.reason, messages.join("; ")))
+    }
+
+    /// The field `field` names a node that does not exist.
+    pub fn missing_node(name: &str, field: &str) -> Self {
+        let message = format!("node {name:?} not found: correct {field}, or let the node join");
+        let missing = Missing { referent: Referent::Node, name: name.to_owned() };
+        Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
+    }
+
+    /// The field `field` names an object that does not exist.
+    pub fn missing_object(
+        reason: Reason,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        field: &str,
+    ) -> Self {
+        let kind = resource.plural().trim_end_matches('s');
+        let message = format!(
+            "{kind} {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
+        );
+        let missing = Missing { referent: Referent::Object(resource), name: name.to_owned() };
+        Self { missing: Some(missing), ..Self::new(reason, message) }
     }
 }
 

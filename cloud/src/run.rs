@@ -15,26 +15,26 @@ use crate::{
     admission::Webhook,
     cache::Caches,
     cli::{self, Run},
-    controllers::{
-        runtime::context::Context,
-        runtime::{queue, triggers},
-    },
+    controllers::runtime::{self, Context},
     error::Error,
-    fleet::{publisher::Publisher, upstream},
+    fleet::{
+        Fleet, Publisher,
+        upstream::{self, Upstream},
+    },
     health::{self, HealthState},
     kubernetes::{kubeconfig, leader_election::Leadership},
     metrics::Metrics,
     transport::{EventBus, EventBusSettings, Events, Mqtt, Transport},
 };
 
-/// How long the last messages may take when the program ends.
+/// How long sending the last messages may take when the program ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs until SIGTERM or SIGINT, or until another replica acts.
+/// Runs until SIGTERM or SIGINT, or until another replica leads.
 ///
 /// # Errors
-/// What is wrong from the start: flags, kubeconfig, a taken address; and [`Error::LeadershipLost`]. Neither the API server nor
-/// the broker has to be there.
+/// Wrong flags, a wrong kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or broker
+/// is no error.
 pub async fn run(flags: Run) -> Result<(), Error> {
     let listener = health::bind(flags.listen).await?;
     let webhook = Webhook::prepare(&flags)?;
@@ -45,54 +45,33 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let publisher = Publisher::new(transport.clone());
     let health_state = HealthState::new(publisher.clone(), metrics.registry());
     let (send_change, changes) = mpsc::unbounded();
+    let (send_report, reports) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
     let caches = Caches::watch(&client, only, &flags.namespace, &send_change);
-    let (context, mut receivers) = Context::new(
-        client.clone(),
-        caches.clone(),
-        publisher,
-        metrics.clone(),
-        flags.fetch_image.clone(),
-    );
-    let elected = OnceCell::new();
-    let act = async {
-        let leadership = elected.get_or_init(|| leadership(&client, &flags)).await;
-        let act = async {
-            health_state.set_standby(flags.leader_elect);
-            tokio::select! {
-                () = leadership.gained() => {}
-                () = receivers.discard() => {}
-            }
-            health_state.set_standby(false);
-            metrics.set_leads(true);
-            queue::expect(&context);
-            futures::join!(
-                queue::run(receivers.services, context.clone()),
-                queue::run(receivers.inference_models, context.clone()),
-                queue::run(receivers.models, context.clone()),
-                queue::run(receivers.datasets, context.clone()),
-                transport.run(&client, &caches.nodes),
-            );
-        };
-        tokio::select! {
-            () = leadership.lost() => Err(Error::LeadershipLost),
-            () = act => Ok(()),
-        }
+    let fleet = Fleet::new(transport.heartbeat_seconds());
+    let upstream = Upstream {
+        caches: caches.clone(),
+        fleet: fleet.clone(),
+        publisher: publisher.clone(),
+        metrics: metrics.clone(),
+        changes: send_report,
+        prefix: flags.topic_prefix.clone(),
     };
+    let fetch_image = flags.fetch_image.clone();
+    let context =
+        Context::new(client.clone(), caches.clone(), fleet, publisher, metrics, fetch_image);
+    let elected = OnceCell::new();
     let work = async {
-        // Before the copies are whole, a model or an object that is not in them may well exist.
+        // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
         tracing::info!("the API server's objects are here");
-        // A replica that stands by keeps up with the objects and the nodes, and says nothing: the gate of
-        // what is said opens with `expect`.
-        let keep_up = async {
-            futures::join!(
-                triggers::dispatch(changes, context.clone()),
-                upstream::listen(events, context.clone(), flags.topic_prefix.clone()),
-            );
+        // A standby replica follows objects and nodes, and publishes nothing before its initial sync.
+        let follow = async {
+            let dispatch = runtime::dispatch(changes, reports, context.clone());
+            futures::join!(dispatch, upstream::listen(events, upstream));
             Ok(())
         };
-        futures::try_join!(act, keep_up).map(|_| ())
+        futures::try_join!(lead(&flags, &context, &elected, &health_state), follow).map(|_| ())
     };
     let admission = async {
         caches.ready().await;
@@ -113,6 +92,31 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         leadership.resign().await;
     }
     result
+}
+
+/// Waits for the leadership, and runs the controllers while it lasts.
+async fn lead(
+    flags: &Run,
+    context: &Context,
+    elected: &OnceCell<Leadership>,
+    health_state: &HealthState,
+) -> Result<(), Error> {
+    let leadership = elected.get_or_init(|| leadership(context.client(), flags)).await;
+    let act = async {
+        health_state.set_standby(flags.leader_elect);
+        leadership.gained().await;
+        health_state.set_standby(false);
+        context.metrics().set_leads(true);
+        let transport = context.publisher().transport();
+        futures::join!(
+            runtime::run_all(context),
+            transport.run(context.client(), &context.caches().nodes),
+        );
+    };
+    tokio::select! {
+        () = leadership.lost() => Err(Error::LeadershipLost),
+        () = act => Ok(()),
+    }
 }
 
 async fn leadership(client: &Client, flags: &Run) -> Leadership {

@@ -1,4 +1,4 @@
-//! The command line as a user meets it.
+//! The command line.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn crds_are_printed_as_one_stream_or_written_one_a_file() {
+fn crds_are_printed_as_one_stream_or_written_to_files() {
     let printed = neptune_cloud(&["crds"]);
     assert!(printed.status.success());
     let printed = String::from_utf8(printed.stdout).unwrap();
@@ -33,9 +33,9 @@ fn crds_are_printed_as_one_stream_or_written_one_a_file() {
 }
 
 #[test]
-fn what_cannot_work_ends_at_once_with_2_and_says_which_flag() {
+fn invalid_settings_exit_with_2_and_name_the_flag() {
     let run = ["run", "--listen", "127.0.0.1:0", "--mqtt-url"];
-    for (more, said) in [
+    for (more, message) in [
         (&["http://broker"][..], "--mqtt-url"),
         (
             &["mqtt://broker", "--kubeconfig", "/nonexistent/kubeconfig"],
@@ -47,14 +47,14 @@ fn what_cannot_work_ends_at_once_with_2_and_says_which_flag() {
     ] {
         let output = neptune_cloud(&[&run[..3], &["--mqtt-url"], more].concat());
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
-        assert!(error(&output).contains(said), "{more:?}: {}", error(&output));
+        assert!(error(&output).contains(message), "{more:?}: {}", error(&output));
     }
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
     let without = ["run", "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig];
-    for (more, said) in [
+    for (more, message) in [
         (&[][..], "--mqtt-url is missing: --transport mqtt"),
         (
             &["--transport", "eventbus", "--upstream-listen", "192.0.2.1:1"],
@@ -67,7 +67,7 @@ fn what_cannot_work_ends_at_once_with_2_and_says_which_flag() {
     ] {
         let output = neptune_cloud(&[&without[..], more].concat());
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
-        assert!(error(&output).contains(said), "{more:?}: {}", error(&output));
+        assert!(error(&output).contains(message), "{more:?}: {}", error(&output));
     }
     let output =
         neptune_cloud(&[&run[..], &["mqtts://broker", "--kubeconfig", kubeconfig]].concat());

@@ -1,16 +1,16 @@
-//! The controller over `KubeEdge`'s router and `EventBus`: the built program, a cluster in this process, the
-//! emulator with its defects, a mosquitto on each node, and the test as the agents.
+//! The controller over `KubeEdge`'s router and `EventBus`: the built program, an API server in this process, the
+//! emulator with its faults, a mosquitto on each node; the test is the agents.
 #![allow(clippy::unwrap_used, clippy::panic)]
-// A test is one future and waits on its own.
+// A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
 
-mod bed;
-#[path = "bed/kubeedge.rs"]
+mod harness;
+#[path = "harness/kubeedge.rs"]
 mod kubeedge;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bed::{Bed, SERVICE, soon};
+use harness::{Harness, SERVICE, within};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, ResourceExt,
@@ -21,33 +21,33 @@ use serde_json::{Value, json};
 
 const NODE: &str = "edge0";
 
-/// Bytes that `KubeEdge`'s router takes at most.
+/// Maximum size of a message for `KubeEdge`'s router, in bytes.
 const LARGEST: usize = 12 << 20;
 
-/// The bed with the sample, and the controller on this fleet.
-async fn start(nodes: &[&str], scale: f64, seed: u64) -> (Bed, KubeEdge) {
-    let mut bed = Bed::without_controller().await;
+/// Starts the controller with a fleet of these nodes, and waits until all are connected.
+async fn start(nodes: &[&str], scale: f64, seed: u64) -> (Harness, KubeEdge) {
+    let mut harness = Harness::without_controller().await;
     for node in nodes {
-        bed.node(node, json!({"node-role.kubernetes.io/edge": ""})).await;
+        harness.node(node, json!({"node-role.kubernetes.io/edge": ""})).await;
     }
-    let kubeedge = KubeEdge::start(&bed, nodes, scale, seed).await;
-    bed.over(kubeedge.flags());
-    bed.start_controller();
-    in_place(&bed).await;
+    let kubeedge = KubeEdge::start(&harness, nodes, scale, seed).await;
+    harness.set_transport(kubeedge.flags());
+    harness.start_controller();
+    rules_in_place(&harness).await;
     for node in nodes {
-        soon("the node is connected", kubeedge.emulator.connected(node)).await.unwrap();
+        within("the node to connect", kubeedge.emulator.connected(node)).await.unwrap();
     }
-    (bed, kubeedge)
+    (harness, kubeedge)
 }
 
-/// Waits until the controller is ready: the rules are in place.
-async fn in_place(bed: &Bed) {
-    ready(bed, "rules: in place").await;
+/// Waits until the controller reports that the Rules exist.
+async fn rules_in_place(harness: &Harness) {
+    ready(harness, "rules: in place").await;
 }
 
-async fn ready(bed: &Bed, text: &str) {
-    soon(text, async {
-        while !bed.http("/readyz").await.is_some_and(|body| body.contains(text)) {
+async fn ready(harness: &Harness, text: &str) {
+    within(text, async {
+        while !harness.http("/readyz").await.is_some_and(|body| body.contains(text)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -55,12 +55,12 @@ async fn ready(bed: &Bed, text: &str) {
 }
 
 /// Waits until the Rules have these names.
-async fn until_rules(bed: &Bed, wished: &[&str]) -> Vec<DynamicObject> {
-    let wished: BTreeSet<_> = wished.iter().map(|name| (*name).to_owned()).collect();
-    soon(&format!("{wished:?}"), async {
+async fn until_rules(harness: &Harness, expected: &[&str]) -> Vec<DynamicObject> {
+    let expected: BTreeSet<_> = expected.iter().map(|name| (*name).to_owned()).collect();
+    within(&format!("{expected:?}"), async {
         loop {
-            let found = rules(bed, "Rule").list(&ListParams::default()).await.unwrap().items;
-            if found.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == wished {
+            let found = rules(harness, "Rule").list(&ListParams::default()).await.unwrap().items;
+            if found.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == expected {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -69,7 +69,7 @@ async fn until_rules(bed: &Bed, wished: &[&str]) -> Vec<DynamicObject> {
     .await
 }
 
-/// What the receiver says to who announces so many bytes, before any has come.
+/// The status line of the receiver's answer to a request of this length, before its body is sent.
 async fn announce(kubeedge: &KubeEdge, bytes: usize) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let address = kubeedge.upstream_url().replace("http://", "");
@@ -79,7 +79,7 @@ async fn announce(kubeedge: &KubeEdge, bytes: usize) -> String {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; "HTTP/1.1 413".len()];
-    soon("its answer", stream.read_exact(&mut answer)).await.unwrap();
+    within("the answer", stream.read_exact(&mut answer)).await.unwrap();
     String::from_utf8(answer).unwrap()
 }
 
@@ -87,7 +87,7 @@ async fn post(url: String, body: impl Into<reqwest::Body>) -> u16 {
     try_post(url, body).await.unwrap()
 }
 
-/// `None` of who was answered and hung up on before it had said all.
+/// `None` if the server answered and closed the connection before the whole request was sent.
 async fn try_post(url: String, body: impl Into<reqwest::Body>) -> Option<u16> {
     let answer = reqwest::Client::new().post(url).body(body).send().await;
     answer.ok().map(|answer| answer.status().as_u16())
@@ -102,55 +102,59 @@ fn posted(result: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_runs_counts_and_goes_with_no_broker_in_the_cloud() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 1).await;
+async fn service_runs_without_a_broker_in_the_cloud() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 1).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
     agent.until("the task", |replica| replica.objects().len() == 2).await;
     agent.count(&uid, 10, 2);
-    bed.status("it counts", |s| s.inference == 10 && s.hard == 2).await;
-    bed.until_metric("neptune_controller_nodes{state=\"Online\"}", 1).await;
-    bed.delete().await;
-    agent.until("it is gone", |replica| replica.objects().is_empty()).await;
+    harness.status("counters", |s| s.inference == 10 && s.hard == 2).await;
+    harness.until_metric("neptune_controller_nodes{state=\"Online\"}", 1).await;
+    harness.delete().await;
+    agent.until("the deletion", |replica| replica.objects().is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_was_away_gets_what_it_missed_as_soon_as_it_speaks() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 2).await;
+async fn reconnected_node_gets_missed_objects_on_its_first_batch() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 2).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
+    harness.models().await;
     kubeedge.emulator.cut(NODE).unwrap();
-    bed.apply_sample().await;
-    bed.until_metric(&posted("NoSession"), 1).await;
-    let tries = bed.metric(&posted("NoSession")).await;
-    bed.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
+    harness.apply_sample().await;
+    harness.until_metric(&posted("NoSession"), 1).await;
+    let tries = harness.metric(&posted("NoSession")).await;
+    harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
     assert!(agent.task().is_none());
-    assert_eq!(bed.metric(&posted("NoSession")).await, tries, "it is not tried in vain");
+    assert_eq!(
+        harness.metric(&posted("NoSession")).await,
+        tries,
+        "an offline node is not posted to"
+    );
     kubeedge.emulator.heal(NODE).unwrap();
     agent.until("the task", |replica| replica.objects().len() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_node_object_is_not_ready_is_not_tried_until_it_is() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 3).await;
-    let nodes: Api<Node> = Api::all(bed.client.clone());
+async fn node_that_is_not_ready_is_not_posted_to() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 3).await;
+    let nodes: Api<Node> = Api::all(harness.client.clone());
     let set = async |status: &str| {
         let ready = json!({"type": "Ready", "status": status});
         let patch = Patch::Merge(json!({"status": {"conditions": [ready]}}));
         nodes.patch_status(NODE, &PatchParams::default(), &patch).await.unwrap();
     };
     set("Unknown").await;
-    bed.models().await;
-    bed.apply_sample().await;
-    // Another node's message goes on its way after it, and is tried.
-    bed.node("edge9", json!({"node-role.kubernetes.io/edge": ""})).await;
-    bed.patch(json!({"edgeWorker": {"nodeName": "edge9"}})).await;
-    bed.until_metric(&posted("NoSession"), 1).await;
-    assert_eq!(bed.metric(&posted("Taken")).await, 0, "{}", bed.log());
+    harness.models().await;
+    harness.apply_sample().await;
+    // A later message for another node is posted.
+    harness.node("edge9", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.patch(json!({"edgeWorker": {"nodeName": "edge9"}})).await;
+    harness.until_metric(&posted("NoSession"), 1).await;
+    assert_eq!(harness.metric(&posted("Taken")).await, 0, "{}", harness.log());
     set("True").await;
-    soon("its index", async {
-        while bed.metric(&posted("Taken")).await == 0 {
+    within("the index of the node", async {
+        while harness.metric(&posted("Taken")).await == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -159,13 +163,13 @@ async fn a_node_whose_node_object_is_not_ready_is_not_tried_until_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_away_delays_no_other() {
-    // In real time: each post to the node that is away takes two seconds.
-    let (bed, kubeedge) = start(&["away", NODE], 1.0, 4).await;
+async fn offline_node_delays_no_other_node() {
+    // In real time: every post to the offline node takes two seconds.
+    let (harness, kubeedge) = start(&["away", NODE], 1.0, 4).await;
     kubeedge.emulator.cut("away").unwrap();
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    let sample = bed.apply_sample().await;
+    harness.models().await;
+    let sample = harness.apply_sample().await;
     for n in 0..20 {
         let mut service = sample.clone();
         service.metadata = kube::core::ObjectMeta {
@@ -173,18 +177,18 @@ async fn a_node_that_is_away_delays_no_other() {
             ..kube::core::ObjectMeta::default()
         };
         service.spec.edge_worker.node_name = "away".to_owned();
-        bed.apply(service).await;
+        harness.apply(service).await;
     }
-    bed.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
+    harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
     agent
         .until("its task, changed", |replica| {
             replica.objects().values().any(|held| held.content.spec.to_string().contains("Random"))
         })
         .await;
-    // Twenty tasks wait for a node that is away; they have cost one post at most by now.
-    assert!(bed.metric(&posted("NoSession")).await <= 1);
-    bed.until_metric(&posted("NoSession"), 1).await;
-    bed.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "CrossEntropy"}}})).await;
+    // Twenty tasks wait for the offline node; at most one of them has been posted.
+    assert!(harness.metric(&posted("NoSession")).await <= 1);
+    harness.until_metric(&posted("NoSession"), 1).await;
+    harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "CrossEntropy"}}})).await;
     agent
         .until("its task, changed again", |replica| {
             replica
@@ -193,33 +197,33 @@ async fn a_node_that_is_away_delays_no_other() {
                 .any(|held| held.content.spec.to_string().contains("CrossEntropy"))
         })
         .await;
-    assert_eq!(bed.metric(&posted("NoSession")).await, 1);
+    assert_eq!(harness.metric(&posted("NoSession")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_was_lost_in_silence_is_said_again_until_it_is_confirmed() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 5).await;
-    bed.models().await;
+async fn silently_lost_index_is_repeated_until_confirmed() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 5).await;
+    harness.models().await;
     kubeedge.emulator.partition(NODE).unwrap();
-    bed.apply_sample().await;
-    soon("it is posted into silence", async {
+    harness.apply_sample().await;
+    within("posts to the silent node", async {
         while kubeedge.emulator.traffic(NODE).unwrap().down.taken < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    // A cut loses what is on the way; nobody told the controller.
+    // A cut loses messages in transit; the controller does not learn of it.
     kubeedge.emulator.cut(NODE).unwrap();
     kubeedge.emulator.heal(NODE).unwrap();
     assert!(kubeedge.emulator.traffic(NODE).unwrap().down.lost >= 3);
     let agent = BusAgent::start(&kubeedge, NODE).await;
     agent.until("the task", |replica| replica.objects().len() == 2).await;
-    soon("it is quiet", async {
+    within("a quiet period", async {
         loop {
-            let before = agent.heard().len();
-            // Longer than the first pause of a repetition.
+            let before = agent.received().len();
+            // Longer than the first pause before a repetition.
             tokio::time::sleep(Duration::from_secs(3)).await;
-            if agent.heard().len() == before {
+            if agent.received().len() == before {
                 return;
             }
         }
@@ -228,47 +232,49 @@ async fn an_index_that_was_lost_in_silence_is_said_again_until_it_is_confirmed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_revision_and_no_count_is_lost_in_a_thousand_cuts() {
-    let (bed, kubeedge) = start(&[NODE], 0.01, 6).await;
+async fn thousand_cuts_lose_no_revision_and_no_count() {
+    let (harness, kubeedge) = start(&[NODE], 0.01, 6).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
     let (mut random, mut cuts, mut counted) = (Random(6), 0, 0);
     for round in 0..10 {
-        let mut wished = String::new();
+        let mut expected = String::new();
         for step in 0..100 {
             fault(&kubeedge, random.below(5)).await;
             cuts += 1;
             counted += random.below(9);
             agent.count(&uid, counted, counted / 3);
             if step % 10 == 0 {
-                wished = format!("r{round}s{step}");
-                let parameters = json!([{"key": "round", "value": wished}]);
-                bed.patch(json!({"edgeWorker": {"workerSpec": {"parameters": parameters}}})).await;
+                expected = format!("r{round}s{step}");
+                let parameters = json!([{"key": "round", "value": expected}]);
+                harness
+                    .patch(json!({"edgeWorker": {"workerSpec": {"parameters": parameters}}}))
+                    .await;
             }
             tokio::time::sleep(Duration::from_millis(random.below(20))).await;
         }
         kubeedge.emulator.heal(NODE).unwrap();
-        soon("the node is back", kubeedge.emulator.connected(NODE)).await.unwrap();
+        within("the node to reconnect", kubeedge.emulator.connected(NODE)).await.unwrap();
         agent
-            .until(&wished, |replica| {
+            .until(&expected, |replica| {
                 let spec =
                     |held: &neptune_wire::replica::StoredObject| held.content.spec.to_string();
                 replica.is_complete()
-                    && replica.objects().values().any(|held| spec(held).contains(&wished))
+                    && replica.objects().values().any(|held| spec(held).contains(&expected))
             })
             .await;
         let hard = counted / 3;
-        let status = bed.status("all is counted", |s| s.inference >= counted && s.hard >= hard);
+        let status = harness.status("all counters", |s| s.inference >= counted && s.hard >= hard);
         let status = status.await;
         assert_eq!((status.inference, status.hard), (counted, hard));
     }
     let traffic = kubeedge.emulator.traffic(NODE).unwrap();
     assert_eq!(cuts, 1000);
-    assert!(traffic.down.lost > 0 && traffic.up.lost > 0, "nothing was at stake: {traffic:?}");
+    assert!(traffic.down.lost > 0 && traffic.up.lost > 0, "no message was lost: {traffic:?}");
 }
 
-/// The next of all that can happen to a node.
+/// Causes one of the five faults of a node.
 async fn fault(kubeedge: &KubeEdge, which: u64) {
     let emulator = &kubeedge.emulator;
     match which {
@@ -287,7 +293,7 @@ async fn fault(kubeedge: &KubeEdge, which: u64) {
     }
 }
 
-/// Knuth's generator: what happens is the same in each run.
+/// Knuth's linear congruential generator: every run causes the same faults.
 struct Random(u64);
 
 impl Random {
@@ -299,21 +305,22 @@ impl Random {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rules_are_made_repaired_and_removed_with_their_nodes() {
-    let (bed, _kubeedge) = start(&[NODE], 0.05, 7).await;
-    let api = rules(&bed, "Rule");
-    let made = until_rules(&bed, &["neptune-downstream", "neptune-upstream-edge0"]).await;
+async fn rules_are_created_repaired_and_removed_with_their_nodes() {
+    let (harness, _kubeedge) = start(&[NODE], 0.05, 7).await;
+    let api = rules(&harness, "Rule");
+    let made = until_rules(&harness, &["neptune-downstream", "neptune-upstream-edge0"]).await;
     let uid = |rules: &[DynamicObject], name: &str| {
         rules.iter().find(|rule| rule.name_any() == name).unwrap().uid().unwrap()
     };
 
-    // An edit has no effect in cloudcore: the Rule has to be another one.
+    // cloudcore ignores an update of a Rule: it must be recreated.
     let elsewhere = json!({"spec": {"targetResource": {"resource": "http://elsewhere"}}});
     let params = PatchParams::default();
     api.patch("neptune-upstream-edge0", &params, &Patch::Merge(elsewhere)).await.unwrap();
-    soon("another Rule", async {
+    within("a recreated Rule", async {
         loop {
-            let now = until_rules(&bed, &["neptune-downstream", "neptune-upstream-edge0"]).await;
+            let now =
+                until_rules(&harness, &["neptune-downstream", "neptune-upstream-edge0"]).await;
             if uid(&now, "neptune-upstream-edge0") != uid(&made, "neptune-upstream-edge0") {
                 let rule = now.iter().find(|r| r.name_any() == "neptune-upstream-edge0").unwrap();
                 let url = rule.data["spec"]["targetResource"]["resource"].as_str().unwrap();
@@ -325,10 +332,10 @@ async fn the_rules_are_made_repaired_and_removed_with_their_nodes() {
     })
     .await;
 
-    rules(&bed, "RuleEndpoint").delete("neptune-bus", &DeleteParams::default()).await.unwrap();
+    rules(&harness, "RuleEndpoint").delete("neptune-bus", &DeleteParams::default()).await.unwrap();
     api.delete("neptune-downstream", &DeleteParams::default()).await.unwrap();
-    soon("made again", async {
-        while rules(&bed, "RuleEndpoint").get_opt("neptune-bus").await.unwrap().is_none()
+    within("the recreated endpoint", async {
+        while rules(&harness, "RuleEndpoint").get_opt("neptune-bus").await.unwrap().is_none()
             || api.get_opt("neptune-downstream").await.unwrap().is_none()
         {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -341,56 +348,59 @@ async fn the_rules_are_made_repaired_and_removed_with_their_nodes() {
         "target": "b", "targetResource": {}}});
     let theirs: DynamicObject = serde_json::from_value(theirs).unwrap();
     api.create(&PostParams::default(), &theirs).await.unwrap();
-    bed.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
-    bed.node("worker1", json!({})).await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.node("worker1", json!({})).await;
     let both = ["neptune-downstream", "neptune-upstream-edge0", "neptune-upstream-edge1", "theirs"];
-    until_rules(&bed, &both).await;
-    let nodes: Api<Node> = Api::all(bed.client.clone());
+    until_rules(&harness, &both).await;
+    let nodes: Api<Node> = Api::all(harness.client.clone());
     nodes.delete("edge1", &DeleteParams::default()).await.unwrap();
-    until_rules(&bed, &["neptune-downstream", "neptune-upstream-edge0", "theirs"]).await;
+    until_rules(&harness, &["neptune-downstream", "neptune-upstream-edge0", "theirs"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_kubeedge_s_definitions_it_waits_and_says_so() {
-    let mut bed = Bed::without_controller().await;
-    let kubeedge = KubeEdge::without_crds(&bed, &[NODE], 0.05, 8).await;
-    bed.over(kubeedge.flags());
-    bed.start_controller();
-    ready(&bed, "apply KubeEdge's CRDs").await;
-    install_crds(&bed).await;
-    in_place(&bed).await;
+async fn missing_kubeedge_crds_are_reported_and_awaited() {
+    let mut harness = Harness::without_controller().await;
+    let kubeedge = KubeEdge::without_crds(&harness, &[NODE], 0.05, 8).await;
+    harness.set_transport(kubeedge.flags());
+    harness.start_controller();
+    ready(&harness, "apply KubeEdge's CRDs").await;
+    install_crds(&harness).await;
+    rules_in_place(&harness).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    bed.apply_sample().await;
+    harness.models().await;
+    harness.apply_sample().await;
     agent.until("the task", |replica| replica.objects().len() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_somebody_else_has_is_said_and_not_taken() {
-    let mut bed = Bed::without_controller().await;
-    let kubeedge = KubeEdge::start(&bed, &[NODE], 0.05, 9).await;
+async fn name_in_use_by_another_owner_is_reported_and_not_taken() {
+    let mut harness = Harness::without_controller().await;
+    let kubeedge = KubeEdge::start(&harness, &[NODE], 0.05, 9).await;
     let theirs = json!({"apiVersion": "rules.kubeedge.io/v1", "kind": "RuleEndpoint",
         "metadata": {"name": "neptune-rest"}, "spec": {"ruleEndpointType": "servicebus"}});
     let theirs: DynamicObject = serde_json::from_value(theirs).unwrap();
-    let endpoints = rules(&bed, "RuleEndpoint");
+    let endpoints = rules(&harness, "RuleEndpoint");
     endpoints.create(&PostParams::default(), &theirs).await.unwrap();
-    bed.over(kubeedge.flags());
-    bed.start_controller();
-    ready(&bed, "RuleEndpoint neptune-system/neptune-rest is somebody else's").await;
+    harness.set_transport(kubeedge.flags());
+    harness.start_controller();
+    ready(&harness, "RuleEndpoint neptune-system/neptune-rest is somebody else's").await;
     endpoints.delete("neptune-rest", &DeleteParams::default()).await.unwrap();
-    in_place(&bed).await;
+    rules_in_place(&harness).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_batch_says_for_others_is_dropped_and_the_rest_counts() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 10).await;
-    bed.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
-    until_rules(&bed, &["neptune-downstream", "neptune-upstream-edge0", "neptune-upstream-edge1"])
-        .await;
-    // Of a service that the controller has not seen yet nobody could know.
-    bed.status("the controller knows it", |s| s.observed.is_some()).await;
+async fn messages_for_other_nodes_are_dropped_from_a_batch() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 10).await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
+    until_rules(
+        &harness,
+        &["neptune-downstream", "neptune-upstream-edge0", "neptune-upstream-edge1"],
+    )
+    .await;
+    // Reports on a service that the controller has not observed would be dropped.
+    harness.status("the controller to observe it", |s| s.observed.is_some()).await;
     let url = |node: &str| format!("{}/upstream/{node}", kubeedge.upstream_url());
     let report = |seq: u64, inference: u64| -> Value {
         json!({"schemaVersion": 1, "instance": "a", "epoch": 1, "seq": seq, "uid": uid,
@@ -401,7 +411,7 @@ async fn what_a_batch_says_for_others_is_dropped_and_the_rest_counts() {
     let forged = batch(
         1,
         &[
-            // In the name of the node that has the task.
+            // In the name of the node with the task.
             (status_topic(NODE), report(9, 1_000_000)),
             ("neptune/edge0/upstream/node".to_owned(), json!({"instance": "z"})),
             ("neptune/edge1/downstream/index".to_owned(), json!({"revision": 1})),
@@ -411,10 +421,10 @@ async fn what_a_batch_says_for_others_is_dropped_and_the_rest_counts() {
         ],
     );
     assert_eq!(post(url("edge1"), forged).await, 200);
-    bed.until_metric(&rejected("OtherNode"), 2).await;
-    bed.until_metric(&rejected("Topic"), 2).await;
-    bed.until_metric(&rejected("Payload"), 1).await;
-    bed.status("what it may say counts", |s| s.inference == 7).await;
+    harness.until_metric(&rejected("OtherNode"), 2).await;
+    harness.until_metric(&rejected("Topic"), 2).await;
+    harness.until_metric(&rejected("Payload"), 1).await;
+    harness.status("its own counters", |s| s.inference == 7).await;
 
     let good = |seq| batch(seq, &[]);
     for (node, body, status, reason) in [
@@ -424,20 +434,20 @@ async fn what_a_batch_says_for_others_is_dropped_and_the_rest_counts() {
         (NODE, b"\xff\xfe".to_vec(), 400, "Batch"),
         (NODE, Vec::new(), 400, "Batch"),
     ] {
-        let before = bed.metric(&rejected(reason)).await;
+        let before = harness.metric(&rejected(reason)).await;
         assert_eq!(post(url(node), body).await, status, "{node} {reason}");
-        assert_eq!(bed.metric(&rejected(reason)).await, before + 1, "{reason}");
+        assert_eq!(harness.metric(&rejected(reason)).await, before + 1, "{reason}");
     }
     assert_eq!(post(format!("{}/token", url(NODE)), good(3)).await, 403);
     assert_eq!(reqwest::get(url(NODE)).await.unwrap().status().as_u16(), 404);
-    assert_eq!(bed.metric(&rejected("Token")).await, 1);
+    assert_eq!(harness.metric(&rejected("Token")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_may_say_as_much_at_once_as_the_router_takes_and_then_has_to_rest() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 14).await;
+async fn node_may_send_one_router_burst_and_then_is_limited() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 14).await;
     let url = format!("{}/upstream/{NODE}", kubeedge.upstream_url());
-    // A node with twice as many objects as anybody has containers.
+    // A node with twice as many objects as is realistic.
     let listed = |n: usize| {
         let key = format!("default/jointinferenceservices/a-name-as-long-as-they-are-{n}");
         (key, json!({"revision": 1_763_752_615_123_u64 + n as u64, "hash": "f".repeat(64)}))
@@ -446,37 +456,37 @@ async fn a_node_may_say_as_much_at_once_as_the_router_takes_and_then_has_to_rest
     let sync = json!({"instance": "a", "epoch": 1, "indexRevision": 1, "highest": 1, "complete": true,
         "objects": objects});
     let topic = format!("neptune/{NODE}/upstream/sync");
-    let mut said = batch(1, &[(topic, sync)]);
-    assert!(said.len() > 700_000, "{}", said.len());
-    assert_eq!(post(url.clone(), said.clone()).await, 200);
-    bed.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 1).await;
+    let mut body = batch(1, &[(topic, sync)]);
+    assert!(body.len() > 700_000, "{}", body.len());
+    assert_eq!(post(url.clone(), body.clone()).await, 200);
+    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 1).await;
 
-    let full = " ".repeat(LARGEST - said.len());
-    said.push_str(&full);
-    soon("it has rested", async {
-        while try_post(url.clone(), said.clone()).await != Some(200) {
+    let full = " ".repeat(LARGEST - body.len());
+    body.push_str(&full);
+    within("the limit to recover", async {
+        while try_post(url.clone(), body.clone()).await != Some(200) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await;
-    bed.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 2).await;
-    let before = bed.metric(&rejected("TooFast")).await;
-    soon("several at once are too much", async {
-        while bed.metric(&rejected("TooFast")).await == before {
-            let posts = (0..3).map(|_| try_post(url.clone(), said.clone()));
+    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 2).await;
+    let before = harness.metric(&rejected("TooFast")).await;
+    within("the limit", async {
+        while harness.metric(&rejected("TooFast")).await == before {
+            let posts = (0..3).map(|_| try_post(url.clone(), body.clone()));
             futures::future::join_all(posts).await;
         }
     })
     .await;
     assert_eq!(announce(&kubeedge, LARGEST + 1).await, "HTTP/1.1 413");
-    assert_eq!(bed.metric(&rejected("TooLarge")).await, 1);
+    assert_eq!(harness.metric(&rejected("TooLarge")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_overtaken_batch_turns_nothing_back() {
-    let (bed, kubeedge) = start(&[NODE], 0.05, 11).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
+async fn overtaken_batch_reverts_nothing() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 11).await;
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
     let url = format!("{}/upstream/{NODE}", kubeedge.upstream_url());
     let node = |online: bool| {
         let report = json!({"instance": "a", "epoch": 1, "online": online});
@@ -490,52 +500,52 @@ async fn an_overtaken_batch_turns_nothing_back() {
         (status_topic(NODE), report)
     };
     let nodes = |state: &str| format!("neptune_controller_nodes{{state=\"{state}\"}}");
-    let says = async |seq, messages: &[(String, Value)]| {
+    let send = async |seq, messages: &[(String, Value)]| {
         assert_eq!(post(url.clone(), batch(seq, messages)).await, 200);
     };
-    says(1, &[node(true)]).await;
-    bed.until_metric(&nodes("Online"), 1).await;
-    says(5, &[node(false), report(5, 50)]).await;
-    bed.until_metric(&nodes("Offline"), 1).await;
-    bed.status("it counts", |s| s.inference == 50).await;
-    // From before the goodbye: neither a sign of life nor the end of the object.
-    says(4, &[node(true), (status_topic(NODE), Value::Null)]).await;
-    says(3, &[report(6, 60)]).await;
-    bed.status("what is late counts all the same", |s| s.inference == 60).await;
-    assert_eq!(bed.metric(&nodes("Offline")).await, 1);
+    send(1, &[node(true)]).await;
+    harness.until_metric(&nodes("Online"), 1).await;
+    send(5, &[node(false), report(5, 50)]).await;
+    harness.until_metric(&nodes("Offline"), 1).await;
+    harness.status("counters", |s| s.inference == 50).await;
+    // From before the offline message: it neither makes the node online nor deletes the object.
+    send(4, &[node(true), (status_topic(NODE), Value::Null)]).await;
+    send(3, &[report(6, 60)]).await;
+    harness.status("the late counters", |s| s.inference == 60).await;
+    assert_eq!(harness.metric(&nodes("Offline")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_asked_for_and_can_be_changed_without_a_restart() {
-    let mut bed = Bed::without_controller().await;
-    let kubeedge = KubeEdge::start(&bed, &[NODE], 0.05, 12).await;
+async fn token_is_required_and_can_change_without_restart() {
+    let mut harness = Harness::without_controller().await;
+    let kubeedge = KubeEdge::start(&harness, &[NODE], 0.05, 12).await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     let (old, new) = ("0123456789abcdef", "fedcba9876543210");
     std::fs::write(&file, format!("{old}\n")).unwrap();
     let mut flags = kubeedge.flags();
     flags.push(format!("--upstream-token-file={}", file.display()));
-    bed.over(flags);
-    bed.start_controller();
-    in_place(&bed).await;
+    harness.set_transport(flags);
+    harness.start_controller();
+    rules_in_place(&harness).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
     agent.until("the task", |replica| replica.objects().len() == 2).await;
     agent.count(&uid, 5, 1);
-    bed.status("it counts", |s| s.inference == 5).await;
+    harness.status("counters", |s| s.inference == 5).await;
     let url = format!("{}/upstream/{NODE}", kubeedge.upstream_url());
     let empty = || batch(1, &[]);
     assert_eq!(post(url.clone(), empty()).await, 403);
     assert_eq!(post(format!("{url}/{new}"), empty()).await, 403);
-    assert_eq!(bed.metric(&rejected("Token")).await, 2);
-    let log = bed.log();
+    assert_eq!(harness.metric(&rejected("Token")).await, 2);
+    let log = harness.log();
     assert!(!log.contains(old) && !log.contains(new), "{log}");
 
     std::fs::write(&file, new).unwrap();
-    soon("the Rule has the new one", async {
+    within("the Rule with the new token", async {
         loop {
-            let rule = rules(&bed, "Rule").get_opt("neptune-upstream-edge0").await.unwrap();
+            let rule = rules(&harness, "Rule").get_opt("neptune-upstream-edge0").await.unwrap();
             let url = rule.map(|r| r.data["spec"]["targetResource"]["resource"].to_string());
             if url.is_some_and(|url| url.contains(new)) {
                 return;
@@ -545,31 +555,32 @@ async fn a_token_is_asked_for_and_can_be_changed_without_a_restart() {
     })
     .await;
     agent.count(&uid, 6, 1);
-    bed.status("it counts on", |s| s.inference == 6).await;
+    harness.status("more counters", |s| s.inference == 6).await;
     assert_eq!(post(format!("{url}/{new}"), empty()).await, 200);
     assert_eq!(post(format!("{url}/{old}"), empty()).await, 200, "for a while");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_was_killed_goes_on_where_it_was() {
-    let (mut bed, kubeedge) = start(&[NODE], 0.05, 13).await;
+async fn restarted_controller_continues_over_eventbus() {
+    let (mut harness, kubeedge) = start(&[NODE], 0.05, 13).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    bed.models().await;
-    let uid = bed.apply_sample().await.uid().unwrap();
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
     agent.until("the task", |replica| replica.objects().len() == 2).await;
     agent.count(&uid, 10, 2);
-    bed.status("it counts", |s| s.inference == 10).await;
-    bed.kill_controller();
+    harness.status("counters", |s| s.inference == 10).await;
+    harness.kill_controller();
     agent.count(&uid, 20, 4);
-    let before = rules(&bed, "Rule").get("neptune-upstream-edge0").await.unwrap().uid();
-    bed.over(kubeedge.flags());
-    bed.start_controller();
-    bed.status("what was counted meanwhile", |s| s.inference == 20 && s.hard == 4).await;
-    let after = rules(&bed, "Rule").get("neptune-upstream-edge0").await.unwrap().uid();
+    let before = rules(&harness, "Rule").get("neptune-upstream-edge0").await.unwrap().uid();
+    harness.set_transport(kubeedge.flags());
+    harness.start_controller();
+    harness.status("the counters of the meantime", |s| s.inference == 20 && s.hard == 4).await;
+    let after = rules(&harness, "Rule").get("neptune-upstream-edge0").await.unwrap().uid();
     assert_eq!(before, after, "what is right is left alone");
-    bed.api::<neptune_api::JointInferenceService>()
+    harness
+        .api::<neptune_api::JointInferenceService>()
         .delete(SERVICE, &DeleteParams::background())
         .await
         .unwrap();
-    agent.until("it is gone", |replica| replica.objects().is_empty()).await;
+    agent.until("the deletion", |replica| replica.objects().is_empty()).await;
 }

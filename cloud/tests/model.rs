@@ -1,12 +1,12 @@
-//! A `Model`'s status and what a change of it means: the built controller against an API server and a
-//! broker, with the test as the agents.
+//! The status of a `Model`, and changes of its spec: the built controller with an API server and a broker; the test is
+//! the agents.
 #![allow(clippy::unwrap_used, clippy::panic)]
-// A test is one future and waits on its own.
+// A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
 
-mod bed;
+mod harness;
 
-use bed::{Agent, Bed, SERVICE};
+use harness::{Agent, Harness, SERVICE};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{ResourceExt as _, api::DeleteParams};
 use neptune_api::{JointInferenceService, Model, ModelNodeState, ModelStatus};
@@ -19,7 +19,7 @@ fn key(resource: Resource, name: &str) -> ObjectKey {
     format!("default/{resource}/{name}").parse().unwrap()
 }
 
-/// Says how a node fares with an object.
+/// Publishes a node's report on an object.
 fn report(agent: &mut Agent, key: &ObjectKey, uid: &str, more: &Value) {
     agent.seq += 1;
     let mut report = json!({
@@ -28,11 +28,11 @@ fn report(agent: &mut Agent, key: &ObjectKey, uid: &str, more: &Value) {
     });
     report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let topic = Topic::Status(agent.node.clone(), key.clone());
-    agent.say(&topic, report.to_string().into_bytes(), true);
+    agent.publish(&topic, report.to_string().into_bytes(), true);
 }
 
-/// Says what a worker of the sample found of a model.
-fn found(agent: &mut Agent, service: &str, model: &str, accuracy: &str, time: &str) {
+/// Publishes a model evaluation of the sample's worker.
+fn evaluated(agent: &mut Agent, service: &str, model: &str, accuracy: &str, time: &str) {
     let models = json!([{
         "model": "small-model", "uid": model, "format": "pb", "url": URL, "time": time,
         "metrics": [{"key": "accuracy", "value": accuracy}],
@@ -46,17 +46,17 @@ fn presence(state: &str) -> Value {
 }
 
 async fn until(
-    bed: &Bed,
+    harness: &Harness,
     what: &str,
-    wished: impl Fn(&ModelStatus) -> bool + Send + Sync,
+    expected: impl Fn(&ModelStatus) -> bool + Send + Sync,
 ) -> Model {
-    let is = |model: &Model| model.status.as_ref().is_some_and(&wished);
-    bed.until("small-model", what, is).await
+    let is = |model: &Model| model.status.as_ref().is_some_and(&expected);
+    harness.until("small-model", what, is).await
 }
 
-fn is_ready(status: &ModelStatus, word: &str, reason: &str) -> bool {
+fn is_ready(status: &ModelStatus, value: &str, reason: &str) -> bool {
     let mut conditions = status.conditions.iter();
-    conditions.any(|c| c.type_ == "Ready" && c.status == word && c.reason == reason)
+    conditions.any(|c| c.type_ == "Ready" && c.status == value && c.reason == reason)
 }
 
 fn accuracy(status: &ModelStatus) -> Option<&str> {
@@ -65,35 +65,36 @@ fn accuracy(status: &ModelStatus) -> Option<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_models_status_says_how_good_it_is_who_uses_it_and_where_it_is() {
-    let mut bed = Bed::start().await;
-    bed.models().await;
-    until(&bed, "nobody uses it", |status| is_ready(status, "Unknown", "ModelUnused")).await;
-    let service = bed.apply_sample().await.uid().unwrap();
-    let model = until(&bed, "a service does", |status| {
+async fn model_status_has_metrics_users_and_nodes() {
+    let mut harness = Harness::start().await;
+    harness.models().await;
+    until(&harness, "ModelUnused", |status| is_ready(status, "Unknown", "ModelUnused")).await;
+    let service = harness.apply_sample().await.uid().unwrap();
+    let model = until(&harness, "a user", |status| {
         status.used_by == [format!("jointinferenceservices/{SERVICE}")] && status.users == Some(1)
     })
     .await;
     let uid = model.uid().unwrap();
-    let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
     agent.task().await;
     let small = key(Resource::Models, "small-model");
     let failed = json!({"model": {"state": "Failed", "url": URL, "reason": "ModelUnavailable",
         "message": "no route to the server"}});
     report(&mut agent, &small, &uid, &failed);
     let status =
-        until(&bed, "it fails", |status| is_ready(status, "False", "ModelUnavailable")).await;
+        until(&harness, "the failure", |status| is_ready(status, "False", "ModelUnavailable"))
+            .await;
     let node = &status.status.unwrap().nodes[0];
     assert_eq!((node.node.as_str(), node.state), ("edge0", ModelNodeState::Failed));
-    bed.event("ModelUnavailable").await;
+    harness.event("ModelUnavailable").await;
     report(&mut agent, &small, &uid, &presence("Present"));
-    until(&bed, "it is there", |status| {
+    until(&harness, "the model on the node", |status| {
         is_ready(status, "True", "ModelPresent") && status.present_on.as_deref() == Some("1/1")
     })
     .await;
 
-    found(&mut agent, &service, &uid, "0.93", "2026-01-02T00:00:00.000Z");
-    let model = until(&bed, "it is evaluated", |status| accuracy(status) == Some("0.93")).await;
+    evaluated(&mut agent, &service, &uid, "0.93", "2026-01-02T00:00:00.000Z");
+    let model = until(&harness, "the evaluation", |status| accuracy(status) == Some("0.93")).await;
     let status = model.status.unwrap();
     let time = serde_json::to_value(&status.update_time).unwrap();
     assert_eq!(time, "2026-01-02T00:00:00Z");
@@ -101,76 +102,78 @@ async fn a_models_status_says_how_good_it_is_who_uses_it_and_where_it_is() {
     let source = status.reported_by.as_ref().unwrap();
     assert_eq!((source.node.as_str(), source.model_url.as_str()), ("edge0", URL));
 
-    // Older words, and words on an earlier model of that name, count for nothing.
-    let mut other = Agent::connect(&bed, "solar-corona-cloud", "b", 1).await;
-    found(&mut other, &service, &uid, "0.1", "2026-01-01T00:00:00.000Z");
-    found(&mut other, &service, "another", "0.2", "2026-01-03T00:00:00.000Z");
-    found(&mut other, &service, &uid, "0.94", "2026-01-04T00:00:00.000Z");
-    let model = until(&bed, "the newest counts", |status| accuracy(status) != Some("0.93")).await;
+    // Older evaluations, and those of an earlier model of that name, are ignored.
+    let mut other = Agent::connect(&harness, "solar-corona-cloud", "b", 1).await;
+    evaluated(&mut other, &service, &uid, "0.1", "2026-01-01T00:00:00.000Z");
+    evaluated(&mut other, &service, "another", "0.2", "2026-01-03T00:00:00.000Z");
+    evaluated(&mut other, &service, &uid, "0.94", "2026-01-04T00:00:00.000Z");
+    let model =
+        until(&harness, "the newest evaluation", |status| accuracy(status) != Some("0.93")).await;
     assert_eq!(accuracy(model.status.as_ref().unwrap()), Some("0.94"));
     other.flushed().await;
 
-    // The broker kept nothing, and nobody speaks to the new controller: all is as it was.
-    bed.kill_controller();
-    bed.kill_broker();
-    bed.start_broker();
-    bed.start_controller();
-    let before = bed.api::<Model>().get("small-model").await.unwrap().status;
-    bed.patch(json!({"edgeWorker": {"workerSpec": {"parameters": []}}})).await;
-    bed.until::<JointInferenceService>(SERVICE, "the new controller looked", |service| {
-        let observed = service.status.as_ref().and_then(|status| status.observed_generation);
-        observed == service.metadata.generation
-    })
-    .await;
-    assert_eq!(bed.api::<Model>().get("small-model").await.unwrap().status, before);
+    // The broker lost everything and no agent publishes: the status stays as it was.
+    harness.kill_controller();
+    harness.broker.kill();
+    harness.broker.restart().await;
+    harness.start_controller();
+    let before = harness.api::<Model>().get("small-model").await.unwrap().status;
+    harness.patch(json!({"edgeWorker": {"workerSpec": {"parameters": []}}})).await;
+    harness
+        .until::<JointInferenceService>(SERVICE, "the new controller to reconcile", |service| {
+            let observed = service.status.as_ref().and_then(|status| status.observed_generation);
+            observed == service.metadata.generation
+        })
+        .await;
+    assert_eq!(harness.api::<Model>().get("small-model").await.unwrap().status, before);
 
-    bed.delete().await;
-    let model = until(&bed, "nobody uses it again", |status| status.used_by.is_empty()).await;
+    harness.delete().await;
+    let model = until(&harness, "no users", |status| status.used_by.is_empty()).await;
     assert_eq!(accuracy(model.status.as_ref().unwrap()), Some("0.94"), "it stays evaluated");
-    let api = bed.api::<Model>();
+    let api = harness.api::<Model>();
     api.delete("small-model", &DeleteParams::background()).await.unwrap();
-    bed.until_gone::<Model>("small-model").await;
-    bed.model("small-model", URL).await;
-    let model = until(&bed, "it is another", |status| status.users == Some(0)).await;
+    harness.until_gone::<Model>("small-model").await;
+    harness.model("small-model", URL).await;
+    let model = until(&harness, "the recreated model", |status| status.users == Some(0)).await;
     assert_eq!(model.status.unwrap().metrics, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_model_reaches_each_node_and_the_pods_that_use_it() {
-    let bed = Bed::start().await;
-    bed.models().await;
-    bed.apply_sample().await;
-    let mut agent = Agent::connect(&bed, "edge0", "a", 1).await;
+async fn changed_model_reaches_every_node_and_pod_that_uses_it() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
     let task = agent.task().await;
     let template = |deployment: &Deployment| {
         serde_json::to_value(&deployment.spec.as_ref().unwrap().template).unwrap()
     };
-    let deployment = bed.deployment().await;
+    let deployment = harness.deployment().await;
     let (name, before) = (deployment.name_any(), template(&deployment));
 
-    bed.model("small-model", "https://models.test/small-2.pb").await;
+    harness.model("small-model", "https://models.test/small-2.pb").await;
     let small = key(Resource::Models, "small-model");
     agent
-        .has(&small, "the edge's model changed", |content| {
+        .has(&small, "the changed model on the node", |content| {
             content.spec["modelUrl"] == "https://models.test/small-2.pb"
         })
         .await;
     assert_eq!(agent.task().await, task, "the task is the same");
-    bed.model("big-model", "https://models.test/big-2.pb").await;
-    let changed = bed
-        .until::<Deployment>(&name, "its Pods have another template", |deployment| {
+    harness.model("big-model", "https://models.test/big-2.pb").await;
+    let changed = harness
+        .until::<Deployment>(&name, "a new Pod template", |deployment| {
             template(deployment) != before
         })
         .await;
     let text = template(&changed).to_string();
     assert!(text.contains("big-2.pb") && !text.contains("big.pb\""), "{text}");
     let generation = changed.metadata.generation;
-    bed.model("small-model", "https://models.test/small-3.pb").await;
+    harness.model("small-model", "https://models.test/small-3.pb").await;
     agent
-        .has(&small, "it changed once more", |content| {
+        .has(&small, "the third version", |content| {
             content.spec["modelUrl"] == "https://models.test/small-3.pb"
         })
         .await;
-    let now = bed.api::<Deployment>().get(&name).await.unwrap().metadata.generation;
+    let now = harness.api::<Deployment>().get(&name).await.unwrap().metadata.generation;
     assert_eq!(now, generation, "the cloud's Pods do not use that one");
 }

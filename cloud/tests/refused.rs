@@ -1,22 +1,21 @@
-//! What an API server refuses when a spec is applied, by the schemas and rules of the CRDs: each case is
-//! the document's sample with one thing wrong, and the answer names the field and says what helps.
+//! Specs that the API server refuses by the schemas and rules of the CRDs. Each case is a sample with one mistake; the
+//! answer names the field and the remedy.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, Config, Error,
+    Api, Client, Error,
     api::{DynamicObject, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
 use neptune_api::crdgen;
+use neptune_harness::Cluster;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The sample of each kind.
 const SAMPLES: [(&str, &str); 4] = [
@@ -26,19 +25,17 @@ const SAMPLES: [(&str, &str); 4] = [
     ("service", include_str!("../../common/api/tests/samples/jointinferenceservice.yaml")),
 ];
 
-/// A cluster of its own in this process, with the CRDs.
-async fn cluster() -> (Client, String) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(devcluster::serve(listener, std::future::pending()));
-    let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+/// An API server in this process with the CRDs, and its directory.
+async fn cluster() -> (Cluster, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_process(directory.path()).await;
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
     for crd in crdgen::crds() {
         let name = crd.metadata.name.clone().unwrap();
         crds.create(&PostParams::default(), &crd).await.unwrap();
         await_condition(crds.clone(), &name, is_crd_established()).await.unwrap();
     }
-    (client, url)
+    (cluster, directory)
 }
 
 fn sample(kind: &str, change: &Value) -> DynamicObject {
@@ -81,14 +78,14 @@ async fn causes(client: &Client, object: &DynamicObject) -> Vec<(String, String)
     details.causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
 }
 
-/// One thing that is wrong.
+/// A mistake and its finding.
 #[derive(Deserialize)]
 struct Case {
     what: String,
     kind: String,
     change: Value,
     field: String,
-    says: String,
+    message: String,
 }
 
 fn cases() -> Vec<Case> {
@@ -99,27 +96,29 @@ fn cases() -> Vec<Case> {
         kind: "serving".to_owned(),
         change: json!({ "manifest": (0..129).map(version).collect::<Vec<_>>() }),
         field: "spec.manifest".to_owned(),
-        says: "must have at most 128 items".to_owned(),
+        message: "must have at most 128 items".to_owned(),
     });
     cases
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_refused_with_its_field_and_the_remedy() {
-    let (client, _) = cluster().await;
-    for Case { what, kind, change, field, says } in cases() {
+async fn invalid_specs_are_refused_with_field_and_remedy() {
+    let (cluster, _directory) = cluster().await;
+    let client = cluster.client();
+    for Case { what, kind, change, field, message } in cases() {
         let causes = causes(&client, &sample(&kind, &change)).await;
-        let told = |(at, message): &(String, String)| *at == field && message.contains(&says);
-        assert!(causes.iter().any(told), "{what}: {causes:#?}");
-        // What else is said is the API server's remark that it has not evaluated the rules.
-        let rest = causes.iter().filter(|cause| !told(cause));
+        let matches = |(at, found): &(String, String)| *at == field && found.contains(&message);
+        assert!(causes.iter().any(matches), "{what}: {causes:#?}");
+        // The API server adds that it has not evaluated the rules.
+        let rest = causes.iter().filter(|cause| !matches(cause));
         assert!(rest.clone().all(|(at, _)| at == "<nil>"), "{what}: {causes:#?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_null_and_an_empty_text_say_that_an_optional_field_is_not_given() {
-    let (client, _) = cluster().await;
+async fn null_and_empty_string_mean_an_absent_optional_field() {
+    let (cluster, _directory) = cluster().await;
+    let client = cluster.client();
     let nothing = json!({
         "image": "", "serviceType": "", "health": {"httpPath": "", "tcp": true},
         "manifest": [{"version": "4", "downloadURL": "/models/4", "sha256sum": ""}],
@@ -131,8 +130,9 @@ async fn a_null_and_an_empty_text_say_that_an_optional_field_is_not_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_image_the_manifest_is_not_looked_at() {
-    let (client, _) = cluster().await;
+async fn manifest_is_not_validated_for_a_model_in_an_image() {
+    let (cluster, _directory) = cluster().await;
+    let client = cluster.client();
     let ignored = json!({
         "image": "registry.test/served:1", "targetVersion": "9",
         "manifest": [{"version": "../4", "sha256sum": "abc"}, {"version": "../4", "downloadURL": "x"}],
@@ -141,8 +141,9 @@ async fn with_an_image_the_manifest_is_not_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_is_held_to_the_rules_as_well() {
-    let (client, _) = cluster().await;
+async fn updates_are_validated_too() {
+    let (cluster, _directory) = cluster().await;
+    let client = cluster.client();
     let object = sample("serving", &json!({}));
     let api = api(&client, &object);
     let made = api.create(&PostParams::default(), &object).await.unwrap();
@@ -157,18 +158,7 @@ async fn an_update_is_held_to_the_rules_as_well() {
     api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
 }
 
-fn kubectl(url: &str, arguments: &[&str]) -> (bool, String, String) {
-    let output = Command::new("kubectl")
-        .args(["--server", url])
-        .args(arguments)
-        .env("KUBECONFIG", "/dev/null")
-        .output();
-    let output = output.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.success(), text(output.stdout), text(output.stderr))
-}
-
-/// The manifests of the documents and of the examples.
+/// The sample manifests and those of the examples.
 fn manifests() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let samples = root.join("common/api/tests/samples");
@@ -184,44 +174,34 @@ fn manifests() -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sample_and_every_example_is_applied_as_it_is() {
-    let (_, url) = cluster().await;
+async fn every_sample_and_example_applies_unchanged() {
+    let (cluster, _directory) = cluster().await;
     let files = manifests();
     assert!(files.len() >= 11, "{files:?}");
-    let apply = move || {
-        // One of the examples is for the controller's own namespace.
-        assert!(kubectl(&url, &["create", "namespace", "neptune-system"]).0);
-        let directory = tempfile::tempdir().unwrap();
-        let filled = directory.path().join("manifest.yaml");
-        for file in files {
-            // Nothing is changed but what the examples' own instructions have a user fill in.
-            let text = std::fs::read_to_string(&file).unwrap();
-            let text = text.replace("${MODEL_SERVER}", "http://192.0.2.1:8000");
-            std::fs::write(&filled, text).unwrap();
-            let apply = || kubectl(&url, &["apply", "-f", filled.to_str().unwrap()]);
-            let (applied, _, told) = apply();
-            assert!(applied && told.is_empty(), "{}: {told}", file.display());
-            let (_, again, _) = apply();
-            assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
-        }
-    };
-    tokio::task::spawn_blocking(apply).await.unwrap();
+    // One of the examples is in the controller's namespace.
+    cluster.kubectl(&["create", "namespace", "neptune-system"]);
+    for file in files {
+        // Nothing is changed but the placeholder that the examples' instructions name.
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.replace("${MODEL_SERVER}", "http://192.0.2.1:8000");
+        let apply = || cluster.try_kubectl(&["apply", "-f", "-"], &text);
+        let first = apply();
+        assert!(first.ok && first.stderr.is_empty(), "{}: {first:?}", file.display());
+        let again = apply().stdout;
+        assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_shows_a_refusal_with_every_finding() {
-    let (_, url) = cluster().await;
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("model.json");
+async fn kubectl_shows_every_finding_of_a_refusal() {
+    let (cluster, _directory) = cluster().await;
     let change = json!({"targetVersion": "5", "manifest": [
         {"version": "4", "downloadURL": "http://h/4", "sha256sum": "abc"}, {"version": "4", "downloadURL": "http://h/4"}]});
-    std::fs::write(&file, serde_json::to_string(&sample("serving", &change)).unwrap()).unwrap();
-    let path = file.to_str().unwrap().to_owned();
-    let (applied, _, told) =
-        tokio::task::spawn_blocking(move || kubectl(&url, &["apply", "-f", &path])).await.unwrap();
-    assert!(!applied);
+    let model = serde_json::to_string(&sample("serving", &change)).unwrap();
+    let refused = cluster.try_kubectl(&["apply", "-f", "-"], &model);
+    assert!(!refused.ok);
     assert_eq!(
-        told,
+        refused.stderr,
         "The InferenceModel \"facialexpression\" is invalid: \n\
          * spec.manifest: Invalid value: duplicate version; remove one of the entries\n\
          * spec.manifest: Invalid value: every sha256sum must be 64 hex digits, as printed by sha256sum, or not set\n\

@@ -1,14 +1,13 @@
-//! The admission webhook as a user of kubectl meets it: the built controller, an API server that asks it
-//! over TLS, and the real kubectl.
+//! The admission webhook: the built controller, an API server that calls it over TLS, and the real kubectl.
 #![allow(clippy::unwrap_used, clippy::panic)]
-// A test is one future and waits on its own.
+// A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
 
-mod bed;
+mod harness;
 
 use std::{sync::Arc, time::Duration};
 
-use bed::{Bed, SERVICE, free_port, kubectl::Ran, soon};
+use harness::{Harness, SERVICE, free_port, within};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -37,29 +36,29 @@ const SAMPLE: &str = include_str!("../../common/api/tests/samples/jointinference
 
 const DENIED: &str = "admission webhook \"validate.neptune.io\" denied the request: ";
 
-/// A bed with both models and a webhook that answers.
-async fn start(more: &[&str]) -> Bed {
-    let mut bed = Bed::without_controller().await;
-    bed.models().await;
+/// Starts a harness with both models and a webhook that answers.
+async fn start(more: &[&str]) -> Harness {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
     let port = free_port();
-    webhook(&mut bed, port, more);
-    answers(&bed, port).await;
-    bed
+    webhook(&mut harness, port, more);
+    answers(&harness, port).await;
+    harness
 }
 
-fn webhook(bed: &mut Bed, port: u16, more: &[&str]) {
+fn webhook(harness: &mut Harness, port: u16, more: &[&str]) {
     let address = format!("127.0.0.1:{port}");
     let url = format!("https://{address}");
-    bed.start_controller_with(
+    harness.start_controller_with(
         &[&["--webhook-listen", &address, "--webhook-url", &url], more].concat(),
     );
 }
 
-/// Waits until the API server was told of the webhook and the webhook shows a certificate that it trusts.
-async fn answers(bed: &Bed, port: u16) {
-    soon("the webhook answers", async {
+/// Waits until the webhook is registered and serves a certificate that the API server trusts.
+async fn answers(harness: &Harness, port: u16) {
+    within("the webhook to answer", async {
         loop {
-            let bundle = bundle(bed).await.unwrap_or_default();
+            let bundle = bundle(harness).await.unwrap_or_default();
             if handshake(port, "127.0.0.1", &bundle).await.is_ok() {
                 return;
             }
@@ -69,8 +68,8 @@ async fn answers(bed: &Bed, port: u16) {
     .await;
 }
 
-async fn bundle(bed: &Bed) -> Option<String> {
-    let configurations: Api<Configuration> = Api::all(bed.client.clone());
+async fn bundle(harness: &Harness) -> Option<String> {
+    let configurations: Api<Configuration> = Api::all(harness.client.clone());
     let webhook = configurations.get_opt("neptune").await.unwrap()?.webhooks?.pop()?;
     let bundle = webhook.client_config.ca_bundle.unwrap_or_default();
     Some(String::from_utf8(bundle.0).unwrap())
@@ -92,7 +91,7 @@ async fn connect(port: u16, host: &str, trusted: &str) -> std::io::Result<TlsStr
     TlsConnector::from(Arc::new(config)).connect(host, stream).await
 }
 
-/// The certificate that is shown to whoever trusts these authorities.
+/// The certificate that the webhook serves, if these authorities signed it.
 async fn handshake(port: u16, host: &str, trusted: &str) -> std::io::Result<Vec<u8>> {
     let stream = connect(port, host, trusted).await?;
     Ok(stream.get_ref().1.peer_certificates().unwrap()[0].to_vec())
@@ -120,31 +119,25 @@ fn fetched(url: &str) -> String {
         .to_string()
 }
 
-impl Ran {
-    fn warnings(&self) -> Vec<&str> {
-        self.err.lines().filter_map(|line| line.strip_prefix("Warning: ")).collect()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slip_in_a_models_name_is_a_warning_that_names_the_model() {
-    let bed = start(&[]).await;
-    let slip = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
-    let ran = bed.kubectl(&["apply", "-f", "-"], &slip).await;
-    assert!(ran.ok, "{ran:?}");
-    assert_eq!(ran.out, format!("jointinferenceservice.neptune.io/{SERVICE} created\n"));
+async fn misspelled_model_name_is_a_warning_with_a_suggestion() {
+    let harness = start(&[]).await;
+    let misspelled = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
+    let output = harness.kubectl(&["apply", "-f", "-"], &misspelled);
+    assert!(output.ok, "{output:?}");
+    assert_eq!(output.stdout, format!("jointinferenceservice.neptune.io/{SERVICE} created\n"));
     let words = "model \"big-modle\" not found in namespace \"default\": apply it, or correct spec.cloudWorker.model.name";
-    assert_eq!(ran.err, format!("Warning: {words} (did you mean \"big-model\"?)\n"));
-    // Without the webhook the condition says it, in the same words.
-    let status = bed.status("the model is missed", |s| s.is("Pending", "ModelNotFound")).await;
+    assert_eq!(output.stderr, format!("Warning: {words} (did you mean \"big-model\"?)\n"));
+    // Without the webhook, the condition has the same message.
+    let status = harness.status("ModelNotFound", |s| s.is("Pending", "ModelNotFound")).await;
     assert_eq!(status.message, words);
-    let ran = bed.kubectl(&["apply", "-f", "-"], SAMPLE).await;
-    assert_eq!((ran.err.as_str(), ran.ok), ("", true));
+    let output = harness.kubectl(&["apply", "-f", "-"], SAMPLE);
+    assert_eq!((output.stderr.as_str(), output.ok), ("", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
-    let bed = start(&[]).await;
+    let harness = start(&[]).await;
     let edge = |s: &mut Value, field: &str, value: Value| s["spec"]["edgeWorker"][field] = value;
     let worker = |s: &mut Value, field: &str, value: Value| {
         s["spec"]["edgeWorker"]["workerSpec"][field] = value;
@@ -202,23 +195,28 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
         ),
     ];
     assert!(cases.len() >= 10);
-    for (manifest, said) in &cases {
-        // A dry run is looked at as a write is.
+    for (manifest, message) in &cases {
+        // A dry run is reviewed like a write.
         for arguments in [&["apply", "-f", "-"][..], &["create", "--dry-run=server", "-f", "-"]] {
-            let ran = bed.kubectl(arguments, manifest).await;
-            assert!(!ran.ok && ran.err.contains("(Forbidden)"), "{said}: {ran:?}");
-            assert!(ran.err.contains(DENIED) && ran.err.contains(said), "{said}: {ran:?}");
+            let output = harness.kubectl(arguments, manifest);
+            assert!(!output.ok && output.stderr.contains("(Forbidden)"), "{message}: {output:?}");
+            assert!(
+                output.stderr.contains(DENIED) && output.stderr.contains(message),
+                "{message}: {output:?}"
+            );
         }
     }
-    let ran = bed.kubectl(&["get", "jis,im", "-o", "name"], "").await;
-    assert_eq!(ran.out, "", "nothing was stored");
+    let output = harness.kubectl(&["get", "jis,im", "-o", "name"], "");
+    assert_eq!(output.stdout, "", "nothing was stored");
     let tries = 2 * u64::try_from(cases.len()).unwrap();
-    bed.until_metric("neptune_controller_admission_reviews_total{verdict=\"Denied\"}", tries).await;
+    harness
+        .until_metric("neptune_controller_admission_reviews_total{verdict=\"Denied\"}", tries)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_or_wrong_elsewhere_is_a_warning() {
-    let bed = start(&[]).await;
+    let harness = start(&[]).await;
     let cases = [
         (
             sample(|s| s["spec"]["edgeWorker"]["model"]["name"] = "other".into()),
@@ -248,32 +246,36 @@ async fn what_is_missing_or_wrong_elsewhere_is_a_warning() {
             "spec.nodeSelector: no node has the labels area=north",
         ),
     ];
-    for (manifest, said) in &cases {
-        let ran = bed.kubectl(&["apply", "--dry-run=server", "-f", "-"], manifest).await;
-        let warnings = ran.warnings();
-        assert!(ran.ok && warnings.len() == 1 && warnings[0].starts_with(said), "{said}: {ran:?}");
+    for (manifest, message) in &cases {
+        let output = harness.kubectl(&["apply", "--dry-run=server", "-f", "-"], manifest);
+        let warnings = output.warnings();
+        assert!(
+            output.ok && warnings.len() == 1 && warnings[0].starts_with(message),
+            "{message}: {output:?}"
+        );
     }
-    // Several at once, each in a line of its own.
-    let ran = bed
-        .kubectl(
-            &["apply", "-n", "kube-system", "-f", "-"],
-            &sample(|s| {
-                drop(s["metadata"].as_object_mut().unwrap().remove("namespace"));
-            }),
-        )
-        .await;
-    assert_eq!(ran.warnings().len(), 2, "{ran:?}");
+    // Several warnings are several lines.
+    let output = harness.kubectl(
+        &["apply", "-n", "kube-system", "-f", "-"],
+        &sample(|s| {
+            drop(s["metadata"].as_object_mut().unwrap().remove("namespace"));
+        }),
+    );
+    assert_eq!(output.warnings().len(), 2, "{output:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_references_are_denied_by_flag_and_what_was_there_before_is_left_alone() {
-    let bed = start(&["--missing-references", "deny"]).await;
-    let slip = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
-    let ran = bed.kubectl(&["apply", "-f", "-"], &slip).await;
-    let said = format!("{DENIED}model \"big-modle\" not found in namespace \"default\"");
-    assert!(!ran.ok && ran.err.contains(&said) && ran.err.contains("did you mean"), "{ran:?}");
+async fn missing_references_are_denied_by_flag_except_existing_ones() {
+    let harness = start(&["--missing-references", "deny"]).await;
+    let misspelled = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
+    let output = harness.kubectl(&["apply", "-f", "-"], &misspelled);
+    let message = format!("{DENIED}model \"big-modle\" not found in namespace \"default\"");
+    assert!(
+        !output.ok && output.stderr.contains(&message) && output.stderr.contains("did you mean"),
+        "{output:?}"
+    );
 
-    // A model that was applied a moment ago is there, whatever the copies have.
+    // A model that was applied just before is found, even if the cache lacks it.
     for n in 0..5 {
         let (model, service) = (format!("model-{n}"), format!("service-{n}"));
         let of_model = sample(|s| {
@@ -285,101 +287,103 @@ async fn missing_references_are_denied_by_flag_and_what_was_there_before_is_left
             "metadata": {"name": model}, "spec": {"modelUrl": "/m"}});
         let both =
             json!({"apiVersion": "v1", "kind": "List", "items": [model, of_model]}).to_string();
-        let ran = bed.kubectl(&["apply", "-f", "-"], &both).await;
-        assert!(ran.ok && ran.err.is_empty(), "{ran:?}");
+        let output = harness.kubectl(&["apply", "-f", "-"], &both);
+        assert!(output.ok && output.stderr.is_empty(), "{output:?}");
     }
 
-    bed.apply_sample().await;
-    bed.kubectl(&["delete", "model", "big-model"], "").await;
-    let labelled = bed.kubectl(&["label", "jis", SERVICE, "team=x"], "").await;
+    harness.apply_sample().await;
+    harness.kubectl(&["delete", "model", "big-model"], "");
+    let labelled = harness.kubectl(&["label", "jis", SERVICE, "team=x"], "");
     assert!(
-        labelled.ok && labelled.err.starts_with("Warning: model \"big-model\" not found"),
+        labelled.ok && labelled.stderr.starts_with("Warning: model \"big-model\" not found"),
         "{labelled:?}"
     );
     let other = json!({"spec": {"edgeWorker": {"model": {"name": "none"}}}}).to_string();
-    let moved = bed.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &other], "").await;
-    assert!(!moved.ok && moved.err.contains("model \"none\" not found"), "{moved:?}");
-    assert!(!moved.err.contains("denied the request: model \"big-model\""), "{moved:?}");
+    let moved = harness.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &other], "");
+    assert!(!moved.ok && moved.stderr.contains("model \"none\" not found"), "{moved:?}");
+    assert!(!moved.stderr.contains("denied the request: model \"big-model\""), "{moved:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statuses_deletions_and_old_faults_are_not_held_up() {
-    let mut bed = Bed::without_controller().await;
-    bed.models().await;
-    // Stored while nobody looked.
+async fn status_writes_deletions_and_existing_faults_are_admitted() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
+    // Stored while no webhook was registered.
     let broken = sample(|s| {
         s["spec"]["edgeWorker"]["workerSpec"]["scriptDir"] = "code".into();
         s["metadata"]["finalizers"] = json!(["test.example/hold"]);
     });
-    let made = bed.kubectl(&["apply", "-f", "-"], &broken).await;
-    assert!(made.ok && made.err.is_empty(), "{made:?}");
+    let made = harness.kubectl(&["apply", "-f", "-"], &broken);
+    assert!(made.ok && made.stderr.is_empty(), "{made:?}");
     let port = free_port();
-    webhook(&mut bed, port, &[]);
-    answers(&bed, port).await;
+    webhook(&mut harness, port, &[]);
+    answers(&harness, port).await;
 
-    let labelled = bed.kubectl(&["label", "jis", SERVICE, "team=x"], "").await;
+    let labelled = harness.kubectl(&["label", "jis", SERVICE, "team=x"], "");
     assert!(
         labelled.ok
-            && labelled.err.starts_with("Warning: spec.edgeWorker.workerSpec.scriptDir \"code\""),
+            && labelled
+                .stderr
+                .starts_with("Warning: spec.edgeWorker.workerSpec.scriptDir \"code\""),
         "{labelled:?}"
     );
-    // The controller's own condition is there: its write of the status was not looked at.
-    bed.status("it cannot work", |s| s.is("Failed", "ScriptDirInvalid")).await;
+    // The controller's write of the status was not reviewed.
+    harness.status("ScriptDirInvalid", |s| s.is("Failed", "ScriptDirInvalid")).await;
     let reviews =
-        bed.metric("neptune_controller_admission_reviews_total{verdict=\"Warned\"}").await;
+        harness.metric("neptune_controller_admission_reviews_total{verdict=\"Warned\"}").await;
     assert_eq!(reviews, 1);
     let status = json!({"status": {"active": 1}});
-    let api = bed.api::<JointInferenceService>();
+    let api = harness.api::<JointInferenceService>();
     api.patch_status(SERVICE, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 
-    let gone = bed.kubectl(&["delete", "jis", SERVICE, "--wait=false"], "").await;
-    assert!(gone.ok && gone.err.is_empty(), "{gone:?}");
+    let gone = harness.kubectl(&["delete", "jis", SERVICE, "--wait=false"], "");
+    assert!(gone.ok && gone.stderr.is_empty(), "{gone:?}");
     let worse = json!({"metadata": {"finalizers": null}, "spec": {"edgeWorker": {"workerSpec": {"scriptDir": "/"}}}});
     let freed =
-        bed.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &worse.to_string()], "").await;
-    assert!(freed.ok && freed.err.is_empty(), "{freed:?}");
-    bed.until_gone::<JointInferenceService>(SERVICE).await;
+        harness.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &worse.to_string()], "");
+    assert!(freed.ok && freed.stderr.is_empty(), "{freed:?}");
+    harness.until_gone::<JointInferenceService>(SERVICE).await;
     let metric = "neptune_controller_admission_reviews_total{verdict=\"Denied\"}";
-    assert_eq!(bed.metric(metric).await, 0);
+    assert_eq!(harness.metric(metric).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_no_controller_answers_writes_pass() {
-    let mut bed = start(&[]).await;
-    bed.kill_controller();
+async fn writes_are_admitted_while_no_controller_answers() {
+    let mut harness = start(&[]).await;
+    harness.kill_controller();
     let broken = sample(|s| s["spec"]["edgeWorker"]["workerSpec"]["scriptDir"] = "code".into());
-    let ran = bed.kubectl(&["apply", "-f", "-"], &broken).await;
-    assert!(ran.ok && ran.err.is_empty(), "{ran:?}");
-    // A new one makes a new certificate, and the API server is told.
+    let output = harness.kubectl(&["apply", "-f", "-"], &broken);
+    assert!(output.ok && output.stderr.is_empty(), "{output:?}");
+    // A new controller makes a new certificate and registers it.
     let port = free_port();
-    webhook(&mut bed, port, &[]);
-    answers(&bed, port).await;
-    let ran = bed.kubectl(&["label", "jis", SERVICE, "team=x"], "").await;
-    assert_eq!(ran.warnings().len(), 1, "{ran:?}");
-    let status = bed.status("its condition says it", |s| s.is("Failed", "ScriptDirInvalid")).await;
-    assert_eq!(ran.warnings()[0], status.message);
+    webhook(&mut harness, port, &[]);
+    answers(&harness, port).await;
+    let output = harness.kubectl(&["label", "jis", SERVICE, "team=x"], "");
+    assert_eq!(output.warnings().len(), 1, "{output:?}");
+    let status = harness.status("ScriptDirInvalid", |s| s.is("Failed", "ScriptDirInvalid")).await;
+    assert_eq!(output.warnings()[0], status.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_slow_or_sends_nonsense_hurts_only_himself() {
-    let mut bed = Bed::without_controller().await;
-    bed.models().await;
+async fn slow_and_malformed_clients_do_not_affect_others() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
     let port = free_port();
-    webhook(&mut bed, port, &[]);
-    answers(&bed, port).await;
-    // Connections that never shake hands.
+    webhook(&mut harness, port, &[]);
+    answers(&harness, port).await;
+    // Connections without a TLS handshake.
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
     }
-    let slip = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
-    let ran = bed.kubectl(&["apply", "--dry-run=server", "-f", "-"], &slip).await;
-    assert_eq!(ran.warnings().len(), 1, "{ran:?}");
-    // They are closed after their time.
+    let misspelled = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
+    let output = harness.kubectl(&["apply", "--dry-run=server", "-f", "-"], &misspelled);
+    assert_eq!(output.warnings().len(), 1, "{output:?}");
+    // They are closed after a timeout.
     let mut first = silent.swap_remove(0);
-    soon("a silent connection is closed", first.read(&mut [0])).await.unwrap();
+    within("a silent connection to be closed", first.read(&mut [0])).await.unwrap();
 
-    let bundle = bundle(&bed).await.unwrap();
+    let bundle = bundle(&harness).await.unwrap();
     for (request, code) in [
         ("GET /validate HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(), "405"),
         ("POST /other HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".to_owned(), "404"),
@@ -394,55 +398,55 @@ async fn who_is_slow_or_sends_nonsense_hurts_only_himself() {
         ),
         ("POST /validate HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{".to_owned(), "408"),
     ] {
-        assert_eq!(spoken(port, &bundle, &request).await, code, "{}", &request[..40]);
+        assert_eq!(send(port, &bundle, &request).await, code, "{}", &request[..40]);
     }
-    let ran = bed.kubectl(&["apply", "--dry-run=server", "-f", "-"], &slip).await;
-    assert_eq!(ran.warnings().len(), 1, "{ran:?}");
+    let output = harness.kubectl(&["apply", "--dry-run=server", "-f", "-"], &misspelled);
+    assert_eq!(output.warnings().len(), 1, "{output:?}");
 }
 
-/// The code of the answer to a request.
-async fn spoken(port: u16, trusted: &str, request: &str) -> String {
+/// The status code of the answer to a request.
+async fn send(port: u16, trusted: &str, request: &str) -> String {
     let stream = connect(port, "127.0.0.1", trusted).await.unwrap();
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut answer = vec![0; 12];
-    let read = async { soon("an answer", reading.read_exact(&mut answer)).await };
-    // One that is refused early is not read to its end.
+    let read = async { within("an answer", reading.read_exact(&mut answer)).await };
+    // A request that is refused early is not read to its end.
     let (read, _) = tokio::join!(read, writing.write_all(request.as_bytes()));
     read.unwrap();
     String::from_utf8(answer).unwrap().split(' ').nth(1).unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotation_is_noticed_by_nobody() {
-    let mut bed = Bed::without_controller().await;
-    bed.models().await;
+async fn certificate_rotation_causes_no_failed_request() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
     let port = free_port();
-    // The next one is made after 8 seconds and shown after 9.
+    // The next certificate is made after 8 seconds and served after 9.
     let more = ["--webhook-certificate-lifetime", "12s", "--missing-references", "deny"];
-    webhook(&mut bed, port, &more);
-    answers(&bed, port).await;
+    webhook(&mut harness, port, &more);
+    answers(&harness, port).await;
     let host = "127.0.0.1";
-    let old = bundle(&bed).await.unwrap();
+    let old = bundle(&harness).await.unwrap();
     let first = handshake(port, host, &old).await.unwrap();
 
-    // An API server that asks all the time, and is never without an answer.
-    let api = bed.api::<JointInferenceService>();
+    // The API server sends reviews all the time, and each is answered.
+    let api = harness.api::<JointInferenceService>();
     let asking = tokio::spawn(async move {
-        let slip = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
-        let slip = serde_json::from_str(&slip).unwrap();
+        let misspelled = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
+        let misspelled = serde_json::from_str(&misspelled).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let mut asked = 0;
         loop {
-            let denied = api.create(&dry, &slip).await.unwrap_err();
+            let denied = api.create(&dry, &misspelled).await.unwrap_err();
             assert!(denied.to_string().contains(DENIED), "after {asked}: {denied}");
             asked += 1;
         }
     });
 
     let authorities = |bundle: &str| bundle.matches("BEGIN CERTIFICATE").count();
-    let both = soon("two authorities are trusted", async {
+    let both = within("two trusted authorities", async {
         loop {
-            let bundle = bundle(&bed).await.unwrap();
+            let bundle = bundle(&harness).await.unwrap();
             if authorities(&bundle) == 2 {
                 return bundle;
             }
@@ -450,14 +454,15 @@ async fn a_rotation_is_noticed_by_nobody() {
         }
     })
     .await;
-    assert!(both.starts_with(&old), "the old one is still trusted");
-    assert_eq!(handshake(port, host, &old).await.unwrap(), first, "and its certificate is shown");
+    assert!(both.starts_with(&old), "the old authority is still trusted");
+    assert_eq!(handshake(port, host, &old).await.unwrap(), first, "and its certificate is served");
     let new = both.strip_prefix(&old).unwrap();
-    let second = soon("the next certificate is shown", async {
+    let second = within("the next certificate", async {
         loop {
-            let shown = handshake(port, host, &both).await.expect("one of both is trusted");
-            if shown != first {
-                return shown;
+            let served_certificate =
+                handshake(port, host, &both).await.expect("one of both is trusted");
+            if served_certificate != first {
+                return served_certificate;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -466,42 +471,42 @@ async fn a_rotation_is_noticed_by_nobody() {
     assert_eq!(handshake(port, host, new).await.unwrap(), second);
     assert!(handshake(port, host, &old).await.is_err(), "the authorities are different ones");
 
-    // Into the next rotation, in which the first authority goes.
-    soon("the second certificate was replaced", async {
-        while handshake(port, host, &bundle(&bed).await.unwrap()).await.unwrap() == second {
+    // In the next rotation the first authority is removed.
+    within("the third certificate", async {
+        while handshake(port, host, &bundle(&harness).await.unwrap()).await.unwrap() == second {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
-    let last = bundle(&bed).await.unwrap();
+    let last = bundle(&harness).await.unwrap();
     assert!(authorities(&last) <= 3 && !last.contains(&old) && last.contains(new), "{last}");
     assert!(!asking.is_finished(), "{:?}", asking.await);
     asking.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_share_one_certificate_for_the_service_of_the_manifest() {
+async fn replicas_share_one_certificate_for_the_manifests_service() {
     const HOST: &str = "neptune-webhook.neptune-system.svc";
-    let mut bed = Bed::without_controller().await;
-    let namespaces: Api<Namespace> = Api::all(bed.client.clone());
+    let mut harness = Harness::without_controller().await;
+    let namespaces: Api<Namespace> = Api::all(harness.client.clone());
     let namespace = json!({"metadata": {"name": "neptune-system"}});
     let namespace = serde_json::from_value(namespace).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     let manifest = include_str!("../../build/deploy/base/webhook.yaml");
     for manifest in [manifest, include_str!("../../build/deploy/base/rbac.yaml")] {
-        let applied = bed.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], manifest).await;
+        let applied = harness.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], manifest);
         assert!(applied.ok, "{applied:?}");
     }
-    // With the rights of the manifest and no others.
-    bed.act_as("system:serviceaccount:neptune-system:neptune-cloud");
+    // The controller has only the rights of the manifest.
+    harness.act_as("system:serviceaccount:neptune-system:neptune-cloud");
     let ports = [free_port(), free_port()];
     let address = ports.map(|port| format!("127.0.0.1:{port}"));
-    bed.start_controller_with(&["--leader-elect", "--webhook-listen", &address[0]]);
-    // One of them stands by, and answers as well.
-    let _other = bed.start_replica_with(&["--webhook-listen", &address[1]]);
-    let shown = soon("both show a trusted certificate", async {
+    harness.start_controller_with(&["--leader-elect", "--webhook-listen", &address[0]]);
+    // One replica is a standby, which answers as well.
+    let _other = harness.start_replica_with(&["--webhook-listen", &address[1]]);
+    let served_certificate = within("both replicas to serve a trusted certificate", async {
         loop {
-            let bundle = bundle(&bed).await.unwrap_or_default();
+            let bundle = bundle(&harness).await.unwrap_or_default();
             let both = [
                 handshake(ports[0], HOST, &bundle).await,
                 handshake(ports[1], HOST, &bundle).await,
@@ -513,30 +518,33 @@ async fn replicas_share_one_certificate_for_the_service_of_the_manifest() {
         }
     })
     .await;
-    assert_eq!(shown[0], shown[1]);
+    assert_eq!(served_certificate[0], served_certificate[1]);
     // A repeated apply, and a new controller, change nothing.
-    let trusted = bundle(&bed).await;
-    let applied = bed.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], manifest).await;
+    let trusted = bundle(&harness).await;
+    let applied = harness.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], manifest);
     assert!(applied.ok, "{applied:?}");
-    bed.kill_controller();
-    bed.start_controller_with(&["--leader-elect", "--webhook-listen", &address[0]]);
+    harness.kill_controller();
+    harness.start_controller_with(&["--leader-elect", "--webhook-listen", &address[0]]);
     answers_as(ports[0], HOST, &trusted.clone().unwrap()).await;
-    assert_eq!(handshake(ports[0], HOST, &trusted.clone().unwrap()).await.unwrap(), shown[0]);
-    assert_eq!(bundle(&bed).await, trusted);
+    assert_eq!(
+        handshake(ports[0], HOST, &trusted.clone().unwrap()).await.unwrap(),
+        served_certificate[0]
+    );
+    assert_eq!(bundle(&harness).await, trusted);
 
-    // What was lost is made again, and told.
-    let secrets: Api<Secret> = Api::namespaced(bed.client.clone(), "neptune-system");
+    // A lost certificate is recreated and registered.
+    let secrets: Api<Secret> = Api::namespaced(harness.client.clone(), "neptune-system");
     let nonsense = ByteString(b"no certificates".to_vec());
     let patch = Patch::Merge(json!({"data": {"certificates.json": nonsense}}));
     secrets.patch("neptune-webhook", &PatchParams::default(), &patch).await.unwrap();
-    soon("another certificate is shown by both", async {
+    within("both replicas to serve another certificate", async {
         loop {
-            let bundle = bundle(&bed).await.unwrap();
+            let bundle = bundle(&harness).await.unwrap();
             let both = [
                 handshake(ports[0], HOST, &bundle).await,
                 handshake(ports[1], HOST, &bundle).await,
             ];
-            if matches!(&both, [Ok(one), Ok(two)] if one == two && *one != shown[0]) {
+            if matches!(&both, [Ok(one), Ok(two)] if one == two && *one != served_certificate[0]) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -546,7 +554,7 @@ async fn replicas_share_one_certificate_for_the_service_of_the_manifest() {
 }
 
 async fn answers_as(port: u16, host: &str, trusted: &str) {
-    soon("the webhook answers", async {
+    within("the webhook to answer", async {
         while handshake(port, host, trusted).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -555,8 +563,8 @@ async fn answers_as(port: u16, host: &str, trusted: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_cert_manager_is_shown_and_its_renewal_too() {
-    let mut bed = Bed::without_controller().await;
+async fn certificate_of_cert_manager_and_its_renewal_are_served() {
+    let mut harness = Harness::without_controller().await;
     let directory = tempfile::tempdir().unwrap();
     let write = || {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -568,10 +576,10 @@ async fn a_certificate_of_cert_manager_is_shown_and_its_renewal_too() {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let files = directory.path().to_str().unwrap().to_owned();
-    bed.start_controller_with(&["--webhook-listen", &address, "--webhook-cert-dir", &files]);
+    harness.start_controller_with(&["--webhook-listen", &address, "--webhook-cert-dir", &files]);
     answers_as(port, "localhost", &pem).await;
     assert_eq!(handshake(port, "localhost", &pem).await.unwrap(), der);
     let (pem, der) = write();
     assert_eq!(handshake(port, "localhost", &pem).await.unwrap(), der);
-    assert_eq!(bundle(&bed).await, None, "whom the API server trusts is cert-manager's");
+    assert_eq!(bundle(&harness).await, None, "cert-manager sets the CA bundle");
 }

@@ -1,14 +1,14 @@
-//! The built agent with real Docker and a real broker, driven by hand-made messages.
+//! Services on the built agent, with real Docker and a real broker.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
-use bed::{
-    Agent, Broker, Cloud, Files, Foreign, IDLE, Image, Voice, docker, docker_host, service, unique,
-    until,
+use harness::{
+    Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, UnmanagedContainer, WorkerClient, docker,
+    eventually, service, unique,
 };
 use neptune_wire::{
     Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
@@ -38,10 +38,10 @@ fn counted(inference: u64, hard: u64) -> impl Fn(&StatusReport) -> bool {
 }
 
 #[tokio::test]
-async fn a_worker_gets_its_environment_its_model_and_no_rights() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn worker_gets_environment_and_model_and_no_privileges() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let birth = cloud.node("online", |node| node.online).await;
     assert_eq!((birth.epoch, birth.address.as_deref()), (1, Some("127.0.0.1")));
 
@@ -82,24 +82,24 @@ async fn a_worker_gets_its_environment_its_model_and_no_rights() {
 }
 
 #[tokio::test]
-async fn nothing_counted_is_lost_when_agent_or_broker_die() {
-    let (mut broker, image) = (Broker::start(), Image::import());
+async fn killed_agent_or_broker_loses_no_count() {
+    let (mut broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let worker = unique("w");
     cloud.insert(MODEL, &local_model(&agent));
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
     let first = cloud.status(SERVICE, "running", runs).await;
     let before = agent.containers();
 
-    // Counting, with noise in between.
-    let voice = Voice::of(&agent, &worker);
-    voice.say("run-1", 10, 2).await;
-    voice.say_bytes(b"{\"taskInfo\":".to_vec()).await;
-    Voice::of(&agent, &unique("stranger")).say("run-1", 99, 9).await;
+    // Counters, with invalid messages in between.
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("run-1", 10, 2).await;
+    client.publish_bytes(b"{\"taskInfo\":".to_vec()).await;
+    WorkerClient::connect(&agent, &unique("unknown")).publish("run-1", 99, 9).await;
     let topic = Topic::Insert(agent.node.clone(), SERVICE.parse().unwrap());
     cloud.publish(&topic, b"nonsense".to_vec(), false);
-    voice.say("run-1", 12, 3).await;
+    client.publish("run-1", 12, 3).await;
     let report = cloud.status(SERVICE, "12 counted", counted(12, 3)).await;
     assert_eq!(report.status, "running");
     assert!((report.output.task_info.unwrap().upload_cloud_ratio - 0.25).abs() < 1e-9);
@@ -116,46 +116,46 @@ async fn nothing_counted_is_lost_when_agent_or_broker_die() {
     assert_eq!((report.instance, report.phase), (first.instance, Phase::Running));
 
     broker.kill();
-    let voice = Voice::of(&agent, &worker);
-    voice.say("run-2", 8, 1).await;
-    broker.start_again();
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("run-2", 8, 1).await;
+    broker.restart().await;
     cloud.status(SERVICE, "20 counted", counted(20, 4)).await;
-    assert_eq!(agent.containers(), before, "the same container all the time");
+    assert_eq!(agent.containers(), before, "the container was not replaced");
 }
 
 #[tokio::test]
-async fn totals_never_go_back_while_the_agent_is_killed_again_and_again() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn repeatedly_killed_agent_never_decreases_totals() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let worker = unique("w");
     cloud.insert(MODEL, &local_model(&agent));
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
     cloud.status(SERVICE, "running", runs).await;
     let before = agent.containers();
-    let voice = Voice::of(&agent, &worker);
-    let mut said = 0;
+    let client = WorkerClient::connect(&agent, &worker);
+    let mut sent = 0;
     for round in 0..8 {
-        // Each kill at another moment of a turn.
+        // Every kill happens at another moment of the agent's loop.
         for _ in 0..=20 * round {
-            said += 1;
-            voice.mutter("run", said, said / 2);
+            sent += 1;
+            client.enqueue("run", sent, sent / 2);
             tokio::task::yield_now().await;
         }
         tokio::time::sleep(Duration::from_millis(17 * round)).await;
         agent.kill();
         agent.start();
     }
-    cloud.status(SERVICE, "exact", counted(said, said / 2)).await;
-    assert!(!cloud.went_back.load(Ordering::Relaxed));
+    cloud.status(SERVICE, "exact", counted(sent, sent / 2)).await;
+    assert!(!cloud.has_decreased.load(Ordering::Relaxed));
     assert_eq!(agent.containers(), before);
 }
 
 #[tokio::test]
-async fn drift_heals_a_goodbye_leaves_the_worker_and_a_delete_removes_it_alone() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn removed_container_is_recreated_and_delete_removes_only_it() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let worker = unique("w");
     cloud.insert(MODEL, &local_model(&agent));
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
@@ -170,22 +170,26 @@ async fn drift_heals_a_goodbye_leaves_the_worker_and_a_delete_removes_it_alone()
     cloud.status(SERVICE, "healed", restarted(2)).await;
 
     let before = agent.containers();
-    assert_eq!(agent.terminate(), Some(0));
-    cloud.node("offline by its own word", |node| !node.online && node.epoch == 1).await;
+    assert_eq!(agent.terminate().await, Some(0));
+    cloud
+        .node("an offline message from the agent itself", |node| !node.online && node.epoch == 1)
+        .await;
     agent.start();
     cloud.status(SERVICE, "running", |report| report.epoch == 2 && restarted(2)(report)).await;
     assert_eq!(agent.containers(), before);
 
-    let bystander = Foreign::run(&format!("neptune-{}-{worker}-too", agent.node), &image);
+    let foreign = UnmanagedContainer::run(&format!("neptune-{}-{worker}-too", agent.node), &image);
     cloud.delete(SERVICE);
     let status = Topic::Status(agent.node.clone(), SERVICE.parse().unwrap());
-    cloud.hear(&status, "taken back", |payload| payload.is_empty().then_some(())).await;
-    until("removed", || agent.containers().is_empty()).await;
-    assert_eq!(inspect(&bystander.0)["State"]["Running"], true);
+    cloud
+        .message(&status, "the status to be cleared", |payload| payload.is_empty().then_some(()))
+        .await;
+    eventually("the container to be removed", || agent.containers().is_empty()).await;
+    assert_eq!(inspect(&foreign.0)["State"]["Running"], true);
 }
 
-/// The reason of the only worker.
-fn says(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
+/// The only worker has this reason.
+fn has_reason(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
     move |report| report.workers[0].reason == Some(reason)
 }
 
@@ -194,13 +198,13 @@ fn runs(report: &StatusReport) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_another() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn missing_inputs_are_reported_and_block_no_other_worker() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     cloud.insert(MODEL, &local_model(&agent));
 
-    // Three services, each with another trouble.
+    // Four services, each with another problem.
     let dir = agent.dir.path().join("scripts");
     let mut scripted = service(&unique("w"), &image.0, IDLE);
     scripted["workers"][0]["scripts"] = json!({"dir": dir, "bootFile": "main.sh"});
@@ -208,8 +212,8 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
     cloud.insert("default/jointinferenceservices/scripted", &scripted);
     let absent = format!("127.0.0.1:9/{}:1", unique("absent"));
     cloud.insert("default/jointinferenceservices/imageless", &service(&unique("w"), &absent, IDLE));
-    let ending = service(&unique("w"), &image.0, "echo the trouble is this; exit 3");
-    cloud.insert("default/jointinferenceservices/ending", &ending);
+    let crashing = service(&unique("w"), &image.0, "echo cannot open the camera; exit 3");
+    cloud.insert("default/jointinferenceservices/crashing", &crashing);
     let mut modelless = service(&unique("w"), &image.0, IDLE);
     modelless["workers"][0]["model"] = json!("elsewhere");
     cloud.insert("default/jointinferenceservices/modelless", &modelless);
@@ -218,7 +222,7 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         .status(
             "default/jointinferenceservices/scripted",
             "without script",
-            says(WorkerReason::ScriptMissing),
+            has_reason(WorkerReason::ScriptMissing),
         )
         .await;
     let message = &report.workers[0].message;
@@ -228,19 +232,19 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         .status(
             "default/jointinferenceservices/imageless",
             "without image",
-            says(WorkerReason::ImageMissing),
+            has_reason(WorkerReason::ImageMissing),
         )
         .await;
     let message = &report.workers[0].message;
     assert!(message.contains(&absent) && message.contains("docker load"), "{message}");
     let report = cloud
-        .status("default/jointinferenceservices/ending", "looping", |report| {
-            says(WorkerReason::CrashLoopBackOff)(report) && report.phase == Phase::Failed
+        .status("default/jointinferenceservices/crashing", "looping", |report| {
+            has_reason(WorkerReason::CrashLoopBackOff)(report) && report.phase == Phase::Failed
         })
         .await;
     let worker = &report.workers[0];
     assert!(
-        worker.message.contains("exit code 3") && worker.message.contains("the trouble is this"),
+        worker.message.contains("exit code 3") && worker.message.contains("cannot open the camera"),
         "{}",
         worker.message
     );
@@ -249,11 +253,11 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         .status(
             "default/jointinferenceservices/modelless",
             "without model",
-            says(WorkerReason::ModelNotReceived),
+            has_reason(WorkerReason::ModelNotReceived),
         )
         .await;
 
-    // A worker does not get the whole machine, whatever name it has.
+    // A worker does not get the whole machine, also not by a symbolic link.
     let link = agent.dir.path().join("root");
     std::os::unix::fs::symlink("/", &link).unwrap();
     for dir in ["/".into(), link] {
@@ -265,7 +269,7 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
     scripted["workers"][0]["scripts"]["dir"] = json!(dir);
     cloud.insert("default/jointinferenceservices/scripted", &scripted);
 
-    // Somebody brings what was missing.
+    // The missing inputs appear.
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("main.sh"), IDLE).unwrap();
     docker(&["tag", &image.0, &absent]);
@@ -274,7 +278,7 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         .status(
             "default/jointinferenceservices/modelless",
             "without file",
-            says(WorkerReason::ModelUnavailable),
+            has_reason(WorkerReason::ModelUnavailable),
         )
         .await;
     fs::write(agent.dir.path().join("late.bin"), "late").unwrap();
@@ -282,19 +286,19 @@ async fn what_is_missing_is_named_and_healed_and_one_worker_does_not_wait_for_an
         cloud.status(&format!("default/jointinferenceservices/{name}"), "healed", runs).await;
     }
     docker(&["rmi", "--force", &absent]);
-    // A corrected object does not wait for the back-off of the broken one.
-    let worker = ending["workers"][0]["name"].as_str().unwrap();
-    cloud.insert("default/jointinferenceservices/ending", &service(worker, &image.0, IDLE));
-    cloud.status("default/jointinferenceservices/ending", "corrected", runs).await;
+    // A corrected object does not wait for the backoff of the broken one.
+    let worker = crashing["workers"][0]["name"].as_str().unwrap();
+    cloud.insert("default/jointinferenceservices/crashing", &service(worker, &image.0, IDLE));
+    cloud.status("default/jointinferenceservices/crashing", "corrected", runs).await;
     assert_eq!(agent.containers().len(), 4);
 }
 
 #[tokio::test]
-async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_changes() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn model_is_verified_before_start_and_replaced_on_change() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
-    let files = Files::serve(b"hello").await;
+    let cloud = Cloud::connect(&agent);
+    let files = FileServer::serve(b"hello").await;
     // printf hello | sha256sum; printf 'hello, world' | sha256sum
     let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     let next = "09ca7e4eaa6e8ae9c7d261167129184883644d07dfba7cbfbc4c8a2e08360d5b";
@@ -302,7 +306,8 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
 
     cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
     cloud.insert(MODEL, &model(next));
-    let report = cloud.status(SERVICE, "mismatched", says(WorkerReason::ModelDigestMismatch)).await;
+    let report =
+        cloud.status(SERVICE, "mismatched", has_reason(WorkerReason::ModelDigestMismatch)).await;
     let message = &report.workers[0].message;
     assert!(message.contains(digest) && message.contains(next), "{message}");
     assert!(agent.containers().is_empty());
@@ -313,17 +318,19 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
     let content = |id: &str| docker(&["exec", id, "cat", "/models/small/big.bin"]);
     assert_eq!(content(&first[0]), "hello");
 
-    // Known after a restart, without the server; the server now has something else.
+    // The digest is known after a restart without the server, which has another file now.
     files.change(b"hello, world");
     agent.kill();
     agent.start();
     cloud.status(SERVICE, "running", |report| report.epoch == 2 && runs(report)).await;
     assert_eq!(agent.containers(), first);
 
-    // The next version does not match at first: the worker goes on with what it has.
+    // The next version does not match at first: the worker keeps the version that it has.
     cloud.insert(MODEL, &model(&"0".repeat(64)));
     let report = cloud
-        .status(SERVICE, "told", |report| report.workers[0].message.contains("previous version: "))
+        .status(SERVICE, "a message", |report| {
+            report.workers[0].message.contains("previous version: ")
+        })
         .await;
     assert_eq!(report.phase, Phase::Running);
     assert_eq!(agent.containers(), first);
@@ -331,16 +338,17 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
     cloud
         .status(SERVICE, "replaced", |report| runs(report) && report.workers[0].message.is_empty())
         .await;
-    until("replaced", || agent.containers().len() == 1 && agent.containers() != first).await;
+    eventually("the replacement", || agent.containers().len() == 1 && agent.containers() != first)
+        .await;
     assert_eq!(content(&agent.containers()[0]), "hello, world");
-    // Beside what is used, the newest of the others is kept.
+    // Of the unused versions, only the newest is kept.
     let versions = agent.data_dir().join("models/sha256");
     let count = || fs::read_dir(&versions).map_or(0, Iterator::count);
     files.change(b"hello, world!");
     // printf 'hello, world!' | sha256sum
     let last = "68e656b251e67e8358bef8483ab0d51c6619f3e7a1a9f0e75838d41ff368f728";
     cloud.insert(MODEL, &model(last));
-    until("replaced again", || {
+    eventually("the second replacement", || {
         agent.containers().len() == 1
             && count() == 2
             && content(&agent.containers()[0]) == "hello, world!"
@@ -349,60 +357,62 @@ async fn a_model_is_verified_before_its_worker_starts_and_replaced_when_it_chang
     assert!(versions.join(last).exists() && versions.join(next).exists());
 }
 
-/// Workers repeat what they counted. One that ends at once says it once.
+/// Workers repeat their counters. A worker that exits at once reports them only once.
 #[tokio::test]
-async fn a_word_that_comes_before_its_container_was_seen_counts() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn report_before_the_container_is_observed_counts() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     cloud.insert(MODEL, &local_model(&agent));
     let worker = unique("w");
-    let voice = Voice::of(&agent, &worker);
-    voice.say("run-0", 1, 1).await;
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("run-0", 1, 1).await;
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    until("being started", || agent.log().contains("reason=Starting")).await;
-    voice.say("run-1", 7, 1).await;
+    eventually("the worker to be started", || agent.log().contains("reason=Starting")).await;
+    client.publish("run-1", 7, 1).await;
     let counted = |report: &StatusReport| {
         report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 7)
     };
-    cloud.status(SERVICE, "counted, and not what came before it was wanted", counted).await;
+    cloud.status(SERVICE, "the count of this run only", counted).await;
 }
 
 #[tokio::test]
-async fn a_node_that_boots_without_any_network_brings_its_workers_back() {
-    let (mut broker, image) = (Broker::start(), Image::import());
+async fn node_without_network_restarts_its_workers() {
+    let (mut broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     cloud.insert(MODEL, &local_model(&agent));
     let worker = unique("w");
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
     cloud.status(SERVICE, "running", runs).await;
-    let voice = Voice::of(&agent, &worker);
-    voice.say("run-1", 7, 1).await;
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("run-1", 7, 1).await;
     cloud.status(SERVICE, "counted", |report| report.output.task_info.is_some()).await;
 
     agent.kill();
     broker.kill();
     docker(&["rm", "-f", &agent.containers()[0]]);
     agent.start();
-    until("back", || agent.containers().iter().any(|id| inspect(id)["State"]["Running"] == true))
-        .await;
-    voice.say("run-2", 5, 1).await;
-    broker.start_again();
-    let report = cloud.status(SERVICE, "told", |report| report.epoch == 2 && runs(report)).await;
+    eventually("the worker to run again", || {
+        agent.containers().iter().any(|id| inspect(id)["State"]["Running"] == true)
+    })
+    .await;
+    client.publish("run-2", 5, 1).await;
+    broker.restart().await;
+    let report = cloud.status(SERVICE, "epoch 2", |report| report.epoch == 2 && runs(report)).await;
     assert!(report.output.task_info.is_some_and(|task| task.inference_number >= 7));
     cloud
-        .status(SERVICE, "told all", |report| {
+        .status(SERVICE, "12 counted", |report| {
             report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 12)
         })
         .await;
 }
 
 #[tokio::test]
-async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_other() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn agents_on_one_machine_leave_foreign_containers_alone() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agents = [Agent::started(&broker.url()), Agent::started(&broker.url())];
-    let clouds = [Cloud::of(&agents[0]), Cloud::of(&agents[1])];
+    let clouds = [Cloud::connect(&agents[0]), Cloud::connect(&agents[1])];
     for (agent, cloud) in agents.iter().zip(&clouds) {
         cloud.insert(MODEL, &local_model(agent));
         cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
@@ -410,16 +420,17 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
     }
     let theirs = agents[1].containers();
     clouds[0].delete(SERVICE);
-    until("removed", || agents[0].containers().is_empty()).await;
+    eventually("the container to be removed", || agents[0].containers().is_empty()).await;
     assert_eq!(agents[1].containers(), theirs);
 
-    // A name that somebody else has taken is theirs, until they give it up.
+    // A container name that is in use by another container is left alone.
     let taken = unique("w");
     let name = format!("neptune-{}-{taken}", agents[0].node);
-    let foreign = Foreign::run(&name, &image);
+    let foreign = UnmanagedContainer::run(&name, &image);
     let id = inspect(&name)["Id"].clone();
     clouds[0].insert(SERVICE, &service(&taken, &image.0, IDLE));
-    let report = clouds[0].status(SERVICE, "refused", says(WorkerReason::ContainerRefused)).await;
+    let report =
+        clouds[0].status(SERVICE, "refused", has_reason(WorkerReason::ContainerRefused)).await;
     assert!(
         report.workers[0].message.contains(&format!("docker rm {name}")),
         "{}",
@@ -429,15 +440,15 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
     drop(foreign);
     clouds[0].status(SERVICE, "healed", runs).await;
 
-    // A data directory that was lost: the node is another instance, and takes its workers over.
+    // After the loss of its data directory the node is a new instance and adopts its workers.
     let before = agents[1].containers();
     agents[1].kill();
     fs::remove_dir_all(agents[1].data_dir()).unwrap();
     agents[1].start();
-    clouds[1].status(SERVICE, "taken over", |report| report.epoch == 1 && runs(report)).await;
+    clouds[1].status(SERVICE, "adopted", |report| report.epoch == 1 && runs(report)).await;
     assert_eq!(agents[1].containers(), before);
 
-    // One agent a directory, one broker a port.
+    // One agent per data directory, one broker per port.
     let output = agents[1].command().output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -449,7 +460,7 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
     let output = third.command().output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("--local-listen") && output.status.code() == Some(1), "{error}");
-    // What cannot work says so with a status of its own.
+    // Invalid settings have an exit code of their own.
     third.extra = vec!["--docker-host".into(), "tcp://127.0.0.1:2375".into()];
     let output = third.command().output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -457,27 +468,28 @@ async fn two_agents_on_one_machine_and_what_is_not_theirs_do_not_disturb_each_ot
 }
 
 #[tokio::test]
-async fn without_docker_the_node_says_so_and_goes_on_when_it_comes() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn missing_docker_is_reported_until_it_is_available() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::new(&broker.url());
     let socket = agent.dir.path().join("docker.sock");
     agent.extra = vec!["--docker-host".into(), format!("unix://{}", socket.display())];
     agent.start();
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let node = cloud.node("online", |node| node.online).await;
     assert_eq!(node.capacity.unwrap().container_runtime, None);
-    let model = agent.data_dir().with_file_name("models-of-mine");
+    let model = agent.data_dir().with_file_name("models-on-disk");
     fs::create_dir(&model).unwrap();
     fs::write(model.join("small.bin"), "a model").unwrap();
     cloud.insert(MODEL, &json!({"spec": {"modelUrl": model.join("small.bin")}}));
     cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
-    let report = cloud.status(SERVICE, "waiting", says(WorkerReason::DockerUnavailable)).await;
+    let report =
+        cloud.status(SERVICE, "waiting", has_reason(WorkerReason::DockerUnavailable)).await;
     assert!(
         report.workers[0].message.contains(&socket.display().to_string()),
         "{}",
         report.workers[0].message
     );
-    let engine = docker_host();
+    let engine = docker::host();
     std::os::unix::fs::symlink(engine.strip_prefix("unix://").unwrap(), &socket).unwrap();
     cloud.status(SERVICE, "running", runs).await;
     cloud
@@ -488,20 +500,20 @@ async fn without_docker_the_node_says_so_and_goes_on_when_it_comes() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_asked_for_and_an_older_index_answered() {
-    let broker = Broker::start();
+async fn missing_objects_are_requested_and_old_index_is_answered() {
+    let broker = Broker::start().await;
     let mut agent = Agent::new(&broker.url());
-    let cloud = Cloud::of(&agent);
-    cloud.listens().await;
+    let cloud = Cloud::connect(&agent);
+    cloud.subscribed().await;
     agent.start();
     let topic = Topic::Sync(agent.node.clone());
     let sync = |payload: &[u8]| decode::<Sync>(payload).ok();
-    let first = cloud.hear(&topic, "asked on connecting", sync).await;
+    let first = cloud.message(&topic, "a sync on connecting", sync).await;
     assert!(first.objects.is_empty());
     let model = cloud.insert(MODEL, &json!({"spec": {"modelUrl": "/nowhere"}}));
     cloud.index(&[(MODEL, &model), (SERVICE, &model)]);
     let missing = cloud
-        .hear(&topic, "asked for more", |payload| {
+        .message(&topic, "a sync that lacks an object", |payload| {
             sync(payload).filter(|sync| sync.objects.len() == 1)
         })
         .await;
@@ -510,14 +522,14 @@ async fn what_is_missing_is_asked_for_and_an_older_index_answered() {
     let older = Index { revision: Revision(1), ..Index::default() };
     cloud.publish(&Topic::Index(agent.node.clone()), encode(&older), false);
     cloud
-        .hear(&topic, "contradicted", |payload| {
+        .message(&topic, "a sync with a newer index revision", |payload| {
             sync(payload).filter(|sync| sync.index_revision > missing.index_revision)
         })
         .await;
 }
 
 #[tokio::test]
-async fn a_fetch_that_gets_nothing_gives_up_if_it_is_told_to_and_writes_why() {
+async fn fetch_without_data_gives_up_and_writes_the_reason() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (output, why) = (dir.path().join("model"), dir.path().join("why"));
@@ -528,12 +540,15 @@ async fn a_fetch_that_gets_nothing_gives_up_if_it_is_told_to_and_writes_why() {
     assert_eq!(command.output().await.unwrap().status.code(), Some(1));
     let why = fs::read_to_string(&why).unwrap();
     assert!(why.contains("nothing came for 1 s"), "{why}");
-    assert!(dir.path().join(".model.fetch").exists(), "what came is for the next one");
+    assert!(
+        dir.path().join(".model.fetch").exists(),
+        "the partial file is kept for the next attempt"
+    );
 }
 
 #[tokio::test]
-async fn one_file_is_fetched_from_the_command_line() {
-    let files = Files::serve(b"hello").await;
+async fn fetch_downloads_one_file_and_unpacks_an_archive() {
+    let files = FileServer::serve(b"hello").await;
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("model");
     let fetch = |sha256: String| {
@@ -550,9 +565,9 @@ async fn one_file_is_fetched_from_the_command_line() {
     assert!(fetch(digest.to_owned()).await.unwrap().status.success());
     assert_eq!(fs::read(&output).unwrap(), b"hello");
     assert_eq!(fetch("12".to_owned()).await.unwrap().status.code(), Some(2));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
 
-    // An archive is unpacked, also in the place of an earlier one; and by default not from this machine.
+    // An archive is unpacked, also over an earlier one. Loopback is not allowed by default.
     let tar = dir.path().join("m.tar");
     let mut pack = std::process::Command::new("tar");
     pack.arg("-cf").arg(&tar).arg("-C").arg(dir.path()).arg("model");

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf, process::Command};
 
-use bed::{Agent, Broker, Cloud, Files, IDLE, Image, docker, service, unique};
+use harness::{Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, docker, service, unique};
 use jiff::Timestamp;
 use neptune_wire::{DatasetReason, DatasetReport, DatasetState, StatusReport, WorkerReason};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ const DATASET: &str = "default/datasets/d";
 const SERVICE: &str = "default/jointinferenceservices/s";
 const MODEL: &str = "default/models/small";
 
-/// An agent that allows one directory, which is made.
+/// An agent that allows one directory, which exists.
 fn agent(broker: &Broker) -> Agent {
     let mut agent = Agent::new(&broker.url());
     fs::create_dir(data(&agent, "")).unwrap();
@@ -39,68 +39,73 @@ fn dataset(url: &str, format: &str) -> Value {
     json!({"spec": {"dataUrl": url, "format": format, "nodeName": "any", "header": false}})
 }
 
-fn said(report: &StatusReport) -> &DatasetReport {
+fn dataset_report(report: &StatusReport) -> &DatasetReport {
     report.dataset.as_deref().unwrap()
 }
 
 fn counted(samples: u64) -> impl Fn(&StatusReport) -> bool {
     move |report| {
-        let status = said(report);
+        let status = dataset_report(report);
         status.state == DatasetState::Counted
             && status.tally.as_ref().is_some_and(|tally| tally.number_of_samples == samples)
     }
 }
 
 fn fails(reason: DatasetReason) -> impl Fn(&StatusReport) -> bool {
-    move |report| said(report).state == DatasetState::Failed && said(report).reason == Some(reason)
+    move |report| {
+        dataset_report(report).state == DatasetState::Failed
+            && dataset_report(report).reason == Some(reason)
+    }
 }
 
 #[tokio::test]
-async fn what_was_counted_is_not_read_again_after_a_restart_and_is_forgotten_with_the_object() {
-    let broker = Broker::start();
+async fn restart_rereads_no_counted_data_and_delete_forgets_it() {
+    let broker = Broker::start().await;
     let mut agent = agent(&broker);
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let path = data(&agent, "a.csv");
     fs::write(&path, lines(100_000)).unwrap();
     let listed = cloud.insert(DATASET, &dataset(path.to_str().unwrap(), "csv"));
     cloud.index(&[(DATASET, &listed)]);
     let first = cloud.status(DATASET, "counted", counted(100_000)).await;
-    assert_eq!(said(&first).content, listed.hash);
-    let (before, size) = (said(&first).bytes_read, fs::metadata(&path).unwrap().len());
+    assert_eq!(dataset_report(&first).content, listed.hash);
+    let (before, size) = (dataset_report(&first).bytes_read, fs::metadata(&path).unwrap().len());
     assert!(before >= size);
 
-    // With power, and without.
+    // After a clean exit, and after a kill.
     for (samples, kill) in [(100_001, false), (100_002, true)] {
         if kill {
             agent.kill();
         } else {
-            agent.terminate();
+            agent.terminate().await;
         }
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"1,2\n").unwrap();
         agent.start();
-        let later = cloud.status(DATASET, "counted on", counted(samples)).await;
-        let read = said(&later).bytes_read - before;
+        let later = cloud.status(DATASET, "the appended line", counted(samples)).await;
+        let read = dataset_report(&later).bytes_read - before;
         assert!((1..20_000).contains(&read), "{read} of {size} bytes were read");
     }
 
     cloud.delete(DATASET);
     cloud.index(&[]);
     let topic = neptune_wire::Topic::Status(agent.node.clone(), DATASET.parse().unwrap());
-    cloud.hear(&topic, "taken back", |payload| payload.is_empty().then_some(())).await;
+    cloud
+        .message(&topic, "the status to be cleared", |payload| payload.is_empty().then_some(()))
+        .await;
 
-    // Made again under the same uid, it is counted from the start.
+    // Recreated under the same UID, it is counted from the start.
     let listed = cloud.insert(DATASET, &dataset(path.to_str().unwrap(), "csv"));
     cloud.index(&[(DATASET, &listed)]);
-    let anew = cloud.status(DATASET, "counted anew", counted(100_002)).await;
-    assert!((size..size + 20_000).contains(&said(&anew).bytes_read), "{anew:?}");
+    let again = cloud.status(DATASET, "counted again", counted(100_002)).await;
+    assert!((size..size + 20_000).contains(&dataset_report(&again).bytes_read), "{again:?}");
 }
 
-/// A count may be done before its watch was looked at the first time.
+/// A count may be finished before its watch was checked the first time.
 #[tokio::test]
-async fn every_count_says_when_its_data_was_seen_however_soon_it_is_done() {
-    let broker = Broker::start();
+async fn every_count_has_the_time_of_its_data() {
+    let broker = Broker::start().await;
     let agent = agent(&broker);
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let keys: Vec<_> = (0..50).map(|n| format!("default/datasets/d{n}")).collect();
     let listed: Vec<_> = keys
         .iter()
@@ -114,16 +119,16 @@ async fn every_count_says_when_its_data_was_seen_however_soon_it_is_done() {
     cloud.index(&index);
     for key in &keys {
         let report = cloud.status(key, "counted", counted(1)).await;
-        let seen = &said(&report).tally.as_ref().unwrap().changed_at;
+        let seen = &dataset_report(&report).tally.as_ref().unwrap().changed_at;
         assert!(seen.parse::<Timestamp>().is_ok(), "{key} was seen at {seen:?}");
     }
 }
 
 #[tokio::test]
-async fn what_keeps_data_from_being_counted_is_said_with_what_helps() {
-    let broker = Broker::start();
+async fn uncountable_data_is_reported_with_a_remedy() {
+    let broker = Broker::start().await;
     let agent = agent(&broker);
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     fs::write(data(&agent, "a.json"), "[1, 2").unwrap();
     fs::write(agent.dir.path().join("outside.csv"), "1\n").unwrap();
     let at = |name: &str| data(&agent, name).display().to_string();
@@ -144,32 +149,33 @@ async fn what_keeps_data_from_being_counted_is_said_with_what_helps() {
     ] {
         let listed = cloud.insert(DATASET, &dataset(&url, format));
         cloud.index(&[(DATASET, &listed)]);
-        let of_this =
-            |report: &StatusReport| said(report).content == listed.hash && fails(reason)(report);
+        let of_this = |report: &StatusReport| {
+            dataset_report(report).content == listed.hash && fails(reason)(report)
+        };
         let report = cloud.status(DATASET, &format!("{reason:?}"), of_this).await;
-        let message = &said(&report).message;
+        let message = &dataset_report(&report).message;
         assert!(message.contains(help), "{message}");
     }
 }
 
 #[tokio::test]
-async fn data_of_a_server_is_fetched_once_and_counted() {
-    let broker = Broker::start();
-    let files = Files::serve(lines(50).as_bytes()).await;
+async fn data_on_a_server_is_downloaded_and_counted() {
+    let broker = Broker::start().await;
+    let files = FileServer::serve(lines(50).as_bytes()).await;
     let agent = agent(&broker);
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let listed = cloud.insert(DATASET, &dataset(&files.url, "csv"));
     cloud.index(&[(DATASET, &listed)]);
     let report = cloud.status(DATASET, "counted", counted(50)).await;
-    assert_eq!(said(&report).tally.as_ref().unwrap().bytes, lines(50).len() as u64);
-    assert!(said(&report).message.is_empty(), "{}", said(&report).message);
+    assert_eq!(dataset_report(&report).tally.as_ref().unwrap().bytes, lines(50).len() as u64);
+    assert!(dataset_report(&report).message.is_empty(), "{}", dataset_report(&report).message);
 }
 
 #[tokio::test]
-async fn a_worker_reads_its_dataset_cannot_write_it_and_is_restarted_by_another_url() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn worker_gets_dataset_read_only_and_restarts_on_new_url() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = agent(&broker);
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let worker = unique("w");
     let model = agent.dir.path().join("small.bin");
     fs::write(&model, "a model").unwrap();
@@ -202,14 +208,14 @@ async fn a_worker_reads_its_dataset_cannot_write_it_and_is_restarted_by_another_
     assert!(written.contains("refused"), "{written}");
     assert_eq!(fs::read_to_string(&a).unwrap(), "the data");
 
-    // Gone from the disk, it is still the running worker's.
+    // The running worker keeps a file that was deleted.
     fs::remove_file(&a).unwrap();
     cloud.status(DATASET, "missing", fails(DatasetReason::PathMissing)).await;
     assert_eq!(agent.containers(), std::slice::from_ref(&id));
 
     let listed = cloud.insert(DATASET, &dataset(b.to_str().unwrap(), "csv"));
     cloud.index(&[(MODEL, &model), (SERVICE, &task), (DATASET, &listed)]);
-    // The new one is made before it can be asked.
+    // The new container exists before it can execute a command.
     let reads_other = || {
         let containers = agent.containers();
         let read = |id: &String| {
@@ -218,5 +224,5 @@ async fn a_worker_reads_its_dataset_cannot_write_it_and_is_restarted_by_another_
         };
         containers.len() == 1 && containers[0] != id && read(&containers[0]) == b"other data"
     };
-    bed::until("another container reads the other data", reads_other).await;
+    harness::eventually("another container to read the other data", reads_other).await;
 }

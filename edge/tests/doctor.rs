@@ -1,15 +1,15 @@
-//! The built `neptune-edge doctor` beside real Docker and a real broker, and without them.
+//! `neptune-edge doctor`, with and without real Docker and a real broker.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::{fs, net::TcpListener, process::Output};
 
-use bed::{Agent, Broker, Cloud, free_port, until};
+use harness::{Agent, Broker, Cloud, eventually, free_port};
 use serde_json::{Value, json};
 
-/// The doctor of an agent's settings.
+/// Runs the doctor with an agent's settings.
 fn doctor(agent: &Agent, extra: &[&str]) -> Output {
     let run = agent.command();
     let settings = run.get_args().skip(1).chain(extra.iter().map(std::ffi::OsStr::new));
@@ -29,24 +29,24 @@ fn bad(output: &Output) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_node_that_works_is_well_before_the_agent_starts_and_while_it_runs() {
-    let broker = Broker::start();
+async fn healthy_node_passes_before_start_and_while_running() {
+    let broker = Broker::start().await;
     let mut agent = Agent::new(&broker.url());
-    let cloud = Cloud::of(&agent);
-    cloud.listens().await;
+    let cloud = Cloud::connect(&agent);
+    cloud.subscribed().await;
     let output = doctor(&agent, &["--json", "--resolve", "localhost"]);
     assert_eq!((bad(&output), output.status.code()), (vec![], Some(0)), "{output:?}");
-    assert!(!agent.data_dir().exists(), "the doctor makes nothing");
+    assert!(!agent.data_dir().exists(), "the doctor creates nothing");
 
     agent.start();
     cloud.node("online", |report| report.online).await;
     let cloud_worker = json!({"workers": [{
         "name": "w", "role": "edge", "image": "none.invalid/none:1", "model": "small",
-        "env": {"BIG_MODEL_URL": "http://nobody.invalid:5000"},
+        "env": {"BIG_MODEL_URL": "http://unknown.invalid:5000"},
     }]});
     let service = cloud.insert("default/jointinferenceservices/s", &cloud_worker);
     cloud.index(&[("default/jointinferenceservices/s", &service)]);
-    until("stored", || agent.log().contains("object received")).await;
+    eventually("the object to be stored", || agent.log().contains("object received")).await;
     let files = || {
         let names = fs::read_dir(agent.data_dir()).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = names.collect();
@@ -56,48 +56,50 @@ async fn a_node_that_works_is_well_before_the_agent_starts_and_while_it_runs() {
     let before = files();
 
     let output = doctor(&agent, &[]);
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("1 object stored; an agent runs on it"), "{told}");
-    assert!(told.contains(&format!("mqtt://127.0.0.1:{} answers", agent.local_port)), "{told}");
-    let named = "ERROR    cloud workers   nobody.invalid (default/jointinferenceservices/s): ";
-    assert!(told.contains(named), "{told}");
-    assert!(told.ends_with("1 error, 0 warnings\n") || told.contains("clock"), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("1 object stored; an agent runs on it"), "{printed}");
+    assert!(
+        printed.contains(&format!("mqtt://127.0.0.1:{} answers", agent.local_port)),
+        "{printed}"
+    );
+    let line = "ERROR    cloud workers   unknown.invalid (default/jointinferenceservices/s): ";
+    assert!(printed.contains(line), "{printed}");
+    assert!(printed.ends_with("1 error, 0 warnings\n") || printed.contains("clock"), "{printed}");
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(files(), before, "nothing stays behind");
+    assert_eq!(files(), before, "the doctor leaves no files");
     assert!(!agent.log().contains("link down"), "the agent keeps its connections");
 }
 
 #[tokio::test]
-async fn each_thing_that_is_missing_is_named_within_the_time_limit() {
-    // Accepts and never answers.
+async fn every_missing_part_is_named_within_the_time_limit() {
+    // It accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("mqtt://{}", silent.local_addr().unwrap());
     let mut agent = Agent::new(&url);
     let taken = TcpListener::bind(("127.0.0.1", agent.local_port)).unwrap();
     let dir = agent.data_dir();
     fs::create_dir(&dir).unwrap();
-    fs::write(dir.join("neptune.db"), "this is no database, and long enough to look like one")
-        .unwrap();
+    fs::write(dir.join("neptune.db"), "not a database, but as long as the header of one").unwrap();
     agent.extra = ["--docker-host", "unix:///nowhere/docker.sock"].map(str::to_owned).to_vec();
     let output = doctor(
         &agent,
-        &["--json", "--resolve", "nobody.invalid", "--model-reserve-bytes", "999999999999999"],
+        &["--json", "--resolve", "unknown.invalid", "--model-reserve-bytes", "999999999999999"],
     );
     let expected =
         ["data directory", "disk", "engine", "local broker", "cloud link", "cloud workers"];
     assert_eq!(bad(&output), expected, "{output:?}");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("waiting for: cloud link"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("waiting for: cloud link"), "{printed}");
     drop((silent, taken));
 }
 
 #[test]
-fn settings_that_cannot_work_are_a_finding_too() {
+fn invalid_settings_are_a_finding() {
     let mut agent = Agent::new("mqtts://broker.invalid");
     agent.local_port = free_port();
     let output = doctor(&agent, &[]);
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.starts_with("ERROR    settings        --mqtt-ca-file: missing"), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.starts_with("ERROR    settings        --mqtt-ca-file: missing"), "{printed}");
     assert_eq!(output.status.code(), Some(1));
 }

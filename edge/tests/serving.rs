@@ -1,9 +1,9 @@
-//! Model servers by the built agent, with real Docker. The servers are busybox's `httpd`: a version
-//! is well if it has a file `health`, and what it answers is its file `predict`.
+//! Model servers on the built agent, with real Docker. The servers are busybox's `httpd`: a version
+//! is healthy if it has a file `health`, and it answers with its file `predict`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bed;
+mod harness;
 
 use std::{
     fs,
@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bed::{Agent, Broker, Cloud, Files, Foreign, Image, docker, free_port, unique, until};
+use harness::{
+    Agent, Broker, BusyboxImage, Cloud, FileServer, UnmanagedContainer, docker, eventually,
+    free_port, unique,
+};
 use neptune_wire::{ModelServerReport, Phase, StatusReport, Topic, Transition, WorkerReason};
 use serde_json::{Value, json};
 use tokio::{
@@ -28,18 +31,18 @@ use tokio::{
 
 const OBJECT: &str = "default/inferencemodels/m";
 
-/// A version of a model on a server of its own, as an archive.
+/// A version of a model: an archive on an HTTP server of its own.
 struct Version {
     name: String,
     sha256: String,
-    files: Files,
+    files: FileServer,
 }
 
 impl Version {
-    async fn serve(name: &str, is_well: bool) -> Self {
+    async fn serve(name: &str, is_healthy: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("predict"), name).unwrap();
-        if is_well {
+        if is_healthy {
             fs::write(dir.path().join("health"), "ok").unwrap();
         }
         let tar =
@@ -48,7 +51,7 @@ impl Version {
         fs::write(&packed, &tar.stdout).unwrap();
         let sum = Command::new("sha256sum").arg(&packed).output().unwrap();
         let sha256 = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
-        Self { name: name.to_owned(), sha256, files: Files::serve(&tar.stdout).await }
+        Self { name: name.to_owned(), sha256, files: FileServer::serve(&tar.stdout).await }
     }
 
     fn url(&self) -> String {
@@ -56,7 +59,7 @@ impl Version {
     }
 }
 
-/// An object with a server of this version.
+/// An `InferenceModel` with a model server.
 struct Model {
     name: String,
     image: String,
@@ -65,12 +68,12 @@ struct Model {
 }
 
 impl Model {
-    fn new(image: &Image, reload: &'static str) -> Self {
+    fn new(image: &BusyboxImage, reload: &'static str) -> Self {
         Self { name: unique("m"), image: image.0.clone(), port: free_port(), reload }
     }
 
     fn of(&self, version: &Version) -> Value {
-        // The version with the highest name answers, as TensorFlow Serving's default is.
+        // The highest version answers, as with TensorFlow Serving.
         let script = format!(
             r#"cat > /cgi-bin/predict <<'END'
 #!/bin/sh
@@ -102,7 +105,7 @@ exec busybox httpd -f -p {} -h /"#,
         content
     }
 
-    /// What it answers now.
+    /// The answer of its server, if it answers.
     async fn ask(port: u16) -> Option<String> {
         let ask = async {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
@@ -116,7 +119,7 @@ exec busybox httpd -f -p {} -h /"#,
     }
 }
 
-/// Sends the first half of so many bytes, slowly, and then nothing more.
+/// A server that slowly sends half of the bytes, and then nothing more. Returns the URL.
 async fn stalling(bytes: usize) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/model.onnx", listener.local_addr().unwrap());
@@ -136,14 +139,14 @@ async fn stalling(bytes: usize) -> String {
     url
 }
 
-/// Asks without a pause.
+/// Sends requests without a pause.
 struct Load {
     stop: Arc<AtomicBool>,
-    asking: JoinHandle<Asked>,
+    task: JoinHandle<LoadResult>,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct LoadResult {
     answers: Vec<String>,
     failed: u32,
     longest_outage: Duration,
@@ -153,27 +156,27 @@ impl Load {
     fn on(port: u16) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let asking = tokio::spawn(async move {
-            let (mut asked, mut last_good) = (Asked::default(), Instant::now());
+        let task = tokio::spawn(async move {
+            let (mut result, mut last_good) = (LoadResult::default(), Instant::now());
             while !stopped.load(Ordering::Relaxed) {
                 if let Some(answer) = Model::ask(port).await {
-                    asked.longest_outage = asked.longest_outage.max(last_good.elapsed());
+                    result.longest_outage = result.longest_outage.max(last_good.elapsed());
                     last_good = Instant::now();
-                    asked.answers.push(answer);
+                    result.answers.push(answer);
                 } else {
-                    asked.failed += 1;
+                    result.failed += 1;
                 }
                 sleep(Duration::from_millis(5)).await;
             }
-            asked.answers.dedup();
-            asked
+            result.answers.dedup();
+            result
         });
-        Self { stop, asking }
+        Self { stop, task }
     }
 
-    async fn end(self) -> Asked {
+    async fn end(self) -> LoadResult {
         self.stop.store(true, Ordering::Relaxed);
-        self.asking.await.unwrap()
+        self.task.await.unwrap()
     }
 }
 
@@ -200,13 +203,13 @@ fn blocked(serving_version: &str, failed: &str) -> impl Fn(&StatusReport) -> boo
     }
 }
 
-fn shown(id: &str, what: &str) -> String {
+fn inspect(id: &str, what: &str) -> String {
     docker(&["inspect", "--format", what, id])
 }
 
-/// As it was asked for: Podman shows it with the registry that stands for none.
+/// The image as it was requested: Podman adds a default registry.
 fn image_of(agent: &Agent) -> String {
-    let image = shown(&agent.containers()[0], "{{.Config.Image}}");
+    let image = inspect(&agent.containers()[0], "{{.Config.BusyboxImage}}");
     image.trim_start_matches("docker.io/library/").to_owned()
 }
 
@@ -216,7 +219,8 @@ fn versions_on_disk(agent: &Agent) -> Vec<String> {
     };
     let objects = below(&agent.data_dir().join("serving"));
     let objects = objects.into_iter().filter(|dir| !dir.ends_with(".building"));
-    let versions = objects.flat_map(|object| below(&object)).flat_map(|lineage| below(&lineage));
+    let versions =
+        objects.flat_map(|object| below(&object)).flat_map(|generation| below(&generation));
     let mut names: Vec<String> =
         versions.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     names.sort();
@@ -224,11 +228,11 @@ fn versions_on_disk(agent: &Agent) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_replaced_server_is_away_shortly_and_returns_to_what_was_good() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn replaced_server_has_a_short_outage_and_rolls_back() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
-    let (three, four, sick) = (
+    let cloud = Cloud::connect(&agent);
+    let (three, four, unhealthy) = (
         Version::serve("3", true).await,
         Version::serve("4", true).await,
         Version::serve("5", false).await,
@@ -243,22 +247,25 @@ async fn a_replaced_server_is_away_shortly_and_returns_to_what_was_good() {
     cloud.status(OBJECT, "serving 4", settled("4")).await;
     assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
     let id = agent.containers()[0].clone();
-    let env = shown(&id, "{{json .Config.Env}}");
+    let env = inspect(&id, "{{json .Config.Env}}");
     assert!(env.contains("MODEL_URL=/models/m/4") && env.contains("MODEL_NAME=m"), "{env}");
-    assert_eq!(shown(&id, "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}}"), "host 67108864");
-    assert_eq!(shown(&id, "{{range .Mounts}}{{.Destination}} {{.RW}}{{end}}"), "/models/m/4 false");
-    assert_eq!(shown(&id, "{{index .Config.Labels \"io.neptune.object\"}}"), OBJECT);
+    assert_eq!(inspect(&id, "{{.HostConfig.NetworkMode}} {{.HostConfig.Memory}}"), "host 67108864");
+    assert_eq!(
+        inspect(&id, "{{range .Mounts}}{{.Destination}} {{.RW}}{{end}}"),
+        "/models/m/4 false"
+    );
+    assert_eq!(inspect(&id, "{{index .Config.Labels \"io.neptune.object\"}}"), OBJECT);
 
     let load = Load::on(model.port);
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
-    let asked = load.end().await;
-    assert_eq!(asked.answers, ["4", "3"]);
-    assert!(asked.longest_outage < Duration::from_secs(2), "{asked:?}");
+    let result = load.end().await;
+    assert_eq!(result.answers, ["4", "3"]);
+    assert!(result.longest_outage < Duration::from_secs(2), "{result:?}");
     cloud.insert(OBJECT, &model.of(&four));
     cloud.status(OBJECT, "serving 4 again", settled("4")).await;
 
-    cloud.insert(OBJECT, &model.of(&sick));
+    cloud.insert(OBJECT, &model.of(&unhealthy));
     let report = cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
     let status = serving(&report);
     assert_eq!((report.phase, status.last_good_version.as_deref()), (Phase::Failed, Some("4")));
@@ -267,7 +274,7 @@ async fn a_replaced_server_is_away_shortly_and_returns_to_what_was_good() {
     assert!(message.contains("returned to 4") && message.contains("404"), "{message}");
     assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
 
-    // What cannot even be fetched leaves it alone as well.
+    // A version that cannot be downloaded does not affect the serving version.
     let mut wrong = model.of(&three);
     wrong["serving"]["model"]["sha256"] = json!("0".repeat(64));
     cloud.insert(OBJECT, &wrong);
@@ -279,20 +286,22 @@ async fn a_replaced_server_is_away_shortly_and_returns_to_what_was_good() {
     let report = cloud.status(OBJECT, "refused", invalid).await;
     assert_eq!(serving(&report).serving_version.as_deref(), Some("4"));
 
-    let bystander = Foreign::run(&unique("neptune-bystander"), &image);
+    let foreign = UnmanagedContainer::run(&unique("neptune-foreign"), &image);
     cloud.delete(OBJECT);
     let status = Topic::Status(agent.node.clone(), OBJECT.parse().unwrap());
-    cloud.hear(&status, "taken back", |payload| payload.is_empty().then_some(())).await;
-    until("removed", || agent.containers().is_empty()).await;
-    assert_eq!(shown(&bystander.0, "{{.State.Running}}"), "true");
+    cloud
+        .message(&status, "the status to be cleared", |payload| payload.is_empty().then_some(()))
+        .await;
+    eventually("the removal", || agent.containers().is_empty()).await;
+    assert_eq!(inspect(&foreign.0, "{{.State.Running}}"), "true");
 }
 
 #[tokio::test]
-async fn a_watching_server_gets_its_versions_without_a_failed_request() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn watching_server_switches_versions_without_failed_request() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
-    let (three, four, sick) = (
+    let cloud = Cloud::connect(&agent);
+    let (three, four, unhealthy) = (
         Version::serve("3", true).await,
         Version::serve("4", true).await,
         Version::serve("5", false).await,
@@ -301,22 +310,22 @@ async fn a_watching_server_gets_its_versions_without_a_failed_request() {
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     let container = agent.containers();
-    assert!(shown(&container[0], "{{json .Config.Env}}").contains("MODEL_URL=/models/m\""));
+    assert!(inspect(&container[0], "{{json .Config.Env}}").contains("MODEL_URL=/models/m\""));
 
     let load = Load::on(model.port);
     cloud.insert(OBJECT, &model.of(&four));
     cloud.status(OBJECT, "serving 4", settled("4")).await;
-    until("without 3", || versions_on_disk(&agent) == ["4"]).await;
-    let asked = load.end().await;
-    assert_eq!((asked.answers, asked.failed), (vec!["3".to_owned(), "4".to_owned()], 0));
+    eventually("version 3 to be removed", || versions_on_disk(&agent) == ["4"]).await;
+    let result = load.end().await;
+    assert_eq!((result.answers, result.failed), (vec!["3".to_owned(), "4".to_owned()], 0));
     assert_eq!(agent.containers(), container, "the same container");
 
-    cloud.insert(OBJECT, &model.of(&sick));
+    cloud.insert(OBJECT, &model.of(&unhealthy));
     cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
-    until("without 5", || versions_on_disk(&agent) == ["4"]).await;
+    eventually("version 5 to be removed", || versions_on_disk(&agent) == ["4"]).await;
     assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
 
-    // A restarted agent knows what failed, and what is good.
+    // A restarted agent knows the failed version and the good one.
     agent.kill();
     agent.start();
     let report = cloud
@@ -325,22 +334,25 @@ async fn a_watching_server_gets_its_versions_without_a_failed_request() {
     assert_eq!(serving(&report).last_good_version.as_deref(), Some("4"));
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
-    assert_eq!(agent.containers(), container, "the same container all the time");
+    assert_eq!(agent.containers(), container, "the container was not replaced");
 
     cloud.delete(OBJECT);
-    until("removed", || agent.containers().is_empty() && versions_on_disk(&agent).is_empty()).await;
+    eventually("the removal", || {
+        agent.containers().is_empty() && versions_on_disk(&agent).is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_in_the_middle_of_a_switch_finishes_it() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn agent_killed_during_a_switch_finishes_it() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let versions = [Version::serve("3", true).await, Version::serve("4", true).await];
     let model = Model::new(&image, "replace");
     cloud.insert(OBJECT, &model.of(&versions[0]));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
-    // Each kill at another moment: fetching, stopping, starting, on trial.
+    // Every kill happens in another step: download, stop, start, probation.
     for (round, after) in [30, 150, 400, 1200].into_iter().enumerate() {
         let version = &versions[(round + 1) % 2];
         cloud.insert(OBJECT, &model.of(version));
@@ -348,18 +360,19 @@ async fn an_agent_that_is_killed_in_the_middle_of_a_switch_finishes_it() {
         agent.kill();
         agent.start();
         let epoch = round as u64 + 2;
-        let there = |report: &StatusReport| report.epoch == epoch && settled(&version.name)(report);
-        cloud.status(OBJECT, "switched", there).await;
+        let is_settled =
+            |report: &StatusReport| report.epoch == epoch && settled(&version.name)(report);
+        cloud.status(OBJECT, "the switch", is_settled).await;
         assert_eq!(Model::ask(model.port).await.as_deref(), Some(version.name.as_str()));
         assert_eq!(agent.containers().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_switch_can_be_held_and_an_image_can_bring_the_model() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn switch_can_be_held_and_an_image_can_contain_the_model() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
     let model = Model::new(&image, "watch");
     cloud.insert(OBJECT, &model.of(&three));
@@ -372,20 +385,20 @@ async fn a_switch_can_be_held_and_an_image_can_bring_the_model() {
     };
     cloud.status(OBJECT, "held", held).await;
     assert_eq!(versions_on_disk(&agent), ["3"]);
-    // It was prepared: its server is not needed any more.
-    four.files.change(b"gone");
+    // The version is downloaded already: its server is not needed.
+    four.files.change(b"unavailable");
     cloud.insert(OBJECT, &model.of(&four));
     cloud.status(OBJECT, "serving 4", settled("4")).await;
     assert_eq!(agent.containers(), container);
 
-    // To an image, which has no versions and says so by its port alone; and back.
+    // Switch to an image that contains the model and has no versions, only a port; and back.
     let mut whole = model.of(&three);
     whole["serving"].as_object_mut().unwrap().remove("model");
     whole["serving"]["health"].as_object_mut().unwrap().remove("httpPath");
     cloud.insert(OBJECT, &whole);
     cloud.status(OBJECT, "serving an image", settled(&image.0)).await;
-    assert_eq!(shown(&agent.containers()[0], "{{len .Mounts}}"), "0");
-    until("without versions", || versions_on_disk(&agent).is_empty()).await;
+    assert_eq!(inspect(&agent.containers()[0], "{{len .Mounts}}"), "0");
+    eventually("without versions", || versions_on_disk(&agent).is_empty()).await;
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!((agent.containers().len(), versions_on_disk(&agent)), (1, vec!["3".to_owned()]));
@@ -393,9 +406,9 @@ async fn a_switch_can_be_held_and_an_image_can_bring_the_model() {
 
 #[tokio::test]
 async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
-    let (broker, image) = (Broker::start(), Image::import());
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let (three, five) = (Version::serve("3", true).await, Version::serve("5", true).await);
     let model = Model::new(&image, "watch");
     cloud.insert(OBJECT, &model.of(&three));
@@ -409,7 +422,7 @@ async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
     let some = |report: &StatusReport| {
         serving(report).progress.is_some_and(|progress| progress.received_bytes > 0)
     };
-    let report = cloud.status(OBJECT, "partly there", some).await;
+    let report = cloud.status(OBJECT, "part of the download", some).await;
     let status = serving(&report);
     assert_eq!(status.progress.unwrap().total_bytes, Some(bytes as u64));
     assert_eq!(
@@ -417,7 +430,7 @@ async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
         (Transition::InProgress, Some("3"), Some("4"))
     );
 
-    // From an address that nobody allowed.
+    // The address is not allowed.
     stuck["serving"]["model"]["url"] = json!("http://169.254.169.254/model.tar.gz");
     cloud.insert(OBJECT, &stuck);
     let report = cloud.status(OBJECT, "refused", blocked("3", "4")).await;
@@ -427,7 +440,7 @@ async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
     cloud.status(OBJECT, "serving 5", settled("5")).await;
 }
 
-/// The digests of the models that the agent keeps.
+/// The digests of the models in the agent's data directory.
 fn models_on_disk(agent: &Agent) -> Vec<String> {
     let kept = fs::read_dir(agent.data_dir().join("models/sha256")).unwrap();
     let mut kept: Vec<String> =
@@ -437,11 +450,11 @@ fn models_on_disk(agent: &Agent) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_server_moves_to_another_port_and_models_that_nobody_may_return_to_go() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn server_changes_port_and_unused_models_are_removed() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
-    let (three, four, five, sick) = (
+    let cloud = Cloud::connect(&agent);
+    let (three, four, five, unhealthy) = (
         Version::serve("3", true).await,
         Version::serve("4", true).await,
         Version::serve("5", true).await,
@@ -457,8 +470,9 @@ async fn a_server_moves_to_another_port_and_models_that_nobody_may_return_to_go(
         digests.sort();
         digests
     };
-    until("without 3", || models_on_disk(&agent) == digests(&[&four, &five])).await;
-    cloud.insert(OBJECT, &model.of(&sick));
+    eventually("version 3 to be removed", || models_on_disk(&agent) == digests(&[&four, &five]))
+        .await;
+    cloud.insert(OBJECT, &model.of(&unhealthy));
     cloud.status(OBJECT, "returned to 5", blocked("5", "6")).await;
     assert!(models_on_disk(&agent).contains(&five.sha256));
     cloud.insert(OBJECT, &model.of(&five));
@@ -477,7 +491,7 @@ async fn a_server_moves_to_another_port_and_models_that_nobody_may_return_to_go(
     assert_eq!(agent.containers().len(), 1);
 }
 
-/// A registry that takes connections and never answers.
+/// A registry that accepts connections and never answers.
 fn silent_registry() -> (std::net::TcpListener, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/{}:1", listener.local_addr().unwrap(), unique("silent"));
@@ -485,10 +499,10 @@ fn silent_registry() -> (std::net::TcpListener, String) {
 }
 
 #[tokio::test]
-async fn what_serves_is_restarted_while_the_image_of_the_next_one_does_not_come() {
-    let (broker, image) = (Broker::start(), Image::import());
+async fn serving_version_is_restarted_while_next_image_is_missing() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
     let model = Model::new(&image, "watch");
     cloud.insert(OBJECT, &model.of(&three));
@@ -502,10 +516,10 @@ async fn what_serves_is_restarted_while_the_image_of_the_next_one_does_not_come(
         let status = serving(report);
         status.message.contains("is being fetched; 3 goes on") && status.message.contains(&silent)
     };
-    cloud.status(OBJECT, "its image is awaited", pulling).await;
+    cloud.status(OBJECT, "the missing image", pulling).await;
     let first = agent.containers();
     docker(&["kill", &first[0]]);
-    until("restarted", || agent.containers().iter().any(|id| *id != first[0])).await;
+    eventually("the restart", || agent.containers().iter().any(|id| *id != first[0])).await;
     let again = |report: &StatusReport| {
         pulling(report) && serving(report).serving_version.as_deref() == Some("3")
     };
@@ -517,36 +531,36 @@ async fn what_serves_is_restarted_while_the_image_of_the_next_one_does_not_come(
     timeout(Duration::from_secs(20), answers).await.expect("3 answers again");
     cloud.status(OBJECT, "serving 3 again", again).await;
 
-    // Somebody loads it.
+    // The image is loaded by hand.
     docker(&["tag", &image.0, &silent]);
-    let loaded = Image(silent);
+    let loaded = BusyboxImage(silent);
     cloud.status(OBJECT, "serving 4", settled("4")).await;
     assert_eq!(image_of(&agent), loaded.0);
 
-    // A newer target waits for nobody's image.
+    // A newer target does not wait for the image of an older one.
     let (_registry, silent) = silent_registry();
     next["serving"]["image"] = json!(silent);
     next["serving"]["model"] = model.of(&three)["serving"]["model"].clone();
     cloud.insert(OBJECT, &next);
     let awaited = |report: &StatusReport| serving(report).message.contains(&silent);
-    cloud.status(OBJECT, "its image is awaited", awaited).await;
+    cloud.status(OBJECT, "the missing image", awaited).await;
     cloud.insert(OBJECT, &model.of(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!(image_of(&agent), image.0);
 }
 
 #[tokio::test]
-async fn a_disk_without_room_says_how_much_is_missing() {
-    let broker = Broker::start();
-    let image = Image::import();
+async fn full_disk_reports_the_missing_bytes() {
+    let broker = Broker::start().await;
+    let image = BusyboxImage::import();
     let mut agent = Agent::new(&broker.url());
     agent.extra = ["--model-reserve-bytes".to_owned(), u64::MAX.to_string()].into();
     agent.start();
-    let cloud = Cloud::of(&agent);
+    let cloud = Cloud::connect(&agent);
     let model = Model::new(&image, "replace");
     cloud.insert(OBJECT, &model.of(&Version::serve("3", true).await));
     let full = |report: &StatusReport| serving(report).trouble == Some(WorkerReason::DiskFull);
-    let report = cloud.status(OBJECT, "no room", full).await;
+    let report = cloud.status(OBJECT, "the full disk", full).await;
     let message = serving(&report).message;
     assert!(message.contains("not enough disk space"), "{message}");
     assert_eq!(serving(&report).transition, Transition::InProgress);

@@ -27,7 +27,7 @@ use crate::{
         rotation::{Held, Plan, Step, plan},
         serving_certificate::{ServingCertificate, certified_key},
     },
-    controllers::runtime::apply::FIELD_MANAGER,
+    controllers::runtime::FIELD_MANAGER,
     error::{Class, Error},
     metrics::Metrics,
 };

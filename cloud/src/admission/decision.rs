@@ -43,7 +43,7 @@ pub fn decide(
     references: MissingReferences,
     meant: impl Fn(&Missing) -> Option<String>,
 ) -> Decision {
-    let mut decide = Decision::default();
+    let mut decision = Decision::default();
     let mut denials = Vec::new();
     for finding in findings {
         let denies = match weight(resource, finding.reason) {
@@ -55,12 +55,12 @@ pub fn decide(
         if denies && !before.contains(finding) {
             denials.push(text);
         } else {
-            decide.warnings.push(one_line(&text));
+            decision.warnings.push(one_line(&text));
         }
     }
-    bound(&mut decide.warnings);
-    decide.denied = (!denials.is_empty()).then(|| denials.join("; "));
-    decide
+    bound(&mut decision.warnings);
+    decision.denied = (!denials.is_empty()).then(|| denials.join("; "));
+    decision
 }
 
 fn words(finding: &Finding, meant: &impl Fn(&Missing) -> Option<String>) -> String {
@@ -109,12 +109,18 @@ fn bound(warnings: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reason::Referent;
 
     const SERVICE: Resource = Resource::JointInferenceServices;
 
     fn missing() -> Finding {
-        Finding::missing(Referent::Model, "default", "big-modle", "spec.cloudWorker.model.name")
+        let field = "spec.cloudWorker.model.name";
+        Finding::missing_object(
+            Reason::ModelNotFound,
+            Resource::Models,
+            "default",
+            "big-modle",
+            field,
+        )
     }
 
     fn malformed() -> Finding {
@@ -145,21 +151,17 @@ mod tests {
             (&[malformed(), missing()], &[missing()], Deny, true, 1),
         ];
         for (findings, before, references, denied, warnings) in table {
-            let decide = review_change(findings, before, *references);
-            let serving_certificate = (decide.denied.is_some(), decide.warnings.len());
-            assert_eq!(
-                serving_certificate,
-                (*denied, *warnings),
-                "{findings:?} {before:?} {references:?}"
-            );
+            let decision = review_change(findings, before, *references);
+            let outcome = (decision.denied.is_some(), decision.warnings.len());
+            assert_eq!(outcome, (*denied, *warnings), "{findings:?} {before:?} {references:?}");
         }
     }
 
     #[test]
     fn the_words_are_the_conditions_and_a_guess() {
-        let decide = review_change(&[missing()], &[], MissingReferences::Warn);
+        let decision = review_change(&[missing()], &[], MissingReferences::Warn);
         assert_eq!(
-            decide.warnings,
+            decision.warnings,
             [
                 "model \"big-modle\" not found in namespace \"default\": apply it, or correct spec.cloudWorker.model.name (did you mean \"big-model\"?)"
             ]
@@ -193,13 +195,13 @@ mod tests {
     fn warnings_stay_within_what_an_api_server_passes_on() {
         let long =
             Finding::new(Reason::FrameworksInvalid, format!("line 1\nline 2 {}", "ü".repeat(300)));
-        let decide = review_change(&vec![long; 40], &[], MissingReferences::Warn);
-        assert_eq!(decide.warnings.len(), 16);
+        let decision = review_change(&vec![long; 40], &[], MissingReferences::Warn);
+        assert_eq!(decision.warnings.len(), 16);
         assert!(
-            decide.warnings[0].starts_with("line 1 line 2 ü")
-                && decide.warnings[0].ends_with("...")
+            decision.warnings[0].starts_with("line 1 line 2 ü")
+                && decision.warnings[0].ends_with("...")
         );
-        assert!(decide.warnings[15].starts_with("and 25 more"));
-        assert!(decide.warnings.iter().all(|warning| warning.chars().count() <= 256));
+        assert!(decision.warnings[15].starts_with("and 25 more"));
+        assert!(decision.warnings.iter().all(|warning| warning.chars().count() <= 256));
     }
 }

@@ -1,79 +1,63 @@
-//! Which writes are looked at, read from a review. Pure.
+//! Which writes are reviewed, and the objects in them. Pure.
 
 use kube::core::{
     DynamicObject,
     admission::{AdmissionRequest, Operation},
 };
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
 use serde::de::DeserializeOwned;
 
-/// An object as it is to be, and as it is, if it is there.
+use crate::kinds::Kind;
+
+/// A write of an object.
 #[derive(Debug, Clone)]
-pub struct Change<K> {
-    /// As it is to be.
+pub struct ReviewedChange<K> {
+    /// The object after the write.
     pub object: K,
-    /// As it is.
+    /// The object before the write, if it exists.
     pub old: Option<K>,
 }
 
-/// A write that is looked at.
-#[derive(Debug, Clone)]
-pub enum ReviewedChange {
-    /// Of a service.
-    Service(Box<Change<JointInferenceService>>),
-    /// Of an inference model.
-    InferenceModel(Box<Change<InferenceModel>>),
-    /// Of a model.
-    Model(Box<Change<Model>>),
-    /// Of a dataset.
-    Dataset(Box<Change<Dataset>>),
-}
-
-/// The write of a review, if it is one that is looked at: not of a status, and not of what is being
-/// deleted, of which finalizers have to be removed whatever else is wrong.
-///
-/// # Errors
-/// When this version of the controller cannot read the object.
-pub fn reviewed_change(
-    request: &AdmissionRequest<DynamicObject>,
-) -> Result<Option<ReviewedChange>, String> {
+/// Whether a write is reviewed: not of a status, and not of an object that is being deleted, whose finalizers have to be
+/// removed whatever else is wrong.
+pub fn is_reviewed(request: &AdmissionRequest<DynamicObject>) -> bool {
     let is_write = matches!(request.operation, Operation::Create | Operation::Update);
     let of_status = request.sub_resource.as_deref().is_some_and(|name| !name.is_empty());
     let object = request.object.as_ref();
-    let leaving = object.is_some_and(|object| object.metadata.deletion_timestamp.is_some());
-    if !is_write || of_status || leaving {
-        return Ok(None);
-    }
-    Ok(match (&*request.kind.group, &*request.kind.kind) {
-        ("neptune.io", "JointInferenceService") => change(request)?.map(ReviewedChange::Service),
-        ("sedna.io", "InferenceModel") => change(request)?.map(ReviewedChange::InferenceModel),
-        ("edgeai.io", "Model") => change(request)?.map(ReviewedChange::Model),
-        ("edgeai.io", "Dataset") => change(request)?.map(ReviewedChange::Dataset),
-        _ => None,
-    })
+    let is_deleted = object.is_some_and(|object| object.metadata.deletion_timestamp.is_some());
+    is_write && !of_status && !is_deleted
 }
 
-fn change<K: DeserializeOwned>(
+/// Whether a write is of an object of this kind.
+pub fn is_of_kind<K: Kind>(request: &AdmissionRequest<DynamicObject>) -> bool {
+    request.kind.group == K::group(&()) && request.kind.kind == K::kind(&())
+}
+
+/// The objects of a write.
+///
+/// # Errors
+/// When this version of the controller cannot parse the object.
+pub fn reviewed_change<K: DeserializeOwned>(
     request: &AdmissionRequest<DynamicObject>,
-) -> Result<Option<Box<Change<K>>>, String> {
-    let read = |object: &Option<DynamicObject>| -> serde_json::Result<Option<K>> {
+) -> Result<Option<ReviewedChange<K>>, String> {
+    let parse = |object: &Option<DynamicObject>| -> serde_json::Result<Option<K>> {
         object
             .as_ref()
             .map(|object| serde_json::from_value(serde_json::to_value(object)?))
             .transpose()
     };
-    let object = read(&request.object).map_err(|error| {
+    let object = parse(&request.object).map_err(|error| {
         let kind = &request.kind.kind;
         format!("this neptune-cloud cannot read the {kind}: {error}; is it older than the CRDs?")
     })?;
-    // One that was there and cannot be read is as good as none.
-    let old = read(&request.old_object).unwrap_or_default();
-    Ok(object.map(|object| Box::new(Change { object, old })))
+    // An old object that cannot be parsed counts as none.
+    let old = parse(&request.old_object).unwrap_or_default();
+    Ok(object.map(|object| ReviewedChange { object, old }))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::JointInferenceService;
     use serde_json::{Value, json};
 
     use super::*;
@@ -83,7 +67,9 @@ mod tests {
         serde_saphyr::from_str(sample).unwrap()
     }
 
-    fn ask(change: impl FnOnce(&mut Value)) -> Result<Option<ReviewedChange>, String> {
+    fn review(
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Option<ReviewedChange<JointInferenceService>>, String> {
         let mut request = json!({
             "uid": "u", "operation": "UPDATE", "userInfo": {}, "name": "x", "namespace": "default",
             "kind": {"group": "neptune.io", "version": "v1alpha1", "kind": "JointInferenceService"},
@@ -91,11 +77,15 @@ mod tests {
             "object": service(), "oldObject": service(),
         });
         change(&mut request);
-        reviewed_change(&serde_json::from_value(request).unwrap())
+        let request = serde_json::from_value(request).unwrap();
+        if !is_reviewed(&request) || !is_of_kind::<JointInferenceService>(&request) {
+            return Ok(None);
+        }
+        reviewed_change(&request)
     }
 
     #[test]
-    fn creates_and_updates_of_our_kinds_are_looked_at_and_nothing_else() {
+    fn only_creates_and_updates_of_registered_kinds_are_reviewed() {
         type Case = (&'static str, fn(&mut Value), bool);
         let table: &[Case] = &[
             ("update", |_| {}, true),
@@ -112,17 +102,16 @@ mod tests {
             ("no object", |r| r["object"] = Value::Null, false),
         ];
         for (name, change, expected) in table {
-            assert_eq!(ask(change).unwrap().is_some(), *expected, "{name}");
+            assert_eq!(review(change).unwrap().is_some(), *expected, "{name}");
         }
     }
 
     #[test]
-    fn an_object_of_a_newer_definition_is_not_guessed_at() {
-        let error = ask(|r| r["object"]["spec"]["edgeWorker"]["model"] = json!("a")).unwrap_err();
+    fn object_of_a_newer_definition_is_an_error() {
+        let error =
+            review(|r| r["object"]["spec"]["edgeWorker"]["model"] = json!("a")).unwrap_err();
         assert!(error.contains("cannot read the JointInferenceService"), "{error}");
-        let reviewed_change = ask(|r| r["oldObject"]["spec"] = json!(1)).unwrap();
-        assert!(
-            matches!(reviewed_change, Some(ReviewedChange::Service(change)) if change.old.is_none())
-        );
+        let change = review(|r| r["oldObject"]["spec"] = json!(1)).unwrap();
+        assert!(change.unwrap().old.is_none());
     }
 }

@@ -12,17 +12,17 @@ use kube::{
         admission::{AdmissionRequest, AdmissionResponse},
     },
 };
-use neptune_api::{Dataset, Model};
 use serde::de::DeserializeOwned;
 
+use super::{
+    decision::{Decision, decide},
+    request::{ReviewedChange, is_of_kind, is_reviewed, reviewed_change},
+    suggestion::nearest,
+};
 use crate::{
-    admission::{
-        decision::{Decision, decide},
-        request::{Change, ReviewedChange, reviewed_change},
-        suggestion::nearest,
-    },
+    cache::Cached as _,
     cli::MissingReferences,
-    controllers::runtime::{context::Context, controller::Kind},
+    controllers::runtime::{Context, Controller},
     metrics,
     reason::{Finding, Missing, Referent},
 };
@@ -45,21 +45,19 @@ impl Reviewer {
 
     /// The answer to a review.
     pub async fn answer(&self, request: &AdmissionRequest<DynamicObject>) -> AdmissionResponse {
-        let decide = match reviewed_change(request) {
-            Ok(None) => Decision::default(),
-            Ok(Some(ReviewedChange::Service(change))) => self.review_change(&change).await,
-            Ok(Some(ReviewedChange::InferenceModel(change))) => self.review_change(&change).await,
-            Ok(Some(ReviewedChange::Model(change))) => self.review_change(&change).await,
-            Ok(Some(ReviewedChange::Dataset(change))) => self.review_change(&change).await,
-            Err(warning) => Decision { denied: None, warnings: vec![warning] },
-        };
-        self.context.metrics().reviewed(match &decide {
+        let mut decision = Decision::default();
+        if is_reviewed(request) {
+            each_kind!(K => if is_of_kind::<K>(request) {
+                decision = self.review::<K>(request).await;
+            });
+        }
+        self.context.metrics().reviewed(match &decision {
             Decision { denied: Some(_), .. } => metrics::ReviewOutcome::Denied,
             Decision { warnings, .. } if warnings.is_empty() => metrics::ReviewOutcome::Allowed,
             Decision { .. } => metrics::ReviewOutcome::Warned,
         });
         let mut response = AdmissionResponse::from(request);
-        if let Some(why) = decide.denied {
+        if let Some(why) = decision.denied {
             tracing::info!(
                 kind = request.kind.kind,
                 namespace = request.namespace,
@@ -70,18 +68,23 @@ impl Reviewer {
             response = response.deny(&why);
             response.result = Status::failure(&why, "Forbidden").with_code(403);
         }
-        response.warnings = Some(decide.warnings).filter(|warnings| !warnings.is_empty());
+        response.warnings = Some(decision.warnings).filter(|warnings| !warnings.is_empty());
         response
     }
 
-    async fn review_change<K: Kind>(&self, change: &Change<K>) -> Decision {
+    async fn review<K: Controller>(&self, request: &AdmissionRequest<DynamicObject>) -> Decision {
+        let change: ReviewedChange<K> = match reviewed_change(request) {
+            Ok(Some(change)) => change,
+            Ok(None) => return Decision::default(),
+            Err(warning) => return Decision { denied: None, warnings: vec![warning] },
+        };
         let context = &self.context;
         let mut findings = change.object.findings(context);
         let namespace = change.object.meta().namespace.clone().unwrap_or_default();
         self.confirm(&mut findings, &namespace).await;
         let before = change.old.as_ref().map(|old| old.findings(context)).unwrap_or_default();
-        let meant = |missing: &Missing| self.meant(missing, &namespace);
-        decide(K::RESOURCE, &findings, &before, self.references, meant)
+        let suggestion = |missing: &Missing| self.suggestion(missing, &namespace);
+        decide(K::RESOURCE, &findings, &before, self.references, suggestion)
     }
 
     /// Drops what is missing in the copies and not in the cluster, or of which that cannot be told.
@@ -100,10 +103,9 @@ impl Reviewer {
         let client = self.context.client().clone();
         let asked = async {
             match referent {
-                Referent::Model => lacks::<Model>(Api::namespaced(client, namespace), name).await,
-                Referent::Dataset => {
-                    lacks::<Dataset>(Api::namespaced(client, namespace), name).await
-                }
+                Referent::Object(resource) => with_kind!(*resource, K => {
+                    lacks::<K>(Api::namespaced(client, namespace), name).await
+                }),
                 Referent::Node => lacks::<Node>(Api::all(client), name).await,
             }
         };
@@ -120,17 +122,14 @@ impl Reviewer {
         }
     }
 
-    fn meant(&self, missing: &Missing, namespace: &str) -> Option<String> {
+    /// The existing name that the user may have meant.
+    fn suggestion(&self, missing: &Missing, namespace: &str) -> Option<String> {
         let caches = self.context.caches();
         let names: Vec<String> = match missing.referent {
-            Referent::Model => {
-                let here = |model: &Model| model.namespace().as_deref() == Some(namespace);
-                names(&caches.models.state_filter(here))
-            }
-            Referent::Dataset => {
-                let here = |dataset: &Dataset| dataset.namespace().as_deref() == Some(namespace);
-                names(&caches.datasets.state_filter(here))
-            }
+            Referent::Object(resource) => with_kind!(resource, K => {
+                let here = |object: &K| object.namespace().as_deref() == Some(namespace);
+                names(&K::cache(caches).state_filter(here))
+            }),
             Referent::Node => names(&caches.nodes.state()),
         };
         nearest(&missing.name, names.iter().map(String::as_str)).map(str::to_owned)

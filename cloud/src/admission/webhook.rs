@@ -13,7 +13,7 @@ use crate::{
         serving_certificate::ServingCertificate,
     },
     cli::{MissingReferences, Run},
-    controllers::runtime::context::Context,
+    controllers::runtime::Context,
     error::Error,
 };
 

@@ -1,4 +1,4 @@
-//! Reads the framework table from the copy of its `ConfigMap`.
+//! Reads the framework table from the cache of its `ConfigMap`.
 
 use std::sync::Arc;
 
@@ -10,17 +10,22 @@ use crate::{
     worker::frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
 };
 
-/// The table, or what is wrong with it, for a person.
-pub fn frameworks(caches: &Caches) -> Result<Arc<Frameworks>, String> {
-    let Some(config_map) = caches.frameworks.state().into_iter().next() else {
-        return Ok(Arc::new(Frameworks::default()));
-    };
-    let ConfigMap { data, .. } = &*config_map;
-    let yaml = data.as_ref().and_then(|data| data.get(TABLE_KEY)).map_or("", String::as_str);
-    Frameworks::with(yaml).map(Arc::new).map_err(|error| {
-        format!(
-            "ConfigMap {CONFIG_MAP} in namespace {}: {TABLE_KEY}: {error}",
-            config_map.namespace().unwrap_or_default()
-        )
-    })
+impl Caches {
+    /// The framework table; the built-in one where the `ConfigMap` does not exist.
+    ///
+    /// # Errors
+    /// What is wrong with the `ConfigMap`, for a person.
+    pub fn framework_table(&self) -> Result<Arc<Frameworks>, String> {
+        let Some(config_map) = self.frameworks.state().into_iter().next() else {
+            return Ok(Arc::new(Frameworks::default()));
+        };
+        let ConfigMap { data, .. } = &*config_map;
+        let yaml = data.as_ref().and_then(|data| data.get(TABLE_KEY)).map_or("", String::as_str);
+        Frameworks::with(yaml).map(Arc::new).map_err(|error| {
+            format!(
+                "ConfigMap {CONFIG_MAP} in namespace {}: {TABLE_KEY}: {error}",
+                config_map.namespace().unwrap_or_default()
+            )
+        })
+    }
 }

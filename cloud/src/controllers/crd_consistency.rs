@@ -18,17 +18,17 @@ use serde_json::Value;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Both took the spec.
-    pub taken: usize,
+    pub accepted: usize,
     /// Both refused it.
-    pub refused: usize,
+    pub rejected: usize,
     /// The API server took it, and the controller says in a condition what is wrong.
-    pub said_later: usize,
+    pub rejected_later: usize,
 }
 
 /// Has both judge the sample with each of the changes (RFC 7386) made to its spec.
 ///
 /// Panics at a spec that the API server refuses and the controller would take.
-pub async fn judge<K>(sample: &K, changes: &[Value], takes: impl Fn(&K) -> bool) -> Tally
+pub async fn compare<K>(sample: &K, changes: &[Value], takes: impl Fn(&K) -> bool) -> Tally
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
@@ -49,9 +49,9 @@ where
             Err(error) => panic!("{change}: {error}"),
         };
         match (takes(&object), refusal) {
-            (true, None) => tally.taken += 1,
-            (false, Some(_)) => tally.refused += 1,
-            (false, None) => tally.said_later += 1,
+            (true, None) => tally.accepted += 1,
+            (false, Some(_)) => tally.rejected += 1,
+            (false, None) => tally.rejected_later += 1,
             (true, Some(message)) => panic!("{change} is refused, and could work: {message}"),
         }
     }

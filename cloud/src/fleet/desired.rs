@@ -1,171 +1,172 @@
-//! What each node should have, put together from what each service asks for, and what to say so
-//! that the nodes have it. Pure.
+//! What each node should have, assembled from the requirements of each object, and the messages that bring the nodes
+//! there. Pure.
 //!
-//! Nothing is said before every service that exists was planned once: an index that left earlier
-//! would not list the rest, and the nodes would remove it.
+//! Nothing is published before every object that exists was planned once. An earlier index would not list the rest, and
+//! the nodes would delete it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, Source, Sync, source::DownstreamMessage};
 
+/// What each node's agent should have because of one object.
+pub type Requirements = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
+
+/// What nodes keep as it is because of one object that cannot be planned now.
+pub type Retained = BTreeMap<NodeName, BTreeSet<ObjectKey>>;
+
+/// Messages in the order in which they are published, each with its node.
+pub type Messages = Vec<(NodeName, DownstreamMessage)>;
+
 /// The desired state of all nodes.
 #[derive(Debug, Default)]
 pub struct Desired {
     /// What each node should have.
-    nodes: BTreeMap<NodeName, BTreeMap<ObjectKey, Asked>>,
-    /// What each service asks for.
-    asks: BTreeMap<ObjectKey, BTreeSet<(NodeName, ObjectKey)>>,
-    /// What each node is to leave as it is, by the service that cannot be planned now.
-    kept: BTreeMap<NodeName, BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>,
+    nodes: BTreeMap<NodeName, BTreeMap<ObjectKey, Requested>>,
+    /// What each planned object requires.
+    requirements: BTreeMap<ObjectKey, BTreeSet<(NodeName, ObjectKey)>>,
+    /// What each node keeps as it is, by the object that cannot be planned now.
+    retained: BTreeMap<NodeName, BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>,
     sources: BTreeMap<NodeName, Source>,
-    gate: InitialSync,
-    /// Nodes that spoke before the gate opened, with the sync that is to be answered.
-    spoke: BTreeMap<NodeName, Option<Sync>>,
+    initial_sync: InitialSync,
+    /// Nodes that reported before the initial sync was complete, with the sync to answer.
+    waiting: BTreeMap<NodeName, Option<Sync>>,
 }
 
 /// An object that a node should have.
 #[derive(Debug)]
-struct Asked {
-    /// As handed in last: services that share a model hand in the same one.
+struct Requested {
+    /// The newest content. Objects that share a model require the same one.
     content: ObjectContent,
-    /// Who asks for it.
+    /// The planned objects that require it.
     by: BTreeSet<ObjectKey>,
 }
 
 #[derive(Debug, Default)]
 enum InitialSync {
-    /// It is not known yet which services exist.
+    /// It is not known yet which objects exist.
     #[default]
-    Unknown,
-    /// These were not planned yet.
-    Awaiting(BTreeSet<ObjectKey>),
-    /// All were.
-    Open,
+    NotStarted,
+    /// These objects were not planned yet.
+    Pending(BTreeSet<ObjectKey>),
+    /// All objects were planned.
+    Complete,
 }
 
-/// Messages in the order in which they are to leave, each with its node.
-pub type Messages = Vec<(NodeName, DownstreamMessage)>;
-
 impl Desired {
-    /// These services exist and will be planned.
-    pub fn expect(&mut self, services: BTreeSet<ObjectKey>, wall_ms: u64) -> Messages {
-        self.gate = InitialSync::Awaiting(services);
-        self.open_if_complete(wall_ms)
+    /// These objects exist and will be planned.
+    pub fn begin_initial_sync(&mut self, objects: BTreeSet<ObjectKey>, wall_ms: u64) -> Messages {
+        self.initial_sync = InitialSync::Pending(objects);
+        self.complete_initial_sync(wall_ms)
     }
 
-    /// Whether anything may be said yet.
-    pub fn is_open(&self) -> bool {
-        matches!(self.gate, InitialSync::Open)
+    /// Whether messages are published.
+    pub fn is_synced(&self) -> bool {
+        matches!(self.initial_sync, InitialSync::Complete)
     }
 
-    /// All that a service asks for now.
+    /// Everything that an object requires now.
     pub fn set(
         &mut self,
-        service: &ObjectKey,
-        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
+        object: &ObjectKey,
+        requirements: Requirements,
         wall_ms: u64,
     ) -> Messages {
-        let mut touched = self.keep_on(service, &BTreeMap::new());
+        let mut touched = self.set_retained(object, &Retained::new());
         let mut now = BTreeSet::new();
-        for (node, contents) in asks {
+        for (node, contents) in requirements {
             for (key, content) in contents {
-                if self.ask(service, &node, &key, content) {
+                if self.require(object, &node, &key, content) {
                     touched.insert(node.clone());
                 }
                 now.insert((node.clone(), key));
             }
         }
-        let before = self.asks.insert(service.clone(), now.clone()).unwrap_or_default();
+        let before = self.requirements.insert(object.clone(), now.clone()).unwrap_or_default();
         for (node, key) in before.difference(&now) {
-            self.drop_ask(service, node, key);
+            self.drop_requirement(object, node, key);
             touched.insert(node.clone());
         }
-        self.planned(service, &touched, wall_ms)
+        self.planned(object, &touched, wall_ms)
     }
 
-    /// A service that cannot be planned now. What it asked for before stays, and what the nodes that
-    /// it names have of it stays also when this controller has not known it yet.
-    pub fn keep(
-        &mut self,
-        service: &ObjectKey,
-        keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>,
-        wall_ms: u64,
-    ) -> Messages {
-        let touched = self.keep_on(service, keeps);
-        self.planned(service, &touched, wall_ms)
+    /// An object that cannot be planned now. What it required before stays. What the nodes in `retained` have of it
+    /// stays too, also if this controller never planned it.
+    pub fn retain(&mut self, object: &ObjectKey, retained: &Retained, wall_ms: u64) -> Messages {
+        let touched = self.set_retained(object, retained);
+        self.planned(object, &touched, wall_ms)
     }
 
-    /// A service that is gone.
-    pub fn remove(&mut self, service: &ObjectKey, wall_ms: u64) -> Messages {
-        let mut touched = self.keep_on(service, &BTreeMap::new());
-        let before = self.asks.remove(service).unwrap_or_default();
+    /// A deleted object.
+    pub fn remove(&mut self, object: &ObjectKey, wall_ms: u64) -> Messages {
+        let mut touched = self.set_retained(object, &Retained::new());
+        let before = self.requirements.remove(object).unwrap_or_default();
         for (node, key) in &before {
-            self.drop_ask(service, node, key);
+            self.drop_requirement(object, node, key);
         }
         touched.extend(before.into_iter().map(|(node, _)| node));
-        self.planned(service, &touched, wall_ms)
+        self.planned(object, &touched, wall_ms)
     }
 
-    /// The services that ask for something.
-    pub fn services(&self) -> BTreeSet<ObjectKey> {
-        let kept = self.kept.values().flat_map(BTreeMap::keys);
-        self.asks.keys().chain(kept).cloned().collect()
+    /// The objects that were planned, or whose plan is retained.
+    pub fn objects(&self) -> BTreeSet<ObjectKey> {
+        let retained = self.retained.values().flat_map(BTreeMap::keys);
+        self.requirements.keys().chain(retained).cloned().collect()
     }
 
-    /// A node is there: it is told what it should have, also if that is nothing.
-    pub fn spoke(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
+    /// A node is online: it gets an index, also an empty one.
+    pub fn on_node_online(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
         if self.sources.contains_key(node) {
-            return Vec::new();
+            return Messages::new();
         }
-        if !self.is_open() {
-            self.spoke.entry(node.clone()).or_default();
-            return Vec::new();
+        if !self.is_synced() {
+            self.waiting.entry(node.clone()).or_default();
+            return Messages::new();
         }
         self.refresh(node, wall_ms)
     }
 
-    /// Answers a node that told what it has.
-    pub fn answer(&mut self, node: &NodeName, sync: Sync, wall_ms: u64) -> Messages {
-        if !self.is_open() {
-            self.spoke.insert(node.clone(), Some(sync));
-            return Vec::new();
+    /// Answers a node's sync.
+    pub fn on_sync(&mut self, node: &NodeName, sync: Sync, wall_ms: u64) -> Messages {
+        if !self.is_synced() {
+            self.waiting.insert(node.clone(), Some(sync));
+            return Messages::new();
         }
-        // Of a node that speaks first by a sync: the answer says all that a first index would.
-        let _ = self.spoke(node, wall_ms);
-        let source = self.sources.get_mut(node).expect("a node that spoke has a source");
+        // If the sync is the node's first message: the answer contains all that a first index would.
+        let _ = self.on_node_online(node, wall_ms);
+        let source = self.sources.get_mut(node).expect("a node that is online has a source");
         with_node(node, source.answer(&sync, wall_ms))
     }
 
-    /// Everything, for a transport that may have forgotten it.
-    pub fn everything(&self) -> Messages {
+    /// Everything, for a transport that may have lost it.
+    pub fn snapshot(&self) -> Messages {
         self.sources.iter().flat_map(|(node, source)| with_node(node, source.snapshot())).collect()
     }
 
-    /// Returns whether the node is to have something else than before.
-    fn ask(
+    /// Returns whether the node's desired state changed.
+    fn require(
         &mut self,
-        service: &ObjectKey,
+        object: &ObjectKey,
         node: &NodeName,
         key: &ObjectKey,
         content: ObjectContent,
     ) -> bool {
         let objects = self.nodes.entry(node.clone()).or_default();
-        let Some(asked) = objects.get_mut(key) else {
-            let by = [service.clone()].into();
-            objects.insert(key.clone(), Asked { content, by });
+        let Some(requested) = objects.get_mut(key) else {
+            let by = [object.clone()].into();
+            objects.insert(key.clone(), Requested { content, by });
             return true;
         };
-        asked.by.insert(service.clone());
-        let differs = asked.content != content;
-        asked.content = content;
+        requested.by.insert(object.clone());
+        let differs = requested.content != content;
+        requested.content = content;
         differs
     }
 
-    fn drop_ask(&mut self, service: &ObjectKey, node: &NodeName, key: &ObjectKey) {
+    fn drop_requirement(&mut self, object: &ObjectKey, node: &NodeName, key: &ObjectKey) {
         let Some(objects) = self.nodes.get_mut(node) else { return };
-        if let Some(asked) = objects.get_mut(key) {
-            asked.by.remove(service);
-            if asked.by.is_empty() {
+        if let Some(requested) = objects.get_mut(key) {
+            requested.by.remove(object);
+            if requested.by.is_empty() {
                 objects.remove(key);
             }
         }
@@ -173,79 +174,75 @@ impl Desired {
 
     fn planned(
         &mut self,
-        service: &ObjectKey,
+        object: &ObjectKey,
         touched: &BTreeSet<NodeName>,
         wall_ms: u64,
     ) -> Messages {
-        match &mut self.gate {
-            InitialSync::Open => {
+        match &mut self.initial_sync {
+            InitialSync::Complete => {
                 touched.iter().flat_map(|node| self.refresh(node, wall_ms)).collect()
             }
-            InitialSync::Awaiting(services) => {
-                services.remove(service);
-                self.open_if_complete(wall_ms)
+            InitialSync::Pending(objects) => {
+                objects.remove(object);
+                self.complete_initial_sync(wall_ms)
             }
-            InitialSync::Unknown => Vec::new(),
+            InitialSync::NotStarted => Messages::new(),
         }
     }
 
-    fn open_if_complete(&mut self, wall_ms: u64) -> Messages {
-        if !matches!(&self.gate, InitialSync::Awaiting(services) if services.is_empty()) {
-            return Vec::new();
+    fn complete_initial_sync(&mut self, wall_ms: u64) -> Messages {
+        if !matches!(&self.initial_sync, InitialSync::Pending(objects) if objects.is_empty()) {
+            return Messages::new();
         }
-        self.gate = InitialSync::Open;
-        let nodes: BTreeSet<_> = self.nodes.keys().chain(self.kept.keys()).cloned().collect();
-        let mut says: Messages =
+        self.initial_sync = InitialSync::Complete;
+        let nodes: BTreeSet<_> = self.nodes.keys().chain(self.retained.keys()).cloned().collect();
+        let mut messages: Messages =
             nodes.iter().flat_map(|node| self.refresh(node, wall_ms)).collect();
-        for (node, sync) in std::mem::take(&mut self.spoke) {
-            says.extend(match sync {
-                Some(sync) => self.answer(&node, sync, wall_ms),
-                None => self.spoke(&node, wall_ms),
+        for (node, sync) in std::mem::take(&mut self.waiting) {
+            messages.extend(match sync {
+                Some(sync) => self.on_sync(&node, sync, wall_ms),
+                None => self.on_node_online(&node, wall_ms),
             });
         }
-        says
+        messages
     }
 
     fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
-        let (desired, keep) = (self.desired(node), self.keeps(node));
+        let (desired, retained) = (self.desired(node), self.retained(node));
         let source = self.sources.entry(node.clone()).or_default();
-        with_node(node, source.set(desired, keep, wall_ms))
+        with_node(node, source.set(desired, retained, wall_ms))
     }
 
-    /// Makes this all that nodes keep for a service. Returns the nodes where that changes something.
-    fn keep_on(
-        &mut self,
-        service: &ObjectKey,
-        keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>,
-    ) -> BTreeSet<NodeName> {
+    /// Replaces all that nodes retain for an object. Returns the nodes where that changes something.
+    fn set_retained(&mut self, object: &ObjectKey, retained: &Retained) -> BTreeSet<NodeName> {
         let mut touched = BTreeSet::new();
-        for (node, kept) in &mut self.kept {
-            if !keeps.contains_key(node) && kept.remove(service).is_some() {
+        for (node, held) in &mut self.retained {
+            if !retained.contains_key(node) && held.remove(object).is_some() {
                 touched.insert(node.clone());
             }
         }
-        self.kept.retain(|_, kept| !kept.is_empty());
-        for (node, keys) in keeps {
-            let kept = self.kept.entry(node.clone()).or_default();
-            if kept.insert(service.clone(), keys.clone()).as_ref() != Some(keys) {
+        self.retained.retain(|_, held| !held.is_empty());
+        for (node, keys) in retained {
+            let held = self.retained.entry(node.clone()).or_default();
+            if held.insert(object.clone(), keys.clone()).as_ref() != Some(keys) {
                 touched.insert(node.clone());
             }
         }
         touched
     }
 
-    fn keeps(&self, node: &NodeName) -> BTreeSet<ObjectKey> {
-        self.kept.get(node).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
+    fn retained(&self, node: &NodeName) -> BTreeSet<ObjectKey> {
+        self.retained.get(node).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
     }
 
     fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, ObjectContent> {
         let objects = self.nodes.get(node).into_iter().flatten();
-        objects.map(|(key, asked)| (key.clone(), asked.content.clone())).collect()
+        objects.map(|(key, requested)| (key.clone(), requested.content.clone())).collect()
     }
 }
 
-fn with_node(node: &NodeName, says: Vec<DownstreamMessage>) -> Messages {
-    says.into_iter().map(|say| (node.clone(), say)).collect()
+fn with_node(node: &NodeName, messages: Vec<DownstreamMessage>) -> Messages {
+    messages.into_iter().map(|message| (node.clone(), message)).collect()
 }
 
 #[cfg(test)]
@@ -273,31 +270,27 @@ mod tests {
     }
 
     /// A service's task of that value, and the model that all share, on one node.
-    fn asks(
-        on: &str,
-        name: &str,
-        value: u32,
-    ) -> BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>> {
+    fn requirements(on: &str, name: &str, value: u32) -> Requirements {
         let model: ObjectKey = "default/models/shared".parse().unwrap();
         let objects =
             [(service(name), content(&service(name), value)), (model.clone(), content(&model, 0))];
         [(node(on), objects.into())].into()
     }
 
-    fn text(says: &Messages) -> Vec<String> {
-        let one = |(node, say): &(NodeName, DownstreamMessage)| match say {
+    fn text(messages: &Messages) -> Vec<String> {
+        let one = |(node, message): &(NodeName, DownstreamMessage)| match message {
             DownstreamMessage::Insert(key, insert) => {
                 format!("{node} + {}={}", key.name, insert.content.spec)
             }
             DownstreamMessage::Delete(key, _) => format!("{node} - {}", key.name),
             DownstreamMessage::Index(index) => format!("{node} index {}", index.objects.len()),
         };
-        says.iter().map(one).collect()
+        messages.iter().map(one).collect()
     }
 
-    fn open() -> Desired {
+    fn synced() -> Desired {
         let mut desired = Desired::default();
-        assert!(desired.expect(BTreeSet::new(), 1).is_empty());
+        assert!(desired.begin_initial_sync(BTreeSet::new(), 1).is_empty());
         desired
     }
 
@@ -318,18 +311,21 @@ mod tests {
     }
 
     #[test]
-    fn no_index_leaves_before_every_service_was_planned() {
+    fn no_index_is_published_before_every_object_was_planned() {
         let mut desired = Desired::default();
-        assert!(desired.set(&service("a"), asks("edge0", "a", 1), 1).is_empty(), "not known yet");
+        assert!(
+            desired.set(&service("a"), requirements("edge0", "a", 1), 1).is_empty(),
+            "not known yet"
+        );
         let all = [service("a"), service("b"), service("c")].into();
-        assert!(desired.expect(all, 2).is_empty());
-        assert!(desired.set(&service("a"), asks("edge0", "a", 1), 3).is_empty());
-        assert!(desired.spoke(&node("idle"), 4).is_empty());
-        assert!(desired.answer(&node("edge0"), sync(&["a", "b", "old"]), 5).is_empty());
-        assert!(desired.set(&service("b"), asks("edge0", "b", 1), 6).is_empty());
-        let says = desired.keep(&service("c"), &BTreeMap::new(), 7);
+        assert!(desired.begin_initial_sync(all, 2).is_empty());
+        assert!(desired.set(&service("a"), requirements("edge0", "a", 1), 3).is_empty());
+        assert!(desired.on_node_online(&node("idle"), 4).is_empty());
+        assert!(desired.on_sync(&node("edge0"), sync(&["a", "b", "old"]), 5).is_empty());
+        assert!(desired.set(&service("b"), requirements("edge0", "b", 1), 6).is_empty());
+        let messages = desired.retain(&service("c"), &BTreeMap::new(), 7);
         assert_eq!(
-            text(&says),
+            text(&messages),
             [
                 "edge0 + a=1",
                 "edge0 + b=1",
@@ -345,35 +341,38 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_vanished_before_it_was_planned_does_not_hold_the_gate() {
+    fn object_deleted_before_it_was_planned_does_not_block_the_initial_sync() {
         let mut desired = Desired::default();
-        assert!(desired.expect([service("a")].into(), 1).is_empty());
-        assert!(!desired.is_open());
+        assert!(desired.begin_initial_sync([service("a")].into(), 1).is_empty());
+        assert!(!desired.is_synced());
         assert!(desired.remove(&service("a"), 2).is_empty());
-        assert!(desired.is_open());
+        assert!(desired.is_synced());
     }
 
     #[test]
-    fn a_model_stays_while_one_service_uses_it_and_a_change_of_it_is_said_once() {
-        let mut desired = open();
-        let _ = desired.set(&service("a"), asks("edge0", "a", 1), 1);
-        let says = desired.set(&service("b"), asks("edge0", "b", 1), 2);
-        assert_eq!(text(&says), ["edge0 + b=1", "edge0 index 3"]);
-        assert!(desired.set(&service("b"), asks("edge0", "b", 1), 3).is_empty(), "no change");
+    fn shared_model_stays_while_one_service_uses_it() {
+        let mut desired = synced();
+        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let messages = desired.set(&service("b"), requirements("edge0", "b", 1), 2);
+        assert_eq!(text(&messages), ["edge0 + b=1", "edge0 index 3"]);
+        assert!(
+            desired.set(&service("b"), requirements("edge0", "b", 1), 3).is_empty(),
+            "no change"
+        );
         assert_eq!(text(&desired.remove(&service("a"), 4)), ["edge0 - a", "edge0 index 2"]);
-        let says = desired.remove(&service("b"), 5);
-        assert_eq!(text(&says), ["edge0 - b", "edge0 - shared", "edge0 index 0"]);
-        assert!(desired.asks.is_empty() && desired.nodes[&node("edge0")].is_empty());
+        let messages = desired.remove(&service("b"), 5);
+        assert_eq!(text(&messages), ["edge0 - b", "edge0 - shared", "edge0 index 0"]);
+        assert!(desired.requirements.is_empty() && desired.nodes[&node("edge0")].is_empty());
     }
 
     #[test]
-    fn a_worker_that_moves_leaves_its_old_node() {
-        let mut desired = open();
-        let _ = desired.set(&service("a"), asks("edge0", "a", 1), 1);
-        let mut says = text(&desired.set(&service("a"), asks("edge1", "a", 1), 2));
-        says.sort();
+    fn moved_worker_is_deleted_from_its_old_node() {
+        let mut desired = synced();
+        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let mut messages = text(&desired.set(&service("a"), requirements("edge1", "a", 1), 2));
+        messages.sort();
         assert_eq!(
-            says,
+            messages,
             [
                 "edge0 - a",
                 "edge0 - shared",
@@ -386,50 +385,55 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_planned_now_stays_whether_it_was_known_before_or_not() {
-        let kept = |says: &Messages| match says.last() {
+    fn object_that_cannot_be_planned_is_retained_known_or_not() {
+        let retained_keys = |messages: &Messages| match messages.last() {
             Some((_, DownstreamMessage::Index(index))) => {
                 index.keep.iter().map(|k| k.name.to_string()).collect()
             }
             _ => Vec::new(),
         };
-        let mut desired = open();
-        let _ = desired.set(&service("a"), asks("edge0", "a", 1), 1);
-        let keeps = [(node("edge0"), [service("a")].into())].into();
-        let says = desired.keep(&service("a"), &keeps, 2);
-        assert_eq!((text(&says), kept(&says)), (vec![], vec![]), "it is known: nothing changes");
-        assert_eq!(desired.everything().len(), 3);
+        let mut desired = synced();
+        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let retained = [(node("edge0"), [service("a")].into())].into();
+        let messages = desired.retain(&service("a"), &retained, 2);
+        assert_eq!(
+            (text(&messages), retained_keys(&messages)),
+            (vec![], vec![]),
+            "it is known: nothing changes"
+        );
+        assert_eq!(desired.snapshot().len(), 3);
 
-        let mut fresh = open();
-        let says = fresh.keep(&service("a"), &keeps, 3);
-        assert_eq!(text(&says), ["edge0 index 0"]);
-        assert_eq!(kept(&says), ["a"]);
-        assert!(fresh.keep(&service("a"), &keeps, 4).is_empty(), "said once");
-        assert_eq!(fresh.services(), [service("a")].into());
-        let says = fresh.set(&service("a"), asks("edge0", "a", 1), 5);
-        assert_eq!(text(&says), ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]);
-        assert_eq!(kept(&says), Vec::<String>::new());
-        let _ = fresh.keep(&service("b"), &keeps, 6);
-        let says = fresh.remove(&service("b"), 7);
-        assert_eq!(kept(&says), Vec::<String>::new());
+        let mut fresh = synced();
+        let messages = fresh.retain(&service("a"), &retained, 3);
+        assert_eq!(text(&messages), ["edge0 index 0"]);
+        assert_eq!(retained_keys(&messages), ["a"]);
+        assert!(fresh.retain(&service("a"), &retained, 4).is_empty(), "said once");
+        assert_eq!(fresh.objects(), [service("a")].into());
+        let messages = fresh.set(&service("a"), requirements("edge0", "a", 1), 5);
+        assert_eq!(text(&messages), ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]);
+        assert_eq!(retained_keys(&messages), Vec::<String>::new());
+        let _ = fresh.retain(&service("b"), &retained, 6);
+        let messages = fresh.remove(&service("b"), 7);
+        assert_eq!(retained_keys(&messages), Vec::<String>::new());
     }
 
     #[test]
-    fn a_node_that_should_have_nothing_is_told_so_and_its_leftovers_are_deleted() {
-        let mut desired = open();
-        assert_eq!(text(&desired.spoke(&node("edge0"), 1)), ["edge0 index 0"]);
-        assert!(desired.spoke(&node("edge0"), 2).is_empty());
-        let says = desired.answer(&node("edge1"), sync(&["old"]), 3);
-        assert_eq!(text(&says), ["edge1 - old", "edge1 index 0"]);
+    fn node_without_objects_gets_an_empty_index_and_its_leftovers_are_deleted() {
+        let mut desired = synced();
+        assert_eq!(text(&desired.on_node_online(&node("edge0"), 1)), ["edge0 index 0"]);
+        assert!(desired.on_node_online(&node("edge0"), 2).is_empty());
+        let messages = desired.on_sync(&node("edge1"), sync(&["old"]), 3);
+        assert_eq!(text(&messages), ["edge1 - old", "edge1 index 0"]);
     }
 
     #[test]
     fn after_a_restart_equal_content_has_an_equal_hash() {
         let hashes = |wall_ms| {
-            let mut desired = open();
-            let says = desired.set(&service("a"), asks("edge0", "a", 1), wall_ms);
-            says.into_iter()
-                .filter_map(|(_, say)| match say {
+            let mut desired = synced();
+            let messages = desired.set(&service("a"), requirements("edge0", "a", 1), wall_ms);
+            messages
+                .into_iter()
+                .filter_map(|(_, message)| match message {
                     DownstreamMessage::Insert(key, insert) => Some((key, insert.hash)),
                     _ => None,
                 })

@@ -1,4 +1,4 @@
-//! Hands what the nodes should have to the transport. Which messages those are is `desired`'s.
+//! Publishes the nodes' desired state over the transport. Which messages those are is decided by `desired`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,14 +6,12 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_wire::{NodeName, ObjectContent, ObjectKey, Sync, source::DownstreamMessage};
+use neptune_wire::{NodeName, ObjectKey, Sync, source::DownstreamMessage};
 
-use crate::{
-    fleet::desired::{Desired, Messages},
-    transport::{Refused, Transport},
-};
+use super::desired::{Desired, Messages, Requirements, Retained};
+use crate::transport::{Refused, Transport};
 
-/// The way to the nodes. Cheap to clone.
+/// Publishes desired state. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Publisher(Arc<Inner>);
 
@@ -26,106 +24,111 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     desired: Desired,
-    /// Objects that no message can carry, by node.
-    too_large: BTreeMap<(NodeName, ObjectKey), String>,
+    /// Why an object could not be published to a node.
+    unsent: BTreeMap<(ObjectKey, NodeName), String>,
 }
 
 impl Publisher {
-    /// Nothing is said before [`Publisher::expect`] and the planning of what it expects.
+    /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its objects.
     pub fn new(transport: Transport) -> Self {
         Self(Arc::new(Inner { transport, state: Mutex::default() }))
     }
 
-    /// These services exist and will be planned.
-    pub fn expect(&self, services: BTreeSet<ObjectKey>) {
-        self.with(|desired, wall_ms| desired.expect(services, wall_ms));
+    /// These objects exist and will be planned.
+    pub fn begin_initial_sync(&self, objects: BTreeSet<ObjectKey>) {
+        self.publish(|desired, wall_ms| desired.begin_initial_sync(objects, wall_ms));
     }
 
-    /// All that a service asks for. Returns why a node cannot be told of it, if it cannot.
-    pub fn set(
-        &self,
-        service: &ObjectKey,
-        asks: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
-    ) -> Option<String> {
-        let nodes: Vec<_> = asks.keys().cloned().collect();
-        self.with(|desired, wall_ms| desired.set(service, asks, wall_ms));
-        let state = self.lock();
-        let mut refused = nodes
-            .into_iter()
-            .map(|node| (node, service.clone()))
-            .filter_map(|place| state.too_large.get(&place));
-        refused.next().cloned()
+    /// Everything that an object requires. Returns why a node cannot get the object itself, for each such node.
+    #[must_use]
+    pub fn set(&self, object: &ObjectKey, requirements: Requirements) -> Vec<String> {
+        let mut state = self.lock();
+        self.publish_from(&mut state, |desired, wall_ms| {
+            desired.set(object, requirements, wall_ms)
+        });
+        let unsent = state.unsent.iter().filter(|((key, _), _)| key == object);
+        unsent.map(|(_, why)| why.clone()).collect()
     }
 
-    /// A service that cannot be planned: its nodes keep what they have of these objects.
-    pub fn keep(&self, service: &ObjectKey, keeps: &BTreeMap<NodeName, BTreeSet<ObjectKey>>) {
-        self.with(|desired, wall_ms| desired.keep(service, keeps, wall_ms));
+    /// An object that cannot be planned: its nodes keep what they have of it.
+    pub fn retain(&self, object: &ObjectKey, retained: &Retained) {
+        self.publish(|desired, wall_ms| desired.retain(object, retained, wall_ms));
     }
 
-    /// A service that is gone.
-    pub fn remove(&self, service: &ObjectKey) {
-        self.with(|desired, wall_ms| desired.remove(service, wall_ms));
+    /// A deleted object.
+    pub fn remove(&self, object: &ObjectKey) {
+        self.publish(|desired, wall_ms| desired.remove(object, wall_ms));
     }
 
-    /// The services that ask for something.
-    pub fn services(&self) -> BTreeSet<ObjectKey> {
-        self.lock().desired.services()
+    /// The objects that were planned, or whose plan is retained.
+    pub fn objects(&self) -> BTreeSet<ObjectKey> {
+        self.lock().desired.objects()
     }
 
-    /// A node is there.
-    pub fn spoke(&self, node: &NodeName) {
-        self.with(|desired, wall_ms| desired.spoke(node, wall_ms));
+    /// A node is online.
+    pub fn on_node_online(&self, node: &NodeName) {
+        self.publish(|desired, wall_ms| desired.on_node_online(node, wall_ms));
     }
 
-    /// A node told what it has.
-    pub fn answer(&self, node: &NodeName, sync: Sync) {
-        self.with(|desired, wall_ms| desired.answer(node, sync, wall_ms));
+    /// Answers a node's sync.
+    pub fn on_sync(&self, node: &NodeName, sync: Sync) {
+        self.publish(|desired, wall_ms| desired.on_sync(node, sync, wall_ms));
     }
 
-    /// The transport may have forgotten what it kept.
-    pub fn repeat(&self) {
-        self.with(|desired, _| desired.everything());
+    /// Publishes everything again: the transport may have lost it.
+    pub fn republish(&self) {
+        self.publish(|desired, _| desired.snapshot());
     }
 
-    /// Whether every service that exists was planned, so that the nodes are told.
-    pub fn is_open(&self) -> bool {
-        self.lock().desired.is_open()
+    /// Whether every object that exists was planned, so that messages are published.
+    pub fn is_synced(&self) -> bool {
+        self.lock().desired.is_synced()
     }
 
-    /// The way to the nodes itself.
+    /// The transport.
     pub fn transport(&self) -> &Transport {
         &self.0.transport
     }
 
-    fn with(&self, change: impl FnOnce(&mut Desired, u64) -> Messages) {
-        // The lock is held while the messages are queued, so that they leave in the order in which
-        // they were decided. Queueing never waits.
-        let mut state = self.lock();
-        let says = change(&mut state.desired, wall_ms());
-        for (node, say) in says {
-            self.say(&mut state, node, &say);
+    /// Queues the messages under the lock, so that they leave in the order in which they were decided. Queueing never
+    /// waits.
+    fn publish(&self, change: impl FnOnce(&mut Desired, u64) -> Messages) {
+        self.publish_from(&mut self.lock(), change);
+    }
+
+    fn publish_from(&self, state: &mut State, change: impl FnOnce(&mut Desired, u64) -> Messages) {
+        let messages = change(&mut state.desired, wall_ms());
+        for (node, message) in messages {
+            let result = self.0.transport.publish(&node, &message);
+            state.on_published(node, &message, result);
         }
     }
 
-    fn say(&self, state: &mut State, node: NodeName, say: &DownstreamMessage) {
-        let result = self.0.transport.say(&node, say);
-        match (say, result) {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl State {
+    fn on_published(
+        &mut self,
+        node: NodeName,
+        message: &DownstreamMessage,
+        result: Result<(), Refused>,
+    ) {
+        match (message, result) {
             (DownstreamMessage::Insert(key, _), Err(Refused::TooLarge(error))) => {
                 tracing::error!(%node, %key, error, "a task is too large to be sent");
-                state.too_large.insert((node, key.clone()), error);
+                self.unsent.insert((key.clone(), node), error);
             }
             (DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _), _) => {
-                state.too_large.remove(&(node, key.clone()));
+                self.unsent.remove(&(key.clone(), node));
             }
             (DownstreamMessage::Index(_), Err(error)) => {
                 tracing::error!(%node, %error, "the index of a node cannot be sent");
             }
             (DownstreamMessage::Index(_), Ok(())) => {}
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("nothing panics while it holds this lock")
     }
 }
 

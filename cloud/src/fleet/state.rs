@@ -1,186 +1,81 @@
-//! What the nodes say: who is there, how each object fares, and what was counted and is not in a
-//! status yet. In memory only; retained messages and the agents' repetitions fill it again. Pure.
-//!
-//! Messages come late, twice and out of order. An instance's messages are ordered by (epoch, seq);
-//! of two instances of one node, the one that said something new last is the node's present one.
+//! What the nodes report: presence, the newest status per object, counters and metrics that are not in a status yet. In
+//! memory only: retained messages and the agents' repetitions restore it. Pure.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_wire::{
-    AgentInstance, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+use k8s_openapi::jiff::Timestamp;
+use neptune_wire::{AgentInstance, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport};
+
+use super::{
+    counters::{CounterReport, UnreportedCounters},
+    evaluations::{Evaluation, Evaluations},
+    observed::AgentState,
+    presence::{NodeCounts, Nodes, Presence, offline_after},
 };
 
-/// A node that misses this many heartbeats is offline: one may be lost, two may be late.
-const MAX_MISSED_HEARTBEATS: u32 = 3;
-
-/// No node may ask for more patience than of heartbeats an hour apart, nor be given less than of one a second.
-const HEARTBEATS: RangeInclusive<u32> = 1..=3600;
-
-/// Data directories remembered a node. More come from somebody who makes them up.
-const MAX_INSTANCES: usize = 64;
-
-/// Everything that the nodes said and that still matters.
+/// Everything that the nodes reported and that still matters.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct FleetState {
     started: Timestamp,
-    /// How often, in seconds, an agent speaks that does not say how often it does.
     heartbeat: u32,
-    nodes: BTreeMap<NodeName, Node>,
+    nodes: Nodes,
     reports: BTreeMap<(ObjectKey, NodeName), StatusReport>,
-    unreported: BTreeMap<String, Vec<Counted>>,
-    /// By the uid of the model.
-    evaluations: BTreeMap<String, Evaluation>,
+    unreported: UnreportedCounters,
+    evaluations: Evaluations,
 }
 
-#[derive(Debug, Clone)]
-struct Node {
-    /// The newest (epoch, seq) of each data directory that spoke; node reports have no seq.
-    newest: BTreeMap<AgentInstance, (u64, u64)>,
-    present: AgentInstance,
-    online: bool,
-    /// It is not online because it was not heard.
-    expired: bool,
-    last_seen: Timestamp,
-    /// How often, in seconds, it says that it speaks at least.
-    heartbeat: u32,
-    address: Option<String>,
-}
-
-/// Whether a node's agent is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
-    /// It said so not long ago.
-    Online,
-    /// Its last will came, or nothing did for too long.
-    Offline {
-        /// When it was last heard.
-        since: Timestamp,
-    },
-    /// It has never spoken to this controller.
-    NeverSeen,
-}
-
-/// What a data directory counted for an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
-    /// The node.
-    pub node: NodeName,
-    /// The data directory.
-    pub instance: AgentInstance,
-    /// The epoch of the newest message.
-    pub epoch: u64,
-    /// The newest message's number in the epoch.
-    pub seq: u64,
-    /// Cumulative numbers.
-    pub counters: Counters,
-}
-
-/// The newest that a worker said of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evaluation {
-    /// The node.
-    pub node: NodeName,
-    /// Whose worker it was.
-    pub object: ObjectKey,
-    /// When it was said. A time that had not come yet when it was heard counts as the one when it was.
-    pub taken: Timestamp,
-    /// What.
-    pub output: ModelOutput,
-}
-
-/// Who has to look again.
+/// Which objects a message affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affected {
-    /// Nobody: the message said nothing new.
+    /// None: the message brought nothing new.
     None,
-    /// The object that the report speaks of.
+    /// The object of the report.
     Object,
     /// Every object with a worker on the node.
     Node,
 }
 
-/// How many nodes are in which state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeCounts {
-    /// Nodes that are there.
-    pub online: usize,
-    /// Nodes that were there.
-    pub offline: usize,
-}
-
-impl Fleet {
-    /// A controller that starts now and has heard nobody. Agents that do not say how often they speak
-    /// do so every `heartbeat` seconds.
+impl FleetState {
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat` seconds.
     pub fn new(started: Timestamp, heartbeat: u32) -> Self {
         Self {
             started,
             heartbeat,
-            nodes: BTreeMap::new(),
+            nodes: Nodes::new(heartbeat),
             reports: BTreeMap::new(),
-            unreported: BTreeMap::new(),
-            evaluations: BTreeMap::new(),
+            unreported: UnreportedCounters::default(),
+            evaluations: Evaluations::default(),
         }
     }
 
-    /// Takes a birth, a heartbeat or a last will. One that is not `live` the broker had kept.
-    pub fn node_report(
+    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the broker.
+    pub fn on_node_report(
         &mut self,
         node: &NodeName,
         report: NodeReport,
         live: bool,
         now: Timestamp,
     ) -> Affected {
-        let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
-        if self.is_outdated(node, &instance, epoch) {
-            return Affected::None;
-        }
-        let known = self.nodes.get(node);
-        // What the broker still has of an agent that fell silent since is no sign of life.
-        let is_silent = known.is_some_and(|known| known.expired && known.present == instance);
-        if !live && is_silent && self.newest(node, &instance).is_some_and(|(held, _)| held == epoch)
-        {
-            return Affected::None;
-        }
-        // A will is the will of one data directory: after a later one it is history.
-        if !online && known.is_some_and(|known| known.present != instance) {
-            return Affected::None;
-        }
-        let before = known.map(|known| (known.online, known.address.clone()));
-        let entry = self.last_seen(node, &instance, (epoch, 0), now);
-        entry.online = online;
-        if let Some(stated) = heartbeat_seconds {
-            entry.heartbeat = stated.clamp(*HEARTBEATS.start(), *HEARTBEATS.end());
-        }
-        // A will does not repeat the address, and the workers are still where they were.
-        entry.address = address.or(entry.address.take());
-        let after = (entry.online, entry.address.clone());
-        if before == Some(after) { Affected::None } else { Affected::Node }
+        node_if(self.nodes.on_node_report(node, report, live, now))
     }
 
-    /// Nothing could be heard until now: no node's silence meant anything.
-    pub fn on_reconnected(&mut self) {
-        self.nodes.values_mut().for_each(|node| node.expired = false);
-    }
-
-    /// Takes any other word of a node as the sign of life that it is.
-    pub fn spoke(
+    /// Processes any other live message of a node as a sign of life.
+    pub fn on_sign_of_life(
         &mut self,
         node: &NodeName,
         instance: &AgentInstance,
         epoch: u64,
         now: Timestamp,
     ) -> Affected {
-        if self.is_outdated(node, instance, epoch) {
+        if self.nodes.is_outdated(node, instance, epoch) {
             return Affected::None;
         }
-        self.mark_online(node, instance, (epoch, 0), now)
+        node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now))
     }
 
-    /// Takes a report on an object that exists. Its counters count whenever they come; its states
-    /// only if they are news; and it is a sign of life only if it is `live`, not a message that the
-    /// broker had kept.
-    pub fn status(
+    /// Processes a report on an object that exists. Its counters count whenever they come; its states only if they are
+    /// new; and it is a sign of life only if it is `live`, not retained by the broker.
+    pub fn on_status_report(
         &mut self,
         node: &NodeName,
         key: &ObjectKey,
@@ -188,226 +83,116 @@ impl Fleet {
         live: bool,
         now: Timestamp,
     ) -> Affected {
-        let counted = self.count(node, &report);
+        let counted = self.unreported.add(node, &report);
         let place = (key.clone(), node.clone());
-        if !self.is_relevant(&place, &report) {
+        if !self.is_new(&place, &report) {
             return if counted { Affected::Object } else { Affected::None };
         }
         let order = (report.epoch, report.seq);
-        let affected = if live {
-            self.mark_online(node, &report.instance, order, now)
-        } else {
-            Affected::None
-        };
+        let is_back = live && self.nodes.on_sign_of_life(node, &report.instance, order, now);
         self.reports.insert(place, report);
-        if affected == Affected::Node { Affected::Node } else { Affected::Object }
+        if is_back { Affected::Node } else { Affected::Object }
     }
 
-    /// Takes what a worker of an object on a node said of a model that exists. Returns whether it is the
-    /// newest now. Of several workers the one that spoke last wins, by their nodes' clocks.
-    pub fn evaluated(
+    /// Processes what a worker of `object` reports of a model that exists. Returns whether it is the newest now.
+    pub fn on_model_output(
         &mut self,
         node: &NodeName,
         object: &ObjectKey,
         output: &ModelOutput,
         now: Timestamp,
     ) -> bool {
-        let said: Option<Timestamp> = output.time.parse().ok();
-        let taken = said.map_or(now, |said| said.min(now));
-        let held = self.evaluations.get(&output.uid);
-        let is_newest = held.is_none_or(|held| {
-            let is_same_source = held.node == *node && held.object == *object;
-            let is_known = is_same_source && held.output == *output;
-            let goes_on = is_same_source && held.output.time < output.time;
-            !is_known && (goes_on || taken > held.taken)
-        });
-        // One without metrics says only which file is loaded.
-        if output.metrics.is_empty() || !is_newest {
-            return false;
-        }
-        let (node, object, output) = (node.clone(), object.clone(), output.clone());
-        self.evaluations.insert(output.uid.clone(), Evaluation { node, object, taken, output });
-        true
+        self.evaluations.add(node, object, output, now)
     }
 
-    /// The newest that was said of the model of that uid.
-    pub fn evaluation(&self, uid: &str) -> Option<&Evaluation> {
-        self.evaluations.get(uid)
-    }
-
-    /// The states on one node changed for good: the object is not there any more.
-    pub fn cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Affected {
+    /// A node no longer has an object.
+    pub fn on_status_cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Affected {
         match self.reports.remove(&(key.clone(), node.clone())) {
             Some(_) => Affected::Object,
             None => Affected::None,
         }
     }
 
-    /// Forgets an object that is gone.
+    /// After a time without a connection.
+    pub fn on_reconnected(&mut self) {
+        self.nodes.on_reconnected();
+    }
+
+    /// Forgets a deleted object.
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.reports.retain(|(held, _), report| held != key || report.uid != uid);
-        self.unreported.remove(uid);
-        self.evaluations.remove(uid);
+        self.unreported.forget(uid);
+        self.evaluations.forget(uid);
     }
 
-    /// Takes note of the time. Returns the nodes that were online until now.
+    /// Returns the nodes whose heartbeats stopped and that were online until now.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
-        let mut expired = Vec::new();
-        for (name, node) in &mut self.nodes {
-            if node.online && node.silent_at() <= now {
-                node.online = false;
-                node.expired = true;
-                expired.push(name.clone());
-            }
-        }
-        expired
+        self.nodes.expire(now)
     }
 
-    /// When [`Fleet::expire`] may have something to say next.
+    /// When [`FleetState::expire`] may return a node next.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.nodes.values().filter(|node| node.online).map(Node::silent_at).min()
+        self.nodes.next_expiry()
     }
 
-    /// Until when a node's silence means nothing, because this controller has not listened long enough.
+    /// Until when a missing report means nothing, because this controller has just started.
     pub fn settled_at(&self) -> Timestamp {
         self.started + offline_after(self.heartbeat)
     }
 
-    /// Whether a node is there.
+    /// Whether a node's agent is connected.
     pub fn presence(&self, node: &NodeName) -> Presence {
-        match self.nodes.get(node) {
-            None => Presence::NeverSeen,
-            Some(node) if node.online => Presence::Online,
-            Some(node) => Presence::Offline { since: node.last_seen },
-        }
+        self.nodes.presence(node)
     }
 
-    /// The address that a node's agent gave of itself.
+    /// What is known of a node's agent.
+    pub fn agent(&self, node: &NodeName, now: Timestamp) -> AgentState {
+        AgentState { presence: self.presence(node), settled: now >= self.settled_at() }
+    }
+
+    /// The address that a node's agent reports.
     pub fn address(&self, node: &NodeName) -> Option<&str> {
-        self.nodes.get(node)?.address.as_deref()
+        self.nodes.address(node)
     }
 
-    /// What a node said last of an object.
+    /// The newest report of a node on an object.
     pub fn report(&self, node: &NodeName, key: &ObjectKey, uid: &str) -> Option<&StatusReport> {
         self.reports.get(&(key.clone(), node.clone())).filter(|report| report.uid == uid)
     }
 
-    /// What was counted for an object and is not in its status.
-    pub fn unreported(&self, uid: &str) -> &[Counted] {
-        self.unreported.get(uid).map_or(&[], Vec::as_slice)
+    /// The newest metrics of the model of that uid.
+    pub fn evaluation(&self, uid: &str) -> Option<&Evaluation> {
+        self.evaluations.get(uid)
     }
 
-    /// What stands in the object's status now. What was counted since stays unread.
-    pub fn mark_reported(&mut self, uid: &str, mark_reported: &[Counted]) {
-        if let Some(unreported) = self.unreported.get_mut(uid) {
-            unreported.retain(|counted| !mark_reported.contains(counted));
-            if unreported.is_empty() {
-                self.unreported.remove(uid);
-            }
-        }
+    /// The counters of an object that are not in its status.
+    pub fn unreported(&self, uid: &str) -> &[CounterReport] {
+        self.unreported.get(uid)
     }
 
-    /// How many nodes are in which state.
+    /// These counters are in the object's status.
+    pub fn mark_reported(&mut self, uid: &str, reported: &[CounterReport]) {
+        self.unreported.mark_reported(uid, reported);
+    }
+
+    /// How many nodes are online and offline.
     pub fn node_counts(&self) -> NodeCounts {
-        let online = self.nodes.values().filter(|node| node.online).count();
-        NodeCounts { online, offline: self.nodes.len() - online }
+        self.nodes.counts()
     }
 
-    fn count(&mut self, node: &NodeName, report: &StatusReport) -> bool {
-        let Some(info) = &report.output.task_info else { return false };
-        let said = Counted {
-            node: node.clone(),
-            instance: report.instance.clone(),
-            epoch: report.epoch,
-            seq: report.seq,
-            counters: info.counters(),
-        };
-        let unreported = self.unreported.entry(report.uid.clone()).or_default();
-        let same = |held: &&mut Counted| held.node == *node && held.instance == report.instance;
-        let Some(held) = unreported.iter_mut().find(same) else {
-            unreported.push(said);
-            return true;
-        };
-        let highest = held.counters.max(said.counters);
-        let changed = highest != held.counters;
-        held.counters = highest;
-        (held.epoch, held.seq) = (held.epoch, held.seq).max((said.epoch, said.seq));
-        changed
-    }
-
-    /// Whether the words of this start of an agent are older than what it said after a later start.
-    fn is_outdated(&self, node: &NodeName, instance: &AgentInstance, epoch: u64) -> bool {
-        self.newest(node, instance).is_some_and(|(newest, _)| epoch < newest)
-    }
-
-    fn is_relevant(&self, place: &(ObjectKey, NodeName), report: &StatusReport) -> bool {
+    fn is_new(&self, place: &(ObjectKey, NodeName), report: &StatusReport) -> bool {
         let order = (report.epoch, report.seq);
         match self.reports.get(place) {
             Some(held) if held.instance == report.instance && held.uid == report.uid => {
                 order > (held.epoch, held.seq)
             }
-            _ => {
-                let is_present =
-                    self.nodes.get(&place.1).is_none_or(|node| node.present == report.instance);
-                is_present || self.newest(&place.1, &report.instance).is_none_or(|n| order > n)
-            }
+            _ => self.nodes.is_current_or_newer(&place.1, &report.instance, order),
         }
-    }
-
-    fn newest(&self, node: &NodeName, instance: &AgentInstance) -> Option<(u64, u64)> {
-        self.nodes.get(node)?.newest.get(instance).copied()
-    }
-
-    fn mark_online(
-        &mut self,
-        node: &NodeName,
-        instance: &AgentInstance,
-        order: (u64, u64),
-        now: Timestamp,
-    ) -> Affected {
-        let was_online = self.presence(node) == Presence::Online;
-        self.last_seen(node, instance, order, now).online = true;
-        if was_online { Affected::None } else { Affected::Node }
-    }
-
-    fn last_seen(
-        &mut self,
-        node: &NodeName,
-        instance: &AgentInstance,
-        order: (u64, u64),
-        now: Timestamp,
-    ) -> &mut Node {
-        let heartbeat = self.heartbeat;
-        let entry = self.nodes.entry(node.clone()).or_insert_with(|| Node {
-            newest: BTreeMap::new(),
-            present: instance.clone(),
-            online: true,
-            expired: false,
-            last_seen: now,
-            heartbeat,
-            address: None,
-        });
-        if entry.newest.len() >= MAX_INSTANCES && !entry.newest.contains_key(instance) {
-            entry.newest.clear();
-        }
-        let newest = entry.newest.entry(instance.clone()).or_default();
-        *newest = order.max(*newest);
-        entry.present = instance.clone();
-        entry.last_seen = now;
-        entry.expired = false;
-        entry
     }
 }
 
-impl Node {
-    /// When its silence means that it is not there.
-    fn silent_at(&self) -> Timestamp {
-        self.last_seen + offline_after(self.heartbeat)
-    }
-}
-
-fn offline_after(heartbeat: u32) -> SignedDuration {
-    SignedDuration::from_secs(i64::from(heartbeat) * i64::from(MAX_MISSED_HEARTBEATS))
+fn node_if(changed: bool) -> Affected {
+    if changed { Affected::Node } else { Affected::None }
 }
 
 #[cfg(test)]
@@ -457,32 +242,32 @@ mod tests {
         serde_json::from_value(report).unwrap()
     }
 
-    fn held(fleet: &Fleet) -> String {
+    fn held(fleet: &FleetState) -> String {
         let report = fleet.report(&node(), &key(), "uid").unwrap();
         format!("{}/{}/{}", report.instance.0, report.epoch, report.seq)
     }
 
-    fn counted(fleet: &Fleet) -> Vec<(&str, u64)> {
+    fn counted(fleet: &FleetState) -> Vec<(&str, u64)> {
         let unreported = fleet.unreported("uid").iter();
         unreported.map(|c| (c.instance.0.as_str(), c.counters.inference)).collect()
     }
 
     #[test]
-    fn a_node_is_online_from_its_birth_to_its_will() {
-        let mut fleet = Fleet::new(at(0), 30);
+    fn node_is_online_from_birth_to_last_will() {
+        let mut fleet = FleetState::new(at(0), 30);
         assert_eq!(fleet.presence(&node()), Presence::NeverSeen);
-        assert_eq!(fleet.node_report(&node(), birth("a", 1), true, at(1)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(1)), Affected::Node);
         assert_eq!(
-            fleet.node_report(&node(), birth("a", 1), true, at(31)),
+            fleet.on_node_report(&node(), birth("a", 1), true, at(31)),
             Affected::None,
             "a heartbeat"
         );
         assert_eq!(fleet.presence(&node()), Presence::Online);
-        assert_eq!(fleet.node_report(&node(), will("a", 1), true, at(40)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(40)), Affected::Node);
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(40) });
         assert_eq!(fleet.address(&node()), Some("10.0.0.1"), "it stays known");
         assert_eq!(
-            fleet.node_report(&node(), birth("a", 1), true, at(41)),
+            fleet.on_node_report(&node(), birth("a", 1), true, at(41)),
             Affected::Node,
             "it is back"
         );
@@ -490,36 +275,36 @@ mod tests {
     }
 
     #[test]
-    fn a_will_of_an_earlier_start_or_instance_is_stale() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), birth("a", 1), true, at(1));
-        fleet.node_report(&node(), birth("a", 2), true, at(2));
-        assert_eq!(fleet.node_report(&node(), will("a", 1), true, at(3)), Affected::None);
+    fn last_will_of_earlier_start_or_instance_is_ignored() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_node_report(&node(), birth("a", 2), true, at(2));
+        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(3)), Affected::None);
         assert_eq!(fleet.presence(&node()), Presence::Online);
-        fleet.node_report(&node(), birth("b", 1), true, at(4));
-        assert_eq!(fleet.node_report(&node(), will("a", 2), true, at(5)), Affected::None);
+        fleet.on_node_report(&node(), birth("b", 1), true, at(4));
+        assert_eq!(fleet.on_node_report(&node(), will("a", 2), true, at(5)), Affected::None);
         assert_eq!(fleet.presence(&node()), Presence::Online);
     }
 
     #[test]
-    fn three_missed_heartbeats_are_offline_and_any_live_word_is_online_again() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), birth("a", 1), true, at(0));
+    fn three_missed_heartbeats_are_offline_and_any_live_message_is_online() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(fleet.next_expiry(), Some(at(90)));
         assert!(fleet.expire(at(89)).is_empty());
         assert_eq!(fleet.expire(at(90)), [node()]);
         assert!(fleet.expire(at(91)).is_empty(), "said once");
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(0) });
         assert_eq!(fleet.next_expiry(), None);
-        let affected = fleet.status(&node(), &key(), report("a", 1, 1, 5), true, at(100));
+        let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(100));
         assert_eq!(affected, Affected::Node);
         assert_eq!(fleet.presence(&node()), Presence::Online);
     }
 
     #[test]
-    fn what_the_broker_kept_of_an_agent_that_fell_silent_is_no_sign_of_life() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), birth("a", 1), false, at(0));
+    fn retained_message_of_expired_agent_is_no_sign_of_life() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), false, at(0));
         assert_eq!(
             fleet.presence(&node()),
             Presence::Online,
@@ -527,92 +312,83 @@ mod tests {
         );
         fleet.expire(at(90));
         let offline = Presence::Offline { since: at(0) };
-        assert_eq!(fleet.node_report(&node(), birth("a", 1), false, at(91)), Affected::None);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), false, at(91)), Affected::None);
         assert_eq!(fleet.presence(&node()), offline);
         let mut reconnected = fleet.clone();
         reconnected.on_reconnected();
-        reconnected.node_report(&node(), birth("a", 1), false, at(92));
+        reconnected.on_node_report(&node(), birth("a", 1), false, at(92));
         assert_eq!(reconnected.presence(&node()), Presence::Online, "nobody could hear it");
         for (instance, epoch, live) in [("a", 1, true), ("a", 2, false), ("b", 1, false)] {
             let mut fleet = fleet.clone();
-            fleet.node_report(&node(), birth(instance, epoch), live, at(92));
+            fleet.on_node_report(&node(), birth(instance, epoch), live, at(92));
             assert_eq!(fleet.presence(&node()), Presence::Online, "{instance} {epoch} {live}");
         }
     }
 
     #[test]
-    fn a_node_that_says_how_often_it_speaks_is_waited_for_so_long() {
-        let mut fleet = Fleet::new(at(0), 30);
+    fn announced_heartbeat_sets_the_time_until_offline() {
+        let mut fleet = FleetState::new(at(0), 30);
         assert_eq!(fleet.settled_at(), at(90));
         for (stated, silent_at) in [(15, 45), (300, 900), (0, 3), (u32::MAX, 3 * 3600)] {
             let report = NodeReport { heartbeat_seconds: Some(stated), ..birth("a", 1) };
-            fleet.node_report(&node(), report, true, at(0));
+            fleet.on_node_report(&node(), report, true, at(0));
             assert_eq!(fleet.next_expiry(), Some(at(silent_at)), "{stated}");
         }
-        let affected = fleet.node_report(&node(), birth("a", 1), true, at(0));
+        let affected = fleet.on_node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(affected, Affected::None);
         assert_eq!(fleet.next_expiry(), Some(at(3 * 3600)), "what it does not repeat holds on");
     }
 
     #[test]
-    fn a_node_that_makes_up_data_directories_fills_no_memory() {
-        let mut fleet = Fleet::new(at(0), 30);
-        for n in 0..1000 {
-            fleet.node_report(&node(), birth(&n.to_string(), 1), true, at(0));
-        }
-        assert!(fleet.nodes[&node()].newest.len() <= MAX_INSTANCES);
-    }
-
-    #[test]
-    fn what_the_broker_kept_is_no_sign_of_life() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.node_report(&node(), will("a", 1), true, at(1));
-        let affected = fleet.status(&node(), &key(), report("a", 1, 9, 5), false, at(2));
+    fn retained_status_report_is_no_sign_of_life() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), will("a", 1), true, at(1));
+        let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 9, 5), false, at(2));
         assert_eq!(affected, Affected::Object);
         assert!(matches!(fleet.presence(&node()), Presence::Offline { .. }));
         assert_eq!(counted(&fleet), [("a", 5)], "and yet it counts");
     }
 
     #[test]
-    fn an_older_report_changes_no_state_and_its_numbers_never_lower_what_was_counted() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.status(&node(), &key(), report("a", 1, 7, 70), true, at(1));
+    fn older_report_changes_no_state_and_lowers_no_counter() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 7, 70), true, at(1));
         assert_eq!(
-            fleet.status(&node(), &key(), report("a", 1, 6, 60), true, at(2)),
+            fleet.on_status_report(&node(), &key(), report("a", 1, 6, 60), true, at(2)),
             Affected::None
         );
         assert_eq!((held(&fleet), counted(&fleet)), ("a/1/7".into(), vec![("a", 70)]));
-        fleet.status(&node(), &key(), report("a", 2, 1, 80), true, at(3));
+        fleet.on_status_report(&node(), &key(), report("a", 2, 1, 80), true, at(3));
         assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 80)]));
-        let late = fleet.status(&node(), &key(), report("a", 1, 8, 90), true, at(4));
+        let late = fleet.on_status_report(&node(), &key(), report("a", 1, 8, 90), true, at(4));
         assert_eq!(late, Affected::Object, "late, and more was counted");
         assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 90)]));
     }
 
     #[test]
-    fn a_replaced_node_counts_beside_what_it_had_counted_and_its_late_words_change_no_state() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.status(&node(), &key(), report("a", 3, 7, 70), true, at(1));
-        fleet.status(&node(), &key(), report("b", 1, 1, 5), true, at(2));
+    fn replaced_instance_counts_separately_and_late_reports_change_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 3, 7, 70), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("b", 1, 1, 5), true, at(2));
         assert_eq!(held(&fleet), "b/1/1");
-        fleet.status(&node(), &key(), report("a", 3, 6, 60), true, at(3));
+        fleet.on_status_report(&node(), &key(), report("a", 3, 6, 60), true, at(3));
         assert_eq!(held(&fleet), "b/1/1");
         assert_eq!(counted(&fleet), [("a", 70), ("b", 5)]);
-        fleet.status(&node(), &key(), report("a", 4, 1, 71), true, at(4));
+        fleet.on_status_report(&node(), &key(), report("a", 4, 1, 71), true, at(4));
         assert_eq!(held(&fleet), "a/4/1", "the old directory came back");
     }
 
     #[test]
-    fn what_is_counted_while_a_status_is_written_stays_unread() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.status(&node(), &key(), report("a", 1, 1, 10), true, at(1));
+    fn counters_that_change_during_a_status_write_stay_unreported() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
         let written = fleet.unreported("uid").to_vec();
-        fleet.status(&node(), &key(), report("a", 1, 2, 20), true, at(2));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 2, 20), true, at(2));
         fleet.mark_reported("uid", &written);
         assert_eq!(counted(&fleet), [("a", 20)]);
         let written = fleet.unreported("uid").to_vec();
         fleet.mark_reported("uid", &written);
-        assert!(fleet.unreported("uid").is_empty() && fleet.unreported.is_empty());
+        assert!(fleet.unreported == UnreportedCounters::default());
     }
 
     fn output(second: i64, accuracy: &str) -> ModelOutput {
@@ -624,36 +400,36 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_on_a_model_counts_and_a_clock_that_runs_ahead_wins_for_no_longer() {
-        let mut fleet = Fleet::new(at(0), 30);
+    fn newest_model_output_wins_and_a_future_time_counts_as_now() {
+        let mut fleet = FleetState::new(at(0), 30);
         let other: NodeName = "edge1".parse().unwrap();
-        let held = |fleet: &Fleet| {
+        let held = |fleet: &FleetState| {
             let held = fleet.evaluation("model").unwrap();
             (held.output.metrics[0].value.clone(), held.taken)
         };
-        assert!(fleet.evaluated(&node(), &key(), &output(10, "0.9"), at(11)));
-        assert!(!fleet.evaluated(&node(), &key(), &output(10, "0.9"), at(12)), "doubled");
-        assert!(!fleet.evaluated(&other, &key(), &output(9, "0.1"), at(13)), "older");
-        assert!(fleet.evaluated(&other, &key(), &output(9_999, "0.2"), at(14)));
+        assert!(fleet.on_model_output(&node(), &key(), &output(10, "0.9"), at(11)));
+        assert!(!fleet.on_model_output(&node(), &key(), &output(10, "0.9"), at(12)), "doubled");
+        assert!(!fleet.on_model_output(&other, &key(), &output(9, "0.1"), at(13)), "older");
+        assert!(fleet.on_model_output(&other, &key(), &output(9_999, "0.2"), at(14)));
         assert_eq!(held(&fleet), ("0.2".to_owned(), at(14)));
-        assert!(!fleet.evaluated(&other, &key(), &output(9_999, "0.2"), at(15)));
-        assert!(fleet.evaluated(&node(), &key(), &output(15, "0.3"), at(16)));
-        assert!(fleet.evaluated(&node(), &key(), &output(16, "0.4"), at(16)));
+        assert!(!fleet.on_model_output(&other, &key(), &output(9_999, "0.2"), at(15)));
+        assert!(fleet.on_model_output(&node(), &key(), &output(15, "0.3"), at(16)));
+        assert!(fleet.on_model_output(&node(), &key(), &output(16, "0.4"), at(16)));
         let silent = ModelOutput { metrics: Vec::new(), ..output(17, "") };
-        assert!(!fleet.evaluated(&node(), &key(), &silent, at(18)));
+        assert!(!fleet.on_model_output(&node(), &key(), &silent, at(18)));
         assert_eq!(held(&fleet), ("0.4".to_owned(), at(16)));
         fleet.forget(&key(), "model");
         assert_eq!(fleet.evaluation("model"), None);
     }
 
     #[test]
-    fn an_object_that_is_gone_leaves_nothing_behind() {
-        let mut fleet = Fleet::new(at(0), 30);
-        fleet.status(&node(), &key(), report("a", 1, 1, 10), true, at(1));
+    fn deleted_object_leaves_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
         fleet.forget(&key(), "uid");
-        assert!(fleet.reports.is_empty() && fleet.unreported.is_empty());
-        fleet.status(&node(), &key(), report("a", 1, 2, 10), true, at(1));
-        assert_eq!(fleet.cleared(&node(), &key()), Affected::Object);
-        assert_eq!(fleet.cleared(&node(), &key()), Affected::None);
+        assert!(fleet.reports.is_empty() && fleet.unreported == UnreportedCounters::default());
+        fleet.on_status_report(&node(), &key(), report("a", 1, 2, 10), true, at(1));
+        assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::Object);
+        assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::None);
     }
 }

@@ -5,7 +5,7 @@ use kube::runtime::reflector::ObjectRef;
 use neptune_wire::{ObjectKey, ObjectMetadata};
 
 use crate::{
-    controllers::runtime::controller::Kind,
+    kinds::Kind,
     reason::{Finding, Reason},
 };
 

@@ -4,6 +4,7 @@
 pub mod conditions;
 pub mod identity;
 pub mod kubeconfig;
+pub mod labels;
 pub mod leader_election;
 pub mod nodes;
 pub mod pods;

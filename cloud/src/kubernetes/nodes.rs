@@ -4,13 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::transport::NodeReadiness;
-
-/// `KubeEdge`'s mark of an edge node.
-pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
-
-/// The mark of a node whose agent runs the workers, cloud workers too.
-pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
+use crate::kubernetes::labels::{EDGE_LABEL, RUNTIME_LABEL};
 
 /// Whether a node's agent runs also cloud workers.
 pub fn is_agent_node(node: &Node) -> bool {
@@ -37,6 +31,17 @@ pub fn internal_address(node: &Node) -> Option<&str> {
     let addresses = node.status.as_ref()?.addresses.as_ref()?;
     let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
     Some(&internal.address)
+}
+
+/// Whether Kubernetes takes a node for alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeReadiness {
+    /// Its Ready condition is True, or it has none.
+    Ready,
+    /// Its Ready condition says otherwise.
+    NotReady,
+    /// There is no such Node.
+    Gone,
 }
 
 /// How Kubernetes sees a node. One without a Ready condition was not looked at by anybody.

@@ -15,19 +15,10 @@ use k8s_openapi::{
 };
 use neptune_wire::WorkerName;
 
-use crate::controllers::runtime::controller::Kind;
-
-/// The label that says who made an object, and its value on ours.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "neptune-cloud");
-
-/// The annotation of a Pod that names its service.
-pub const SERVICE_ANNOTATION: &str = "neptune.io/jointinferenceservice";
-
-/// The annotation of a Pod that names its `InferenceModel`.
-pub const INFERENCE_MODEL_ANNOTATION: &str = "neptune.io/inferencemodel";
-
-/// The label by which a Deployment and a Service find their Pods.
-const INSTANCE: &str = "app.kubernetes.io/instance";
+use crate::{
+    kinds::Kind,
+    kubernetes::labels::{INSTANCE_LABEL, MANAGED_BY},
+};
 
 /// Seconds without a byte after which a fetch ends, to be started again where it was. As long as a stalled
 /// connection is waited for, and one more try.
@@ -47,7 +38,7 @@ pub fn metadata<K: Kind>(owner: &K, name: &WorkerName, component: &str) -> Objec
     let app = K::kind(&()).to_lowercase();
     let labels = [
         ("app.kubernetes.io/name", app.as_str()),
-        (INSTANCE, name.as_str()),
+        (INSTANCE_LABEL, name.as_str()),
         ("app.kubernetes.io/component", component),
         ("app.kubernetes.io/part-of", "neptune"),
         MANAGED_BY,
@@ -63,7 +54,7 @@ pub fn metadata<K: Kind>(owner: &K, name: &WorkerName, component: &str) -> Objec
 
 /// The labels by which the Pods are found.
 pub fn selector(name: &WorkerName) -> BTreeMap<String, String> {
-    [(INSTANCE.to_owned(), name.to_string())].into()
+    [(INSTANCE_LABEL.to_owned(), name.to_string())].into()
 }
 
 /// A Service of one port, the same outside and inside.

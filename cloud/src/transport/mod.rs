@@ -1,5 +1,5 @@
-//! The way between this controller and the nodes, behind one type: what is said to a node goes in, what
-//! nodes say comes out. Which messages those are, and what they change, is the same code for every way.
+//! The transport between this controller and the nodes, behind one type. Which messages it carries, and what they
+//! change, is the same for every transport.
 
 mod eventbus;
 mod mqtt;
@@ -13,15 +13,15 @@ use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessa
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
-pub use eventbus::{
-    BaseUrl, EventBus, NodeReadiness, OrderKind, Orders, PostOutcome, Settings as EventBusSettings,
-};
+pub use eventbus::{BaseUrl, EventBus, OrderKind, Orders, Settings as EventBusSettings};
 pub use mqtt::{Mqtt, MqttEvents};
 
-/// A way to the nodes. Cheap to clone.
+use crate::kubernetes::nodes::NodeReadiness;
+
+/// A transport to the nodes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    /// A broker that the nodes reach too.
+    /// An MQTT broker that the nodes connect to.
     Mqtt(Box<Mqtt>),
     /// `KubeEdge`'s router and `EventBus`.
     EventBus(EventBus),
@@ -36,44 +36,43 @@ pub enum Events {
     EventBus(mpsc::Receiver<Arrival>),
 }
 
-/// Something came from the nodes, or the way to them changed.
+/// A message of a node, or a change of the connection.
 #[derive(Debug)]
 pub enum Event {
-    /// The way is there (again), and may have forgotten what it kept for the nodes.
+    /// The transport is connected, and may have lost what was published before.
     Up,
-    /// The way is gone; it is tried again without our doing.
+    /// The transport is disconnected. It reconnects by itself.
     Down,
-    /// On a topic on which nodes speak. That the node in the topic said it is the broker's word.
+    /// A message on a topic of the nodes. The broker authenticates the node in the topic.
     Message(Message),
-    /// What a node said at once. The node is `KubeEdge`'s word; what the batch says it is from is not.
+    /// Several messages of a node. `KubeEdge` authenticates the node; the sender in the batch is not verified.
     Batch(NodeName, Batch),
 }
 
-/// Why a message was not taken.
+/// Why a message was not published.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It is larger than a message may be.
+    /// It exceeds the maximum size.
     #[error("{0}")]
     TooLarge(String),
-    /// It cannot go, and a shorter one could not either.
+    /// It cannot be published, whatever its size.
     #[error(transparent)]
     Link(LinkError),
 }
 
 impl Transport {
-    /// Hands a message for a node on; never waits. Of two on one topic the later may take the place of
-    /// the earlier.
+    /// Publishes a message to a node; never waits. Of two messages on one topic the later may replace the earlier.
     ///
     /// # Errors
-    /// [`Refused`], and nothing was handed on.
-    pub fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
+    /// [`Refused`]: nothing was published.
+    pub fn publish(&self, node: &NodeName, message: &DownstreamMessage) -> Result<(), Refused> {
         match self {
-            Self::Mqtt(mqtt) => mqtt.say(node, say),
-            Self::EventBus(bus) => bus.say(node, say),
+            Self::Mqtt(mqtt) => mqtt.publish(node, message),
+            Self::EventBus(bus) => bus.publish(node, message),
         }
     }
 
-    /// How often an agent speaks that does not say how often it does.
+    /// The heartbeat, in seconds, of an agent that does not announce its own.
     pub fn heartbeat_seconds(&self) -> u32 {
         match self {
             Self::Mqtt(_) => mqtt::HEARTBEAT_SECONDS,
@@ -81,7 +80,7 @@ impl Transport {
         }
     }
 
-    /// Whether what is said can leave now, as far as this program can tell.
+    /// Whether messages can leave now, as far as this program knows.
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Mqtt(mqtt) => mqtt.is_connected(),
@@ -89,7 +88,7 @@ impl Transport {
         }
     }
 
-    /// What `/readyz` says of it: whether the nodes can be told and heard, and in words.
+    /// What `/readyz` reports: whether messages reach the nodes and arrive from them, and why.
     pub fn readiness(&self) -> (bool, String) {
         match self {
             Self::Mqtt(mqtt) => mqtt.readiness(),
@@ -97,13 +96,13 @@ impl Transport {
         }
     }
 
-    /// Whether replicas that stand by may be called ready. What nodes say by HTTP goes to any that is, and
-    /// has to reach the one that acts.
-    pub fn can_stand_by_ready(&self) -> bool {
+    /// Whether standby replicas may be ready. Over HTTP, the nodes' messages go to any ready replica, and only the
+    /// leader processes them.
+    pub fn can_standby_be_ready(&self) -> bool {
         matches!(self, Self::Mqtt(_))
     }
 
-    /// Does what the transport does by itself, for ever. The copy of the nodes has to be whole.
+    /// Runs what the transport does by itself, indefinitely. The cache of the nodes must be complete.
     pub async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
         match self {
             Self::Mqtt(_) => std::future::pending().await,
@@ -111,22 +110,22 @@ impl Transport {
         }
     }
 
-    /// A node spoke; `is_back` if it had been silent for too long, or never spoken. A broker's nodes find
-    /// there what was said meanwhile.
-    pub fn heard(&self, node: &NodeName, is_back: bool) {
+    /// A message of a node arrived. `is_back` if the node was offline or never seen before. A broker retains what was
+    /// published meanwhile.
+    pub fn on_sign_of_life(&self, node: &NodeName, is_back: bool) {
         if let Self::EventBus(bus) = self {
-            bus.heard(node, is_back);
+            bus.on_sign_of_life(node, is_back);
         }
     }
 
-    /// A node told what it has.
-    pub fn synced(&self, node: &NodeName, sync: &Sync) {
+    /// A node sent its sync.
+    pub fn on_sync(&self, node: &NodeName, sync: &Sync) {
         if let Self::EventBus(bus) = self {
-            bus.synced(node, sync);
+            bus.on_sync(node, sync);
         }
     }
 
-    /// How Kubernetes sees a node now.
+    /// The readiness of a Node changed.
     pub fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
         match self {
             Self::Mqtt(mqtt) => mqtt.set_readiness(node, readiness),
@@ -134,26 +133,26 @@ impl Transport {
         }
     }
 
-    /// What a node said was not taken, because there is no such Node. What a broker retains of it comes again when
-    /// there is; over `KubeEdge` such a node has no Rule, and its agent says everything again and again.
-    pub fn refused(&self, node: &NodeName) {
+    /// A node's message was rejected because no such Node is registered. The broker's retained messages of the node are
+    /// requested again when it is. Over `KubeEdge` such a node has no Rule, and its agent repeats its messages.
+    pub fn on_rejected(&self, node: &NodeName) {
         if let Self::Mqtt(mqtt) = self {
-            mqtt.refused(node);
+            mqtt.on_rejected(node);
         }
     }
 
-    /// Nodes came, went, or have other labels.
-    pub fn nodes_changed(&self) {
+    /// Nodes were created or deleted, or their labels changed.
+    pub fn on_nodes_changed(&self) {
         if let Self::EventBus(bus) = self {
-            bus.nodes_changed();
+            bus.on_nodes_changed();
         }
     }
 
-    /// Sends what waits, for at most this long.
+    /// Sends what is queued, for at most this long.
     pub async fn close(self, within: Duration) {
         match self {
             Self::Mqtt(mqtt) => mqtt.close(within).await,
-            // What waits is said anew by the next controller.
+            // The next controller publishes what is queued again.
             Self::EventBus(_) => {}
         }
     }
@@ -170,8 +169,8 @@ impl Events {
 }
 
 /// The topic and the payload of a message for a node.
-fn letter(node: &NodeName, say: &DownstreamMessage) -> (Topic, Vec<u8>) {
-    match say {
+fn encode_message(node: &NodeName, message: &DownstreamMessage) -> (Topic, Vec<u8>) {
+    match message {
         DownstreamMessage::Insert(key, insert) => {
             (Topic::Insert(node.clone(), key.clone()), encode(insert))
         }

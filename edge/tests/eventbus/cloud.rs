@@ -1,5 +1,5 @@
-//! The test as the cloud behind KubeEdge: Rules, an HTTP receiver, and a desired state that is said again until the
-//! node's sync reports it.
+//! The test as the cloud behind KubeEdge: Rules, an HTTP receiver, and a desired state that is sent until the node's
+//! sync confirms it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,23 +16,23 @@ use neptune_wire::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
-use crate::bed::{Agent, Broker};
+use neptune_harness::TIMEOUT;
+
+use crate::harness::{Agent, Broker};
 
 const RULES: &str = "neptune-system";
-/// Longer than any wait that ends well.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Until a node that has not told that it has all is told again.
-const SAY_AGAIN: Duration = Duration::from_millis(500);
+/// Pause before the desired state is sent again to a node that has not confirmed it.
+const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
-/// What the receiver heard.
+/// What the HTTP receiver received.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Received {
     /// Bytes of each batch, by epoch and number.
     pub batches: BTreeMap<(u64, u64), (usize, Batch)>,
-    /// By topic, the newest by its batch.
+    /// The newest message of each topic, with epoch and number of its batch.
     pub last: BTreeMap<String, ((u64, u64), Value)>,
-    /// Some total was lower than in an earlier batch.
-    pub went_back: bool,
+    /// Whether a total was lower than in an earlier batch.
+    pub has_decreased: bool,
     desired: BTreeMap<ObjectKey, ObjectContent>,
     source: Source,
     is_synced: bool,
@@ -42,7 +42,7 @@ pub struct Heard {
 pub struct Cloud {
     pub emulator: Emulator,
     node: NodeName,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<Received>>,
     changed: watch::Sender<()>,
     _tasks: JoinSet<()>,
 }
@@ -51,8 +51,8 @@ fn counted(report: &Value) -> u64 {
     report["output"]["taskInfo"]["inferenceNumber"].as_u64().unwrap_or_default()
 }
 
-impl Heard {
-    /// Returns whether it holds a sync.
+impl Received {
+    /// Records a batch, and returns the sync that it contains.
     fn take(&mut self, size: usize, batch: Batch) -> Option<Sync> {
         let order = (batch.epoch, batch.seq);
         let mut sync = None;
@@ -62,7 +62,8 @@ impl Heard {
                 continue;
             }
             let total = counted(&message.payload);
-            self.went_back |= total > 0 && before.is_some_and(|(_, last)| counted(last) > total);
+            self.has_decreased |=
+                total > 0 && before.is_some_and(|(_, last)| counted(last) > total);
             if message.topic.ends_with("/upstream/sync") {
                 sync = Some(serde_json::from_value(message.payload.clone()).unwrap());
             }
@@ -74,41 +75,42 @@ impl Heard {
 }
 
 impl Cloud {
-    pub async fn of(agent: &Agent, broker: &Broker, options: Options) -> Self {
+    pub async fn connect(agent: &Agent, broker: &Broker, options: Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let receiver = format!("http://{}/upstream/{}", listener.local_addr().unwrap(), agent.node);
+        let receiver_url =
+            format!("http://{}/upstream/{}", listener.local_addr().unwrap(), agent.node);
         let options = options.node(agent.node.as_str(), &broker.url()).unwrap();
         let emulator = Emulator::start(options).await.unwrap();
-        for object in objects(&agent.node, &receiver) {
+        for object in objects(&agent.node, &receiver_url) {
             emulator.apply(object).unwrap();
         }
         emulator.connected(agent.node.as_str()).await.unwrap();
         emulator.listening().await;
-        let (heard, changed) = (Arc::<Mutex<Heard>>::default(), watch::Sender::new(()));
-        let (ear, told) = (Arc::clone(&heard), changed.clone());
-        let take = async move |Shared(heard): Shared<Arc<Mutex<Heard>>>, body: Bytes| {
+        let (received, changed) = (Arc::<Mutex<Received>>::default(), watch::Sender::new(()));
+        let (state, notify) = (Arc::clone(&received), changed.clone());
+        let take = async move |Shared(received): Shared<Arc<Mutex<Received>>>, body: Bytes| {
             let batch: Batch = serde_json::from_slice(&body).expect("a batch, in UTF-8");
-            let mut heard = heard.lock().unwrap();
-            if let Some(sync) = heard.take(body.len(), batch) {
-                let says = heard.source.answer(&sync, 0);
-                heard.is_synced = says.is_empty();
+            let mut received = received.lock().unwrap();
+            if let Some(sync) = received.take(body.len(), batch) {
+                let messages = received.source.answer(&sync, 0);
+                received.is_synced = messages.is_empty();
             }
-            told.send_replace(());
+            notify.send_replace(());
         };
         let path = format!("/upstream/{}", agent.node);
-        let router = Router::new().route(&path, post(take)).with_state(ear);
+        let router = Router::new().route(&path, post(take)).with_state(state);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        tasks.spawn(say_until_synced(
-            Arc::clone(&heard),
+        tasks.spawn(publish_until_synced(
+            Arc::clone(&received),
             agent.node.clone(),
             emulator.router_url(),
             changed.subscribe(),
         ));
-        Self { emulator, node: agent.node.clone(), heard, changed, _tasks: tasks }
+        Self { emulator, node: agent.node.clone(), received, changed, _tasks: tasks }
     }
 
-    /// From now on the node should have this object so.
+    /// Adds an object to the desired state, or changes it.
     pub fn set(&self, key: &str, content: &Value) {
         let key: ObjectKey = key.parse().unwrap();
         let mut object = json!({
@@ -120,87 +122,90 @@ impl Cloud {
         self.change(|desired| drop(desired.insert(key, content)));
     }
 
-    /// The object is gone.
+    /// Removes an object from the desired state.
     pub fn remove(&self, key: &str) {
         self.change(|desired| drop(desired.remove(&key.parse().unwrap())));
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<ObjectKey, ObjectContent>)) {
-        let mut heard = self.heard.lock().unwrap();
-        change(&mut heard.desired);
-        let desired = heard.desired.clone();
-        // The index says a deletion as well.
-        let _ = heard.source.set(desired, BTreeSet::new(), 0);
-        heard.is_synced = false;
-        drop(heard);
+        let mut received = self.received.lock().unwrap();
+        change(&mut received.desired);
+        let desired = received.desired.clone();
+        // The index contains the deletion as well.
+        let _ = received.source.set(desired, BTreeSet::new(), 0);
+        received.is_synced = false;
+        drop(received);
         self.changed.send_replace(());
     }
 
-    pub fn look<T>(&self, look: impl FnOnce(&Heard) -> T) -> T {
-        look(&self.heard.lock().unwrap())
+    pub fn inspect<T>(&self, inspect: impl FnOnce(&Received) -> T) -> T {
+        inspect(&self.received.lock().unwrap())
     }
 
-    /// Waits until what was heard is so.
-    pub async fn until<T>(&self, what: &str, so: impl Fn(&Heard) -> Option<T>) -> T {
+    /// Waits until the probe returns a value, and returns it.
+    pub async fn until<T>(&self, what: &str, probe: impl Fn(&Received) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
-        let waiting = timeout(PATIENCE, async {
+        let waiting = timeout(TIMEOUT, async {
             loop {
-                if let Some(found) = self.look(&so) {
+                if let Some(found) = self.inspect(&probe) {
                     return found;
                 }
                 changed.changed().await.unwrap();
             }
         });
         let Ok(found) = waiting.await else {
-            panic!("never {what}; the last was {:#?}", self.look(|heard| heard.last.clone()))
+            panic!(
+                "timed out waiting for: {what}; the last messages were {:#?}",
+                self.inspect(|received| received.last.clone())
+            )
         };
         found
     }
 
-    /// Waits until the node has told that it has all.
+    /// Waits until the node has confirmed the desired state.
     pub async fn synced(&self) {
-        self.until("synced", |heard| heard.is_synced.then_some(())).await;
+        self.until("synced", |received| received.is_synced.then_some(())).await;
     }
 
     pub async fn status(
         &self,
         key: &str,
         what: &str,
-        fits: impl Fn(&StatusReport) -> bool,
+        matches: impl Fn(&StatusReport) -> bool,
     ) -> StatusReport {
         let topic = Topic::Status(self.node.clone(), key.parse().unwrap());
         let topic = topic.under(&TopicPrefix::default());
-        self.until(what, |heard| {
-            let (_, payload) = heard.last.get(&topic)?;
-            serde_json::from_value(payload.clone()).ok().filter(&fits)
+        self.until(what, |received| {
+            let (_, payload) = received.last.get(&topic)?;
+            serde_json::from_value(payload.clone()).ok().filter(&matches)
         })
         .await
     }
 
-    pub async fn node(&self, what: &str, fits: impl Fn(&NodeReport) -> bool) -> NodeReport {
+    pub async fn node(&self, what: &str, matches: impl Fn(&NodeReport) -> bool) -> NodeReport {
         let topic = Topic::Node(self.node.clone()).under(&TopicPrefix::default());
-        self.until(what, |heard| {
-            let (_, payload) = heard.last.get(&topic)?;
-            serde_json::from_value(payload.clone()).ok().filter(&fits)
+        self.until(what, |received| {
+            let (_, payload) = received.last.get(&topic)?;
+            serde_json::from_value(payload.clone()).ok().filter(&matches)
         })
         .await
     }
 }
 
-async fn say_until_synced(
-    heard: Arc<Mutex<Heard>>,
+async fn publish_until_synced(
+    received: Arc<Mutex<Received>>,
     node: NodeName,
     router: String,
     mut changed: watch::Receiver<()>,
 ) {
     let http = reqwest::Client::new();
     loop {
-        let says = {
-            let heard = heard.lock().unwrap();
-            if heard.is_synced { Vec::new() } else { heard.source.snapshot() }
+        let messages = {
+            let received = received.lock().unwrap();
+            if received.is_synced { Vec::new() } else { received.source.snapshot() }
         };
-        for say in says {
-            let (topic, payload) = match say {
+        for message in messages {
+            let (topic, payload) = match message {
                 DownstreamMessage::Insert(key, insert) => {
                     (Topic::Insert(node.clone(), key), encode(&insert))
                 }
@@ -210,11 +215,11 @@ async fn say_until_synced(
                 DownstreamMessage::Index(index) => (Topic::Index(node.clone()), encode(&index)),
             };
             let topic = topic.under(&TopicPrefix::default());
-            // Whether it arrived, only a sync tells.
+            // Only a sync confirms that it arrived.
             let url = format!("{router}/{node}/{RULES}/{topic}");
             let _ = http.post(url).body(payload).send().await;
         }
-        let _ = timeout(SAY_AGAIN, changed.changed()).await;
+        let _ = timeout(REPEAT_AFTER, changed.changed()).await;
     }
 }
 

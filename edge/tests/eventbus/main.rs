@@ -1,26 +1,25 @@
-//! The built agent on a KubeEdge node: EventBus with its defects, a real broker, a real Docker engine.
+//! The built agent on a KubeEdge node: an EventBus emulator with its faults, a real broker, a real Docker engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::doc_markdown)]
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod cloud;
+#[path = "../harness/mod.rs"]
+mod harness;
 
 use std::{
     fs,
     time::{Duration, Instant},
 };
 
-use bed::{Agent, Broker, IDLE, Image, Voice, service, unique};
 use cloud::Cloud;
 use eventbus_emulator::Options;
-use neptune_link::{Link, LinkEvent, LinkOptions};
+use harness::{Agent, Broker, BusyboxImage, IDLE, MqttClient, WorkerClient, service, unique};
 use neptune_wire::{NodeReport, Phase, StatusReport};
 use serde_json::{Value, json};
 
 const SERVICE: &str = "default/jointinferenceservices/s";
 const MODEL: &str = "default/models/small";
-/// 30 s of KubeEdge's are 600 ms.
+/// 30 s of KubeEdge take 600 ms.
 const SCALE: f64 = 0.02;
 
 fn options() -> Options {
@@ -41,87 +40,89 @@ fn counted(inference: u64) -> impl Fn(&StatusReport) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_behind_event_bus_runs_what_it_should_and_says_little() {
-    let (broker, image, began) = (Broker::start(), Image::import(), Instant::now());
-    let mut agent = Agent::over_event_bus(&broker);
+async fn node_behind_eventbus_runs_its_worker_and_sends_little() {
+    let (broker, image, began) = (Broker::start().await, BusyboxImage::import(), Instant::now());
+    let mut agent = Agent::over_eventbus(&broker);
     agent.extra = ["--heartbeat", "1"].map(str::to_owned).to_vec();
-    let cloud = Cloud::of(&agent, &broker, options()).await;
-    let mut listener = LinkOptions::new(broker.url().parse().unwrap(), unique("listener"));
-    listener.subscriptions = vec!["neptune/+/upstream/#".to_owned()];
-    let (_link, mut overheard) = Link::start(listener).unwrap();
-    assert_eq!(overheard.next().await, Some(LinkEvent::Up));
+    let cloud = Cloud::connect(&agent, &broker, options()).await;
+    let mut observer = MqttClient::connect(broker.port(), &["neptune/+/upstream/#"]).await;
 
     agent.start();
     let birth = cloud.node("online", |node| node.online).await;
     assert_eq!((birth.epoch, birth.heartbeat_seconds), (1, Some(1)));
-    assert_ne!(birth.address.as_deref(), Some("127.0.0.1"), "the broker's is not the node's");
+    assert_ne!(
+        birth.address.as_deref(),
+        Some("127.0.0.1"),
+        "the broker's address is not the node's"
+    );
     let worker = unique("w");
     cloud.set(MODEL, &model(&agent));
     cloud.set(SERVICE, &service(&worker, &image.0, IDLE));
     cloud.status(SERVICE, "running", |report| report.phase == Phase::Running).await;
     cloud.synced().await;
-    let voice = Voice::of(&agent, &worker);
+    let client = WorkerClient::connect(&agent, &worker);
     for n in 1..=50 {
-        voice.say("run-1", n, n / 2).await;
+        client.publish("run-1", n, n / 2).await;
     }
     let report = cloud.status(SERVICE, "counted", counted(50)).await;
     assert_eq!(report.output.task_info.unwrap().hard_example_number, 25);
 
-    // Nothing changes: there is silence between the repetitions, but for the heartbeat.
-    let silence = |heard: &cloud::Heard| {
-        let last: Vec<_> = heard.batches.values().rev().take(3).collect();
+    // While nothing changes, only heartbeats are sent between the repetitions.
+    let idle = |received: &cloud::Received| {
+        let last: Vec<_> = received.batches.values().rev().take(3).collect();
         last.iter().all(|(_, batch)| batch.messages.is_empty()).then(|| last[0].0)
     };
-    let heartbeat = cloud.until("silent", silence).await;
+    let heartbeat = cloud.until("only heartbeats", idle).await;
     assert!(heartbeat < 128, "{heartbeat} bytes");
 
     cloud.remove(SERVICE);
     let topic = format!("neptune/{}/upstream/{SERVICE}/status", agent.node);
-    let taken_back = |heard: &cloud::Heard| heard.last[&topic].1.is_null().then_some(());
-    cloud.until("taken back", taken_back).await;
-    bed::until("removed", || agent.containers().is_empty()).await;
+    let is_cleared = |received: &cloud::Received| received.last[&topic].1.is_null().then_some(());
+    cloud.until("the status to be cleared", is_cleared).await;
+    harness::eventually("the container to be removed", || agent.containers().is_empty()).await;
 
-    assert_eq!(agent.terminate(), Some(0));
-    let goodbye = |node: &NodeReport| !node.online && node.epoch == 1;
-    cloud.node("offline by its own word", goodbye).await;
-    let batches = cloud.look(|heard| heard.batches.len());
+    assert_eq!(agent.terminate().await, Some(0));
+    let offline = |node: &NodeReport| !node.online && node.epoch == 1;
+    cloud.node("an offline message from the agent itself", offline).await;
+    let batches = cloud.inspect(|received| received.batches.len());
     let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
     assert!(batches <= seconds + 2, "{batches} batches in {seconds} s");
     drop(agent);
-    let silent = tokio::time::timeout(Duration::from_millis(200), overheard.next()).await;
-    assert!(silent.is_err(), "nothing on the topics of the other transport: {silent:?}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let received = observer.received();
+    assert!(received.is_empty(), "messages on the topics of the other transport: {received:?}");
 }
 
-/// A name server is the containers' own matter; it is here since KubeEdge's EdgeMesh brings one.
+/// This is not specific to KubeEdge. It is tested here because KubeEdge's EdgeMesh has a name server.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_asks_the_name_servers_that_the_agent_was_given() {
-    let (broker, image) = (Broker::start(), Image::import());
-    let mut agent = Agent::over_event_bus(&broker);
+async fn worker_uses_the_name_servers_of_the_agent() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = Agent::over_eventbus(&broker);
     agent.extra = ["--dns", "169.254.96.16,192.0.2.53"].map(str::to_owned).to_vec();
-    let cloud = Cloud::of(&agent, &broker, options()).await;
+    let cloud = Cloud::connect(&agent, &broker, options()).await;
     agent.start();
     cloud.set(MODEL, &model(&agent));
     cloud.set(SERVICE, &service(&unique("w"), &image.0, IDLE));
     cloud.status(SERVICE, "running", |report| report.phase == Phase::Running).await;
-    let resolver = bed::docker(&["exec", &agent.containers()[0], "cat", "/etc/resolv.conf"]);
+    let resolver = harness::docker(&["exec", &agent.containers()[0], "cat", "/etc/resolv.conf"]);
     let servers = resolver.lines().filter_map(|line| line.strip_prefix("nameserver "));
     assert_eq!(servers.collect::<Vec<_>>(), ["169.254.96.16", "192.0.2.53"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_cuts_lose_no_revision_and_no_count() {
-    let (broker, image) = (Broker::start(), Image::import());
-    let mut agent = Agent::over_event_bus(&broker);
-    let cloud = Cloud::of(&agent, &broker, options()).await;
+async fn thousand_cuts_lose_no_revision_and_no_count() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = Agent::over_eventbus(&broker);
+    let cloud = Cloud::connect(&agent, &broker, options()).await;
     agent.start();
     let worker = unique("w");
     cloud.set(MODEL, &model(&agent));
     cloud.set(SERVICE, &service(&worker, &image.0, IDLE));
     cloud.status(SERVICE, "running", |report| report.phase == Phase::Running).await;
     let before = agent.containers();
-    let (voice, node) = (Voice::of(&agent, &worker), agent.node.to_string());
+    let (client, node) = (WorkerClient::connect(&agent, &worker), agent.node.to_string());
     for round in 0..1000_u64 {
-        voice.mutter("run", round + 1, round / 2);
+        client.enqueue("run", round + 1, round / 2);
         if round % 3 == 0 {
             let other = json!({"spec": {"modelUrl": "/nowhere", "round": round}});
             cloud.set(&format!("default/models/other-{}", round % 7), &other);
@@ -135,7 +136,7 @@ async fn a_thousand_cuts_lose_no_revision_and_no_count() {
             }
             80 => {
                 cloud.emulator.partition(&node).unwrap();
-                // Longer than the cloud takes a silent node for alive.
+                // Longer than the time after which the cloud takes a silent node for dead.
                 tokio::time::sleep(Duration::from_millis(700)).await;
             }
             _ => cloud.emulator.cut(&node).unwrap(),
@@ -146,17 +147,17 @@ async fn a_thousand_cuts_lose_no_revision_and_no_count() {
     }
     cloud.status(SERVICE, "exact", counted(1000)).await;
     cloud.synced().await;
-    // What is said into the last silence is lost, nothing is new after it, and nobody asks.
+    // A message during the last silence is lost; afterwards nothing changes and no sync is requested.
     let taken = || cloud.emulator.traffic(&node).unwrap().up.taken;
     let taken_before = taken();
     cloud.emulator.partition(&node).unwrap();
-    voice.mutter("run", 1001, 500);
-    bed::until("a batch is on its way", || taken() > taken_before).await;
+    client.enqueue("run", 1001, 500);
+    harness::eventually("a batch to be sent", || taken() > taken_before).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     cloud.emulator.heal(&node).unwrap();
     cloud.status(SERVICE, "exact again", counted(1001)).await;
-    assert_eq!(agent.containers(), before, "the same container all the time");
+    assert_eq!(agent.containers(), before, "the container was not replaced");
     let lost = cloud.emulator.traffic(&node).unwrap();
-    assert!(lost.up.lost > 0 && lost.down.lost > 0, "the way has to be a bad one: {lost:?}");
-    assert!(!cloud.look(|heard| heard.went_back));
+    assert!(lost.up.lost > 0 && lost.down.lost > 0, "messages must have been lost: {lost:?}");
+    assert!(!cloud.inspect(|received| received.has_decreased));
 }

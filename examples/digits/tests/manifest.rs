@@ -1,10 +1,10 @@
-//! The manifests name the models as they are in this folder.
+//! The digests in the manifest are those of the model files.
 #![allow(clippy::unwrap_used)]
 
 use sha2::{Digest as _, Sha256};
 
 #[test]
-fn the_manifest_holds_the_sums_of_the_model_files() {
+fn manifest_contains_the_digests_of_the_model_files() {
     let manifest = include_str!("../models.yaml");
     for (name, file) in [
         ("small", include_str!("../models/small.json")),
@@ -13,6 +13,6 @@ fn the_manifest_holds_the_sums_of_the_model_files() {
         let sum =
             Sha256::digest(file).iter().fold(String::new(), |sum, byte| format!("{sum}{byte:02x}"));
         let line = format!("{name}.json\"\n  format: json\n  sha256sum: {sum}\n");
-        assert!(manifest.contains(&line), "models.yaml must have this for {name}.json: {sum}");
+        assert!(manifest.contains(&line), "models.yaml lacks the digest of {name}.json: {sum}");
     }
 }

@@ -1,9 +1,8 @@
-//! The controller, with a fleet that exists only as objects and messages.
+//! Measures the controller with a fleet that exists only as objects and messages.
 
 use std::{
     collections::HashMap,
     path::Path,
-    process::Command,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -16,7 +15,11 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use neptune_api::{JointInferenceService, Model};
-use neptune_e2e::{Broker, Cluster, Process, free_port, program, root, totals};
+use neptune_e2e::totals;
+use neptune_harness::{
+    Broker, Cluster, Process, free_port, programs,
+    workspace::{program, root},
+};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
     AgentInstance, Insert, NodeName, NodeReport, Topic, TopicPrefix, decode, encode,
@@ -27,17 +30,17 @@ use tokio::{sync::Notify, time::timeout};
 use crate::figures::{Spread, cpu, mib, pss};
 
 const NAMESPACE: &str = "default";
-/// So many objects a second are made, and so many nodes a second report.
-const PACE: u64 = 50;
+/// Created objects per second, and reports per second.
+const RATE: u64 = 50;
 
-/// What was heard or seen of an object, by its name.
-type Seen<T> = Arc<(Mutex<HashMap<String, T>>, Notify)>;
+/// The observations of objects by their name, and a notification of changes.
+type Observations<T> = Arc<(Mutex<HashMap<String, T>>, Notify)>;
 
-/// Measures and prints.
+/// Measures the controller, and prints the results.
 pub async fn measure(count: u32) {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::own(dir.path()).await;
-    let broker = Broker::start(dir.path()).await;
+    let cluster = Cluster::devcluster(dir.path()).await;
+    let broker = Broker::start().await;
     cluster.kubectl(&["apply", "--server-side", "-f", root().join("crds").to_str().unwrap()]);
     let client = cluster.client();
     for name in ["small", "big"] {
@@ -57,15 +60,15 @@ pub async fn measure(count: u32) {
 
     let (link, events) = connect(&broker).await;
     for at in 0..count {
-        say(&link, &Topic::Node(name(at)), &born());
+        publish(&link, &Topic::Node(name(at)), &birth());
     }
-    let heard = hear(events);
-    let seen = watch(&client);
+    let inserts = record_inserts(events);
+    let statuses = watch(&client);
     let mut controller = start(dir.path(), &cluster, &broker);
-    let idle = settled(controller.id()).await;
-    println!("controller, {count} nodes, nothing on them   PSS {}", mib(idle.pss));
+    let idle = until_idle(controller.id()).await;
+    println!("controller: {count} nodes without services   PSS {}", mib(idle.pss));
 
-    let mut pace = tokio::time::interval(Duration::from_millis(1000 / PACE));
+    let mut pace = tokio::time::interval(Duration::from_millis(1000 / RATE));
     let mut began = HashMap::new();
     for at in 0..count {
         pace.tick().await;
@@ -73,9 +76,9 @@ pub async fn measure(count: u32) {
         let client = client.clone();
         tokio::spawn(async move { create::<JointInferenceService>(&client, content(at)).await });
     }
-    let tasks = all(&heard, count, |_| true).await;
+    let tasks = all(&inserts, count, |_| true).await;
     let spread: Spread = tasks.iter().map(|(name, (at, _))| *at - began[name]).collect();
-    println!("create -> task heard at the node's topic    {spread}");
+    println!("create until the node's insert message      {spread}");
 
     let mut began = HashMap::new();
     for at in 0..count {
@@ -83,54 +86,49 @@ pub async fn measure(count: u32) {
         let uid = &tasks[&service(at)].1.content.metadata.uid;
         let key = format!("{NAMESPACE}/jointinferenceservices/{}", service(at));
         began.insert(service(at), Instant::now());
-        say(&link, &Topic::Status(name(at), key.parse().unwrap()), &report(uid));
+        publish(&link, &Topic::Status(name(at), key.parse().unwrap()), &report(uid));
     }
-    let counted = all(&seen, count, |(_, inference)| *inference == 1000).await;
+    let counted = all(&statuses, count, |(_, inference)| *inference == 1000).await;
     let spread: Spread = counted.iter().map(|(name, (at, _))| *at - began[name]).collect();
-    println!("report -> numbers seen in the status        {spread}");
-    let full = settled(controller.id()).await;
+    println!("report until the counters in the status     {spread}");
+    let full = until_idle(controller.id()).await;
     let each = full.pss.saturating_sub(idle.pss) / u64::from(count);
     println!(
-        "controller, one service on each             PSS {}, {each} bytes each",
+        "controller: one service per node            PSS {}, {each} bytes per service",
         mib(full.pss)
     );
 
     controller.kill();
     let controller = start(dir.path(), &cluster, &broker);
-    let again = settled(controller.id()).await;
+    let again = until_idle(controller.id()).await;
     let (spent, took) = (again.cpu.as_secs_f64(), again.took.as_secs_f64());
     println!(
-        "controller started anew beside all that      {spent:.2} s of CPU, quiet after {took:.1} s"
+        "controller: restart with all of them        {spent:.2} s of CPU, idle after {took:.1} s"
     );
 }
 
 fn start(dir: &Path, cluster: &Cluster, broker: &Broker) -> Process {
-    let mut command = Command::new(program("neptune-cloud"));
-    command
-        .args(["run", "--mqtt-url", &broker.url(), "--listen"])
-        .arg(format!("127.0.0.1:{}", free_port()))
-        .arg("--kubeconfig")
-        .arg(cluster.kubeconfig())
-        .env_remove("KUBECONFIG");
-    Process::start("neptune-cloud", dir, &mut command)
+    let program = program("neptune-cloud");
+    let mut command = programs::controller(&program, cluster.kubeconfig(), free_port());
+    Process::start("neptune-cloud", dir, command.args(programs::mqtt(&broker.url())))
 }
 
-/// A process that has had nothing to do for a while.
-struct Settled {
+/// Resources of a process that has become idle.
+struct Idle {
     pss: u64,
     cpu: Duration,
     took: Duration,
 }
 
-/// Waits until a process has had less than a twentieth of a core for two seconds.
-async fn settled(pid: u32) -> Settled {
+/// Waits until a process uses less than a twentieth of a core for two seconds.
+async fn until_idle(pid: u32) -> Idle {
     let began = Instant::now();
     loop {
         let (before, took) = (cpu(pid), began.elapsed());
         tokio::time::sleep(Duration::from_secs(2)).await;
         let now = cpu(pid);
         if now > Duration::ZERO && now.saturating_sub(before) < Duration::from_millis(100) {
-            return Settled { pss: pss(pid), cpu: now, took };
+            return Idle { pss: pss(pid), cpu: now, took };
         }
     }
 }
@@ -143,10 +141,10 @@ async fn connect(broker: &Broker) -> (Link, LinkEvents) {
     (link, events)
 }
 
-/// Takes down when the task of each object was heard first.
-fn hear(mut events: LinkEvents) -> Seen<(Instant, Insert)> {
-    let seen = Seen::default();
-    let heard = Arc::clone(&seen);
+/// Records when the first insert message of each service was received.
+fn record_inserts(mut events: LinkEvents) -> Observations<(Instant, Insert)> {
+    let observations = Observations::default();
+    let inserts = Arc::clone(&observations);
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
             let (at, LinkEvent::Message(message)) = (Instant::now(), event) else { continue };
@@ -155,19 +153,19 @@ fn hear(mut events: LinkEvents) -> Seen<(Instant, Insert)> {
                 && !message.payload.is_empty()
             {
                 let insert = decode(&message.payload).unwrap();
-                heard.0.lock().unwrap().entry(key.name.to_string()).or_insert((at, insert));
-                heard.1.notify_one();
+                inserts.0.lock().unwrap().entry(key.name.to_string()).or_insert((at, insert));
+                inserts.1.notify_one();
             }
         }
     });
-    seen
+    observations
 }
 
-/// Takes down when each service's total was seen to be another one.
-fn watch(client: &Client) -> Seen<(Instant, u64)> {
+/// Records when the total in each service's status changed.
+fn watch(client: &Client) -> Observations<(Instant, u64)> {
     let services: Api<JointInferenceService> = Api::namespaced(client.clone(), NAMESPACE);
-    let seen = Seen::default();
-    let taken = Arc::clone(&seen);
+    let observations = Observations::default();
+    let taken = Arc::clone(&observations);
     tokio::spawn(async move {
         let changes = watcher(services, watcher::Config::default()).default_backoff();
         let mut changes = std::pin::pin!(changes.applied_objects());
@@ -182,25 +180,25 @@ fn watch(client: &Client) -> Seen<(Instant, u64)> {
             }
         }
     });
-    seen
+    observations
 }
 
-/// Waits until as many as that are as wished, and returns them.
+/// Waits until that many observations match, and returns all.
 async fn all<T: Clone>(
-    seen: &Seen<T>,
+    observations: &Observations<T>,
     count: u32,
-    wished: impl Fn(&T) -> bool,
+    matches: impl Fn(&T) -> bool,
 ) -> HashMap<String, T> {
     let waiting = async {
         loop {
-            let found = seen.0.lock().unwrap().clone();
-            if found.values().filter(|found| wished(found)).count() >= count as usize {
+            let found = observations.0.lock().unwrap().clone();
+            if found.values().filter(|found| matches(found)).count() >= count as usize {
                 return found;
             }
-            seen.1.notified().await;
+            observations.1.notified().await;
         }
     };
-    timeout(Duration::from_secs(120), waiting).await.expect("all of it within two minutes")
+    timeout(Duration::from_secs(120), waiting).await.expect("all observations within two minutes")
 }
 
 async fn create<K>(client: &Client, object: Value)
@@ -216,7 +214,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-fn say(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
+fn publish(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
     let (topic, payload) = (topic.under(&TopicPrefix::default()), encode(message).into());
     link.publish(Message { topic, payload, retain: true }).unwrap();
 }
@@ -246,7 +244,7 @@ fn content(at: u32) -> Value {
         "spec": {"edgeWorker": edge, "cloudWorker": worker("big", "cloud.py")}})
 }
 
-fn born() -> NodeReport {
+fn birth() -> NodeReport {
     NodeReport {
         instance: AgentInstance("bench".to_owned()),
         epoch: 1,

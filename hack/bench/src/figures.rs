@@ -1,8 +1,8 @@
-//! Numbers out of numbers: percentiles, and what the kernel says of a process.
+//! Percentiles, and memory and CPU time of a process as the kernel reports them.
 
 use std::{fmt, fs, time::Duration};
 
-/// Durations, to be read as percentiles.
+/// A sorted set of durations.
 pub struct Spread(Vec<Duration>);
 
 impl FromIterator<Duration> for Spread {
@@ -14,7 +14,7 @@ impl FromIterator<Duration> for Spread {
 }
 
 impl Spread {
-    /// The nearest-rank percentile; zero of nothing.
+    /// The nearest-rank percentile; zero for an empty set.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()
@@ -28,24 +28,25 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Proportional set size of a process in bytes: its own memory and its share of what it shares.
+/// Proportional set size of a process in bytes: its private memory, and its part of shared memory.
 pub fn pss(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the process runs");
-    let line = text.lines().find(|line| line.starts_with("Pss:")).expect("the kernel tells it");
+    let line =
+        text.lines().find(|line| line.starts_with("Pss:")).expect("smaps_rollup contains Pss");
     let kib = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
     kib.expect("a number of kB") << 10
 }
 
-/// User and system time that a process has had, in units of 10 ms (`USER_HZ` is 100 on Linux).
+/// User and system time of a process, with a resolution of 10 ms (`USER_HZ` is 100 on Linux).
 pub fn cpu(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks = |at: usize| fields[at].parse::<u64>().expect("a number of ticks");
-    // Fields 14 and 15 of proc(5); the first here is its third.
+    // Fields 14 and 15 in proc(5); the first two are cut off.
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
-/// Bytes as a person reads them.
+/// Bytes in MiB, with one decimal place.
 pub fn mib(bytes: u64) -> String {
     let mib = bytes >> 10;
     format!("{}.{} MiB", mib >> 10, (mib % 1024) * 10 / 1024)
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_a_number_that_was_measured() {
+    fn percentile_is_a_measured_duration() {
         let spread: Spread = (1..=200).rev().map(Duration::from_millis).collect();
         let at = |percent| spread.percentile(percent).as_millis();
         assert_eq!((at(50), at(99), at(100)), (100, 198, 200));

@@ -1,7 +1,7 @@
-//! What the programs cost and how quick they are, on this machine: prints figures, judges none. Start it by
-//! `hack/bench.sh`, which builds what it runs.
+//! Measures memory, CPU time and latencies of the programs on this machine, and prints them without judging them. Run it
+//! with `hack/bench.sh`, which builds the programs.
 
-#![allow(clippy::unwrap_used)] // what cannot be measured ends the run
+#![allow(clippy::unwrap_used)] // a failed measurement ends the run
 
 mod agent;
 mod controller;
@@ -9,16 +9,16 @@ mod figures;
 
 use clap::Parser;
 
-/// What the programs cost and how quick they are, on this machine.
+/// Measures memory, CPU time and latencies of the controller and of the agent on this machine.
 #[derive(Parser)]
 struct Arguments {
-    /// Nodes, and services, that the controller is measured with.
+    /// Number of nodes, and of services, for the controller.
     #[arg(long, default_value_t = 1000)]
     nodes: u32,
-    /// Messages that a worker says to the agent.
+    /// Number of messages that a worker publishes to the agent.
     #[arg(long, default_value_t = 200_000)]
     messages: u64,
-    /// Services that are started one after the other on a node.
+    /// Number of services that are started on a node, one after the other.
     #[arg(long, default_value_t = 20)]
     starts: u32,
 }

@@ -1,29 +1,17 @@
-//! The Kubernetes API of the demo: a client that applies files as `kubectl apply --server-side` does.
-
-use std::path::Path;
+//! Applies manifests like `kubectl apply --server-side`, without kubectl.
 
 use anyhow::Context;
 use kube::{
-    Client, Config, ResourceExt,
+    Client, ResourceExt,
     api::{Api, DynamicObject, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
     discovery,
 };
 use serde::Deserialize;
 
-/// A client for a kubeconfig's current context.
-pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let read = Kubeconfig::read_from(kubeconfig)
-        .with_context(|| format!("kubeconfig {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
-}
-
-/// Applies every document of a YAML text.
+/// Applies every document of a YAML text, server-side, and takes over conflicting fields.
 pub async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {
     for object in documents(yaml)? {
-        let types = object.types.clone().context("a document has no apiVersion and kind")?;
+        let types = object.types.clone().context("a YAML document lacks apiVersion and kind")?;
         let kind = kube::core::GroupVersionKind::try_from(&types)?;
         let (resource, capabilities) = discovery::pinned_kind(client, &kind)
             .await

@@ -1,45 +1,46 @@
-//! Runs `examples/digits` on this machine and tells whether it did what Neptune promises.
-#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
+//! Runs `examples/digits` on this machine, prints its counters live and checks the result.
+#![allow(clippy::doc_markdown, reason = "clap shows the doc comments to users")]
 
 mod cluster;
-mod stage;
-mod verdict;
-mod watch;
-mod way;
+mod environment;
+mod progress;
+mod summary;
+mod transport;
 
 use std::{process::ExitCode, time::Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Parser;
 
-/// Starts a Kubernetes API, a broker, the controller and two agents on loopback, applies
-/// examples/digits and follows its counters to the end.
+use crate::{environment::Environment, summary::Summary, transport::Transport};
+
+/// Starts a Kubernetes API server, an MQTT broker, the controller and two agents on loopback,
+/// applies examples/digits, prints its counters live and checks the result.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Leave everything running after the result, until Ctrl-C.
+    /// Keep everything running after the result, until Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// Use the cluster that KUBECONFIG names in place of the built-in API.
+    /// Use the cluster of KUBECONFIG instead of the built-in Kubernetes API server.
     #[arg(long, conflicts_with = "transport")]
     cluster: bool,
-    /// How the controller and the nodes reach each other: `mqtt`, by one broker, or `eventbus`, by an
-    /// emulator of KubeEdge's router and EventBus and a mosquitto on each node.
+    /// How the controller and the nodes exchange messages.
     #[arg(long, default_value = "mqtt")]
-    transport: way::Transport,
+    transport: Transport,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
-    // Whatever ends this function drops the stage, and with it all that was started.
-    let ended = tokio::select! {
-        ended = demo(&options) => ended,
-        () = told_to_end() => {
-            eprintln!("interrupted, cleaning up");
+    // Every way out of this function drops the environment, which stops everything it started.
+    let result = tokio::select! {
+        result = demo(&options) => result,
+        () = stop_signal() => {
+            eprintln!("Interrupted. Stopping the demo and removing its containers.");
             return ExitCode::from(130);
         }
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -50,21 +51,23 @@ async fn main() -> ExitCode {
 
 async fn demo(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut stage = stage::Stage::set(options.cluster, options.transport).await?;
-    let ended = follow(&mut stage, began).await;
-    if ended.is_err() {
-        stage.print_logs();
+    let environment = Environment::start(options.cluster, options.transport).await?;
+    let result = run_example(&environment, began).await;
+    if result.is_err() {
+        environment.print_logs();
     }
     if options.keep {
-        println!("\nEverything goes on. {}\nCtrl-C ends it and cleans up.", stage.hints());
+        println!("\nThe demo keeps running. {}", environment.hints());
+        println!("Press Ctrl-C to stop the demo and remove its containers.");
         std::future::pending::<()>().await;
     }
-    stage.clear().await;
-    ended
+    println!("\nStopping the demo and removing its containers.");
+    environment.stop().await;
+    result
 }
 
 /// Resolves on Ctrl-C and on SIGTERM.
-async fn told_to_end() {
+async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
     tokio::select! {
@@ -73,16 +76,15 @@ async fn told_to_end() {
     }
 }
 
-async fn follow(stage: &mut stage::Stage, began: Instant) -> anyhow::Result<()> {
-    println!("{}\n", stage.hints());
-    stage.apply_example().await?;
-    let status = watch::to_the_end(stage, began).await?;
-    let worker =
-        verdict::workers_own_words(&stage.edge_container()?).context("edge worker's log")?;
-    let verdict = verdict::judge(&status, &stage.small_model().await?, &worker);
-    println!("\n{verdict}");
-    if !verdict.holds() {
-        bail!("the demo did not show what it should");
+async fn run_example(environment: &Environment, began: Instant) -> anyhow::Result<()> {
+    println!("{}\n", environment.hints());
+    println!("Applying examples/digits.\n");
+    environment.apply_example().await?;
+    let (service, worker) = progress::follow(environment, began).await?;
+    let summary = Summary { worker, service, model: environment.small_model().await? };
+    println!("\n{summary}");
+    if !summary.passed() {
+        bail!("a check of the demo failed; see the table above");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Reads what `build/` ships, as users get it. What it has to be is the tests'.
+//! Reads the manifests, the chart and the configuration in `build/` as users get them.
 
 pub mod broker;
 
@@ -21,12 +21,12 @@ pub fn repository(path: &str) -> PathBuf {
 /// A text file of this repository.
 ///
 /// # Panics
-/// If it is not there.
+/// If it is missing.
 pub fn text(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap_or_else(|error| fail(path, &error.to_string()))
 }
 
-/// The objects that `kubectl apply -k` makes of an overlay.
+/// The objects that `kubectl apply -k` creates from an overlay.
 ///
 /// # Panics
 /// If kubectl is missing or refuses the overlay.
@@ -36,27 +36,27 @@ pub fn objects(overlay: &str) -> Vec<Value> {
         .arg("kustomize")
         .arg(folder)
         .output()
-        .expect("kubectl is installed (hack/test.sh sees to it)");
+        .expect("kubectl is installed (hack/test.sh installs it)");
     if !output.status.success() {
         fail(overlay, &String::from_utf8_lossy(&output.stderr));
     }
     parse(overlay, output.stdout)
 }
 
-/// helm, which `hack/test.sh` puts beside what is built where the machine has none.
+/// The command helm. `hack/test.sh` installs it next to the built programs if the machine lacks it.
 pub fn helm() -> Command {
-    let built = std::env::current_exe().expect("a test is a program");
+    let built = std::env::current_exe().expect("a test has an executable");
     let beside = built.ancestors().map(|folder| folder.join("helm/bin/helm"));
     Command::new(beside.into_iter().find(|path| path.exists()).unwrap_or("helm".into()))
 }
 
-/// What helm complains of, without its remarks that the chart has links to the files it shares with the overlays.
-pub fn without_remarks(complaints: &str) -> String {
-    let remark = |line: &&str| !line.contains(": found symbolic link in path: ");
-    complaints.lines().filter(remark).collect::<Vec<_>>().join("\n")
+/// Errors and warnings of helm, without its notes on the symbolic links between the chart and the overlays.
+pub fn without_notes(stderr: &str) -> String {
+    let is_relevant = |line: &&str| !line.contains(": found symbolic link in path: ");
+    stderr.lines().filter(is_relevant).collect::<Vec<_>>().join("\n")
 }
 
-/// The objects that `helm install` makes in `neptune-system`, with these values set.
+/// The objects that `helm install` creates in `neptune-system` with these values.
 ///
 /// # Panics
 /// If helm is missing or refuses the chart or the values.
@@ -64,7 +64,7 @@ pub fn chart(values: &[&str]) -> Vec<Value> {
     chart_in("neptune-system", values)
 }
 
-/// The same in another namespace.
+/// Like [`chart`], in another namespace.
 ///
 /// # Panics
 /// If helm is missing or refuses the chart or the values.
@@ -74,7 +74,7 @@ pub fn chart_in(namespace: &str, values: &[&str]) -> Vec<Value> {
         .args(values.iter().flat_map(|value| ["--set", value]))
         .arg(repository("build/helm/neptune"))
         .output()
-        .expect("helm is installed (hack/test.sh sees to it)");
+        .expect("helm is installed (hack/test.sh installs it)");
     if !output.status.success() {
         fail("build/helm/neptune", &String::from_utf8_lossy(&output.stderr));
     }
@@ -90,16 +90,16 @@ fn parse(what: &str, yaml: Vec<u8>) -> Vec<Value> {
     yaml.split("\n---\n").map(parse).collect()
 }
 
-/// The one object of this kind and name.
+/// The object of this kind and name.
 ///
 /// # Panics
-/// If there is none.
+/// If it does not exist.
 pub fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let found = objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
-    found.unwrap_or_else(|| fail(name, &format!("there is no such {kind}")))
+    found.unwrap_or_else(|| fail(name, &format!("no such {kind}")))
 }
 
-#[expect(clippy::panic, reason = "a test cannot go on without what it tests")]
+#[expect(clippy::panic, reason = "a test fails without what it tests")]
 fn fail(what: &str, why: &str) -> ! {
     panic!("{what}: {why}")
 }

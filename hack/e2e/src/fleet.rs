@@ -1,10 +1,8 @@
-//! The whole of Neptune on one machine: controller, broker, an edge node and a cloud node.
+//! A fleet on one machine: controller, broker, an edge node and a cloud node.
 
 use std::{
     fmt::Debug,
     path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
 };
 
 use kube::{
@@ -16,58 +14,59 @@ use neptune_api::{
     Dataset, DatasetStatus, InferenceModel, InferenceModelStatus, JisConditionType,
     JointInferenceService, JointInferenceServiceStatus,
 };
-use neptune_link::{Link, LinkEvent, LinkOptions, Message};
+use neptune_harness::{
+    Broker, Cluster, MqttClient, Process, Proxy, TIMEOUT,
+    docker::{self, docker},
+    eventually, eventually_async, eventually_some, unique,
+    workspace::root,
+};
 use neptune_wire::Counters;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    Broker, Cluster, KubeEdge, Process, Proxy,
-    launch::{self, Launch, Way},
-    root, run, unique,
+    KubeEdge,
+    launch::{self, Launcher, RunningTransport},
 };
-
-/// How long anything may take that a test waits for. Generous: the machine is shared.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A fleet of one edge node and one cloud node, both run by agents.
 pub struct Fleet {
     /// The cluster.
     pub cluster: Cluster,
-    /// The edge node's local broker; without `KubeEdge`, the one that all connect to.
+    /// The edge node's broker; without `KubeEdge`, also the broker of all others.
     pub broker: Broker,
-    /// The namespace of the test's own.
+    /// The test's namespace.
     pub namespace: String,
     /// The edge node's name.
     pub edge: String,
     /// The cloud node's name.
     pub cloud: String,
-    /// On `KubeEdge`, the cloud node's own.
+    /// With `KubeEdge`, the cloud node's broker.
     _cloud_broker: Option<Broker>,
     controller: Process,
     edge_agent: Process,
     cloud_agent: Process,
-    launch: Launch,
+    launcher: Launcher,
 }
 
-/// How the controller and the nodes reach each other.
+/// How the controller and the nodes exchange messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// By a broker that both reach.
+    /// One MQTT broker.
     Mqtt,
-    /// By `KubeEdge`'s router and `EventBus`, with no broker between them.
+    /// `KubeEdge`'s router and `EventBus`.
     EventBus,
 }
 
-/// What a test may take the power from.
+/// What a test can kill.
 #[derive(Debug, Clone, Copy)]
 pub enum KillTarget {
-    /// All of `KubeEdge`, if there is one.
+    /// The whole of `KubeEdge`, if the fleet uses it.
     KubeEdge,
     /// The edge node's agent.
     Agent,
     /// The controller.
     Controller,
-    /// The broker, which forgets everything.
+    /// The broker, which loses retained messages and sessions.
     Broker,
     /// The edge worker's container.
     Worker,
@@ -79,65 +78,76 @@ impl Fleet {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
         std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
-        let broker = Broker::start(dir.path()).await;
+        let broker = Broker::start().await;
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
         let crds = root().join("crds");
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
         cluster.apply(&nodes(&namespace, &edge, &cloud));
         let mut cloud_broker = None;
-        let way = match transport {
-            Transport::Mqtt => Way::Mqtt(Proxy::before(broker.port()).await),
+        let transport = match transport {
+            Transport::Mqtt => RunningTransport::Mqtt(Proxy::start(broker.port()).await),
             Transport::EventBus => {
-                let own = cloud_broker.insert(Broker::start(dir.path()).await);
+                let own = cloud_broker.insert(Broker::start().await);
                 let nodes = [(&*edge, &broker), (&*cloud, &*own)];
                 cluster.apply(&KubeEdge::crds());
-                Way::EventBus(KubeEdge::start(dir.path(), cluster.kubeconfig(), nodes).await)
+                RunningTransport::EventBus(
+                    KubeEdge::start(dir.path(), cluster.kubeconfig(), nodes).await,
+                )
             }
         };
         let kubeconfig = cluster.kubeconfig().to_owned();
-        let launch =
-            Launch { dir, namespace: namespace.clone(), edge: edge.clone(), kubeconfig, way };
+        let launcher = Launcher {
+            namespace: namespace.clone(),
+            edge: edge.clone(),
+            kubeconfig,
+            transport,
+            dir,
+        };
         Self {
-            controller: launch.controller(&broker),
-            edge_agent: launch.agent(&edge, &broker),
-            cloud_agent: launch.agent(&cloud, cloud_broker.as_ref().unwrap_or(&broker)),
+            controller: launcher.controller(&broker),
+            edge_agent: launcher.agent(&edge, &broker),
+            cloud_agent: launcher.agent(&cloud, cloud_broker.as_ref().unwrap_or(&broker)),
             cluster,
             broker,
             namespace,
             edge,
             cloud,
             _cloud_broker: cloud_broker,
-            launch,
+            launcher,
         }
     }
 
-    /// A folder of the test's own.
+    /// The test's folder.
     pub fn dir(&self) -> &Path {
-        self.launch.dir.path()
+        self.launcher.dir.path()
     }
 
-    /// What it has of `KubeEdge`.
+    /// `KubeEdge`, if the fleet uses it.
     pub fn kubeedge(&self) -> Option<&KubeEdge> {
-        match &self.launch.way {
-            Way::EventBus(kubeedge) => Some(kubeedge),
-            Way::Mqtt(_) => None,
+        match &self.launcher.transport {
+            RunningTransport::EventBus(kubeedge) => Some(kubeedge),
+            RunningTransport::Mqtt(_) => None,
         }
     }
 
-    /// Keeps all messages between the edge node and the cloud from arriving, and those of `KubeEdge` without a word.
+    /// Drops all messages between the edge node and the cloud. With `KubeEdge`, neither side notices.
     pub async fn isolate_edge(&self) {
-        match &self.launch.way {
-            Way::EventBus(kubeedge) => kubeedge.make(&format!("partition/{}", self.edge)).await,
-            Way::Mqtt(proxy) => proxy.cut(),
+        match &self.launcher.transport {
+            RunningTransport::EventBus(kubeedge) => {
+                kubeedge.control(&format!("partition/{}", self.edge)).await;
+            }
+            RunningTransport::Mqtt(proxy) => proxy.close(),
         }
     }
 
     /// Ends [`Fleet::isolate_edge`].
     pub async fn rejoin_edge(&self) {
-        match &self.launch.way {
-            Way::EventBus(kubeedge) => kubeedge.make(&format!("heal/{}", self.edge)).await,
-            Way::Mqtt(proxy) => proxy.heal(),
+        match &self.launcher.transport {
+            RunningTransport::EventBus(kubeedge) => {
+                kubeedge.control(&format!("heal/{}", self.edge)).await;
+            }
+            RunningTransport::Mqtt(proxy) => proxy.open(),
         }
     }
 
@@ -146,12 +156,12 @@ impl Fleet {
         self.edge_agent.id()
     }
 
-    /// The folder in which the nodes' datasets may be.
+    /// The folder of the nodes' datasets.
     pub fn data_dir(&self) -> PathBuf {
-        launch::data_dir(self.launch.dir.path())
+        launch::data_dir(self.launcher.dir.path())
     }
 
-    /// An example's manifest, on this fleet's nodes, with more texts replaced.
+    /// An example's manifest for this fleet's nodes, with these texts replaced.
     pub fn manifest(&self, path: &str, replace: &[(&str, &str)]) -> String {
         let path = root().join(path);
         let mut text = std::fs::read_to_string(&path)
@@ -163,9 +173,9 @@ impl Fleet {
         text.replace("edge0", &self.edge).replace("cloud0", &self.cloud)
     }
 
-    /// Applies a text in the test's namespace, as a user does.
+    /// Applies a manifest in the test's namespace.
     pub fn apply(&self, yaml: &str) -> String {
-        self.cluster.piped(&["-n", &self.namespace, "apply", "-f", "-"], yaml)
+        self.cluster.kubectl_with_input(&["-n", &self.namespace, "apply", "-f", "-"], yaml)
     }
 
     /// Runs kubectl in the test's namespace.
@@ -178,15 +188,15 @@ impl Fleet {
         Api::namespaced(self.cluster.client(), &self.namespace)
     }
 
-    /// Waits until a service's status is so, and returns it.
+    /// Waits until a service's status matches, and returns it.
     pub async fn until(
         &self,
         name: &str,
         what: &str,
-        so: impl Fn(&JointInferenceServiceStatus) -> bool,
+        matches: impl Fn(&JointInferenceServiceStatus) -> bool,
     ) -> JointInferenceServiceStatus {
         let condition = |service: Option<&JointInferenceService>| {
-            service.and_then(|service| service.status.as_ref()).is_some_and(&so)
+            service.and_then(|service| service.status.as_ref()).is_some_and(&matches)
         };
         let service = self.wait(name, what, condition).await;
         service.and_then(|service| service.status).expect("the condition saw a status")
@@ -200,38 +210,42 @@ impl Fleet {
         condition: impl Condition<JointInferenceService>,
     ) -> Option<JointInferenceService> {
         let waiting = await_condition(self.services(), name, condition);
-        let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
             let seen = self.services().get_opt(name).await;
-            panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
+            panic!(
+                "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
+                self.containers()
+            );
         };
         found.unwrap()
     }
 
-    /// Waits until an `InferenceModel`'s status is so, and returns it. `so` sees every status on the way.
+    /// Waits until an `InferenceModel`'s status matches, and returns it. `matches` sees every status on the way.
     pub async fn until_model(
         &self,
         name: &str,
         what: &str,
-        so: impl Fn(&InferenceModelStatus) -> bool,
+        matches: impl Fn(&InferenceModelStatus) -> bool,
     ) -> InferenceModelStatus {
-        self.until_status::<InferenceModel>(name, what, so).await
+        self.until_status::<InferenceModel>(name, what, matches).await
     }
 
-    /// Waits until a Dataset's status is so, and returns it. `so` sees every status on the way.
+    /// Waits until a Dataset's status matches, and returns it. `matches` sees every status on the way.
     pub async fn until_dataset(
         &self,
         name: &str,
         what: &str,
-        so: impl Fn(&DatasetStatus) -> bool,
+        matches: impl Fn(&DatasetStatus) -> bool,
     ) -> DatasetStatus {
-        self.until_status::<Dataset>(name, what, so).await
+        self.until_status::<Dataset>(name, what, matches).await
     }
 
-    async fn until_status<K>(
+    /// Waits until the status of an object matches, and returns it. `matches` sees every status on the way.
+    pub async fn until_status<K>(
         &self,
         name: &str,
         what: &str,
-        so: impl Fn(&K::Status) -> bool,
+        matches: impl Fn(&K::Status) -> bool,
     ) -> K::Status
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -243,17 +257,20 @@ impl Fleet {
             + 'static,
     {
         let objects: Api<K> = Api::namespaced(self.cluster.client(), &self.namespace);
-        let condition = |object: Option<&K>| object.and_then(K::status).is_some_and(&so);
+        let condition = |object: Option<&K>| object.and_then(K::status).is_some_and(&matches);
         let waiting = await_condition(objects.clone(), name, condition);
-        let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
             let seen = objects.get_opt(name).await;
-            panic!("{name} did not become: {what}. It is: {seen:#?}\n{}", self.containers());
+            panic!(
+                "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
+                self.containers()
+            );
         };
         let status = found.unwrap().and_then(|object| object.status().cloned());
         status.expect("the condition saw a status")
     }
 
-    /// Takes the power from one part; all but the worker, whom its agent restarts, are started anew.
+    /// Kills one part and starts it again. The agent restarts a killed worker.
     pub async fn kill(&mut self, target: KillTarget) {
         match target {
             KillTarget::Agent => {
@@ -262,124 +279,73 @@ impl Fleet {
             }
             KillTarget::Controller => {
                 self.controller.kill();
-                self.controller = self.launch.controller(&self.broker);
+                self.controller = self.launcher.controller(&self.broker);
             }
-            KillTarget::Broker => self.broker.kill_and_restart().await,
+            KillTarget::Broker => self.broker.restart().await,
             KillTarget::KubeEdge => {
-                if let Way::EventBus(kubeedge) = &mut self.launch.way {
+                if let RunningTransport::EventBus(kubeedge) = &mut self.launcher.transport {
                     kubeedge.kill_and_restart().await;
                 }
             }
             KillTarget::Worker => {
-                run(Command::new("docker").args(["kill", &self.container(&self.edge)]));
+                docker(&["kill", &self.container(&self.edge)]);
             }
         }
     }
 
-    /// Takes the edge node's power, until [`Fleet::start_agent`]. Its containers go on.
+    /// Kills the edge node's agent. Its containers keep running.
     pub fn stop_agent(&mut self) {
         self.edge_agent.kill();
     }
 
-    /// Gives it back.
+    /// Starts the edge node's agent.
     pub fn start_agent(&mut self) {
-        self.edge_agent = self.launch.agent(&self.edge, &self.broker);
+        self.edge_agent = self.launcher.agent(&self.edge, &self.broker);
     }
 
-    /// The id of the one running container of a node.
+    /// The ID of the only running container of a node.
+    ///
+    /// # Panics
+    /// If the node runs none or several.
     pub fn container(&self, node: &str) -> String {
-        let filter = format!("label=io.neptune.node={node}");
-        let ids = run(Command::new("docker").args(["ps", "-q", "--no-trunc", "--filter", &filter]));
-        let ids: Vec<_> = ids.lines().collect();
+        let mut ids = docker::running_node_containers(node);
         assert_eq!(ids.len(), 1, "{node} should run one container:\n{}", self.containers());
-        ids[0].to_owned()
+        ids.remove(0)
     }
 
-    /// Waits until a node runs another container than this one, and only that, and returns its id.
+    /// Waits until a node runs exactly one container and it is not this one. Returns its ID.
     pub async fn replaced(&self, node: &str, before: &str) -> String {
-        let filter = format!("label=io.neptune.node={node}");
-        let waiting = async {
-            loop {
-                let ids = run(Command::new("docker").args([
-                    "ps",
-                    "-q",
-                    "--no-trunc",
-                    "--filter",
-                    &filter,
-                ]));
-                if let [id] = ids.lines().collect::<Vec<_>>()[..]
-                    && id != before
-                {
-                    return id.to_owned();
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let replaced = tokio::time::timeout(PATIENCE, waiting).await;
-        replaced.unwrap_or_else(|_| panic!("{before} is not replaced:\n{}", self.containers()))
+        let what = format!("container {before} of {node} to be replaced");
+        eventually_some(&what, async || match &docker::running_node_containers(node)[..] {
+            [id] if id != before => Some(id.clone()),
+            _ => None,
+        })
+        .await
     }
 
-    /// What Docker has of this fleet's nodes.
+    /// The table of all containers of this fleet's nodes.
     pub fn containers(&self) -> String {
         [&self.edge, &self.cloud]
-            .map(|node| {
-                let filter = format!("label=io.neptune.node={node}");
-                run(Command::new("docker").args(["ps", "-a", "--filter", &filter]))
-            })
-            .concat()
+            .map(|node| docker(&["ps", "-a", "--filter", &docker::node_filter(node)]))
+            .join("\n")
     }
 
-    /// Waits until the nodes run nothing and have nothing left over.
+    /// Waits until the nodes have no containers.
     pub async fn no_containers(&self) {
-        let waiting = async {
-            loop {
-                let lines = self.containers();
-                // Each of the two lists has a line of headings.
-                if lines.lines().count() == 2 {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let gone = tokio::time::timeout(PATIENCE, waiting).await;
-        assert!(gone.is_ok(), "containers are left:\n{}", self.containers());
+        eventually("all containers to be removed", || {
+            [&self.edge, &self.cloud].iter().all(|node| docker::node_containers(node).is_empty())
+        })
+        .await;
     }
 
-    /// Waits until a new listener hears of the nodes and nothing of this object.
+    /// Waits until the edge node's broker retains no message on this object.
     pub async fn nothing_retained(&self, name: &str) {
-        let waiting = async {
-            loop {
-                let heard = self.retained().await;
-                if !heard.iter().any(|topic| topic.contains(&format!("/{name}/"))) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let gone = tokio::time::timeout(PATIENCE, waiting).await;
-        assert!(gone.is_ok(), "still retained: {:?}", self.retained().await);
-    }
-
-    /// The topics of all retained messages: a broker sends them before anything newer.
-    async fn retained(&self) -> Vec<String> {
-        let mut options = LinkOptions::new(self.broker.url().parse().unwrap(), unique("listener"));
-        options.subscriptions = vec!["neptune/#".to_owned()];
-        let (link, mut events) = Link::start(options).unwrap();
-        let mark = format!("neptune/{}/mark", self.namespace);
-        let mut topics = Vec::new();
-        while let Some(event) = events.next().await {
-            match event {
-                LinkEvent::Up => {
-                    let message =
-                        Message { topic: mark.clone(), payload: "x".into(), retain: false };
-                    link.publish(message).unwrap();
-                }
-                LinkEvent::Message(message) if message.topic == mark => break,
-                LinkEvent::Message(message) if message.retain => topics.push(message.topic),
-                _ => {}
-            }
-        }
-        topics
+        let part = format!("/{name}/");
+        eventually_async(&format!("no retained message on {name}"), async || {
+            let retained = MqttClient::retained(self.broker.port(), "neptune/#").await;
+            !retained.iter().any(|message| message.topic.contains(&part))
+        })
+        .await;
     }
 }
 
@@ -389,32 +355,27 @@ impl Drop for Fleet {
             process.kill();
         }
         for node in [&self.edge, &self.cloud] {
-            let script = format!(
-                "docker ps -aq --filter label=io.neptune.node={node} | xargs -r docker rm -f"
-            );
-            let _ = Command::new("sh").args(["-c", &script]).output();
+            docker::remove_node_containers(node);
         }
-        // A cluster that is not ours outlives the test.
+        // An external cluster outlives the test.
         for (kind, name) in
             [("namespace", &self.namespace), ("node", &self.edge), ("node", &self.cloud)]
         {
-            let _ = Command::new("kubectl")
-                .env("KUBECONFIG", self.cluster.kubeconfig())
-                .args(["delete", kind, name, "--wait=false", "--ignore-not-found"])
-                .output();
+            let args = ["delete", kind, name, "--wait=false", "--ignore-not-found"];
+            let _ = self.cluster.kubectl_command().args(args).output();
         }
     }
 }
 
-/// Whether the last condition says that both workers run.
+/// Whether the newest condition is `Running`.
 pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
     status.conditions.last().is_some_and(|last| last.type_ == JisConditionType::Running)
 }
 
-/// The totals that a status tells.
+/// The totals of a status.
 ///
 /// # Panics
-/// If a metric is no number.
+/// If a metric is not a number.
 pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
     let metric = |key: &str| {
         let found = status.metrics.iter().find(|metric| metric.key == key);

@@ -1,5 +1,5 @@
-//! What a fleet has of `KubeEdge`: a router in the cloud, and an `EventBus` at the broker of each node, with the defects
-//! of the real ones ten times as fast.
+//! `KubeEdge` as the built emulator: a router in the cloud, and an `EventBus` at the broker of each node, with their faults,
+//! ten times as fast.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,41 +10,44 @@ use std::{
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::{Broker, Process, free_port, program, run};
+use neptune_harness::{
+    Broker, Process, eventually_async, free_port,
+    workspace::{program, run},
+};
 
-/// 30 s of `KubeEdge`'s are 3 s.
+/// 30 s of `KubeEdge` take 3 s.
 const SCALE: &str = "0.1";
-/// Seconds between two heartbeats of an agent.
+/// Interval of the agents' heartbeats in seconds.
 const HEARTBEAT: &str = "2";
 
-/// The emulator, as a program.
+/// The emulator process.
 pub struct KubeEdge {
     arguments: Vec<String>,
     dir: PathBuf,
     router: u16,
     control: u16,
-    /// Where the controller hears the nodes.
+    /// The port on which the controller receives batches.
     upstream: u16,
     http: reqwest::Client,
     emulator: Process,
 }
 
-/// Cuts a node off again and again, until it is dropped.
-pub struct Flicker(JoinHandle<()>);
+/// Disconnects a node repeatedly until it is dropped.
+pub struct RepeatedCuts(JoinHandle<()>);
 
-impl Drop for Flicker {
+impl Drop for RepeatedCuts {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl KubeEdge {
-    /// What `KubeEdge`'s installer applies before it is started.
+    /// The CRDs of `KubeEdge`, which must be applied before it starts.
     pub fn crds() -> String {
         run(Command::new(program("eventbus-emulator")).arg("crds"))
     }
 
-    /// Starts it, with these nodes at their brokers. The cluster has its Rules from the controller.
+    /// Starts it with these nodes and their brokers. The controller creates the Rules.
     pub async fn start(dir: &Path, kubeconfig: &Path, nodes: [(&str, &Broker); 2]) -> Self {
         let (router, control) = (free_port(), free_port());
         let at = |port: u16| format!("127.0.0.1:{port}");
@@ -62,7 +65,7 @@ impl KubeEdge {
         kubeedge
     }
 
-    /// How the controller is told of it.
+    /// The controller's flags for this transport.
     pub fn controller(&self, rules: &str) -> Vec<String> {
         let listen = format!("127.0.0.1:{}", self.upstream);
         let (router, url) =
@@ -74,9 +77,9 @@ impl KubeEdge {
             .collect()
     }
 
-    /// How an agent is told of it.
+    /// An agent's flags for this transport.
     pub fn agent(rules: &str) -> Vec<String> {
-        // All of the fleet is on this machine, and nodes say in vain how else they are reached.
+        // The whole fleet is on this machine.
         ["--transport", "eventbus", "--rule-namespace", rules, "--heartbeat", HEARTBEAT]
             .into_iter()
             .chain(["--advertise-address", "127.0.0.1"])
@@ -84,34 +87,34 @@ impl KubeEdge {
             .collect()
     }
 
-    /// Makes a fault or ends one: `cut/<node>`, `partition/<node>`, `heal/<node>`, `restart-edgecore/<node>`,
+    /// Starts or ends a fault: `cut/<node>`, `partition/<node>`, `heal/<node>`, `restart-edgecore/<node>`,
     /// `restart-cloudcore`.
     ///
     /// # Panics
     /// If the emulator does not know it.
-    pub async fn make(&self, deed: &str) {
-        let url = format!("http://127.0.0.1:{}/control/{deed}", self.control);
+    pub async fn control(&self, action: &str) {
+        let url = format!("http://127.0.0.1:{}/control/{action}", self.control);
         let answer = self.http.post(url).send().await.unwrap();
-        assert!(answer.status().is_success(), "{deed}: {}", answer.status());
+        assert!(answer.status().is_success(), "{action}: {}", answer.status());
     }
 
-    /// Kills cloudcore and every edgecore at once, with all that was on its way, and starts them anew.
+    /// Kills cloudcore and every edgecore, which loses all messages in transit, and starts them again.
     pub async fn kill_and_restart(&mut self) {
         self.emulator.kill();
         self.emulator = spawn(&self.dir, &self.arguments);
         self.answers("any").await;
     }
 
-    /// Cuts a node off for a moment every now and then, whenever the emulator is there.
-    pub fn flicker(&self, node: &str) -> Flicker {
+    /// Disconnects a node for 300 ms every 1.5 s.
+    pub fn cut_repeatedly(&self, node: &str) -> RepeatedCuts {
         let (http, control) = (self.http.clone(), self.control);
-        let url = move |deed: &str, node: &str| {
-            format!("http://127.0.0.1:{control}/control/{deed}/{node}")
+        let url = move |action: &str, node: &str| {
+            format!("http://127.0.0.1:{control}/control/{action}/{node}")
         };
         let (cut, heal) = (url("cut", node), url("heal", node));
-        Flicker(tokio::spawn(async move {
+        RepeatedCuts(tokio::spawn(async move {
             loop {
-                // One that was killed has forgotten the cut.
+                // A restarted emulator has lost the cut, and may not answer yet.
                 let _ = http.post(&cut).send().await;
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 let _ = http.post(&heal).send().await;
@@ -120,13 +123,13 @@ impl KubeEdge {
         }))
     }
 
-    /// How many messages from the cloud to a node and back were lost since the last start.
+    /// Number of messages from the cloud to a node, and back, that were lost since the start.
     ///
     /// # Panics
     /// If the emulator does not know the node.
     pub async fn lost(&self, node: &str) -> [u64; 2] {
         let traffic: Value = self.traffic(node).await.unwrap().json().await.unwrap();
-        ["down", "up"].map(|way| traffic[way]["lost"].as_u64().unwrap())
+        ["down", "up"].map(|direction| traffic[direction]["lost"].as_u64().unwrap())
     }
 
     async fn traffic(&self, node: &str) -> reqwest::Result<reqwest::Response> {
@@ -135,13 +138,8 @@ impl KubeEdge {
     }
 
     async fn answers(&self, node: &str) {
-        for _ in 0..400 {
-            if self.traffic(node).await.is_ok() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("the emulator did not answer within 10 s:\n{}", self.emulator.output());
+        let what = "the emulator to answer";
+        eventually_async(what, async || self.traffic(node).await.is_ok()).await;
     }
 }
 

@@ -1,76 +1,60 @@
-//! How the programs of a fleet are started, by either transport.
+//! Starts the programs of a fleet, with either transport.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
+use neptune_harness::{Broker, Process, Proxy, free_port, programs, workspace::program};
 use tempfile::TempDir;
 
-use crate::{Broker, KubeEdge, Process, Proxy, free_port, program};
+use crate::KubeEdge;
 
-/// What every program of a fleet is told.
-pub struct Launch {
-    pub dir: TempDir,
+/// What all programs of a fleet have in common.
+pub struct Launcher {
     pub namespace: String,
     pub edge: String,
     pub kubeconfig: PathBuf,
-    pub way: Way,
+    pub transport: RunningTransport,
+    pub dir: TempDir,
 }
 
-/// What is between the controller and the nodes.
-pub enum Way {
-    /// One broker, that of the edge node, which reaches it through this.
+/// What runs between the controller and the nodes.
+pub enum RunningTransport {
+    /// The broker of the edge node, which the edge node's agent reaches by this proxy.
     Mqtt(Proxy),
     /// `KubeEdge`.
     EventBus(KubeEdge),
 }
 
-impl Launch {
-    /// The controller. Without `KubeEdge` it is at this broker.
+impl Launcher {
+    /// Starts the controller. Without `KubeEdge` it uses this broker.
     pub fn controller(&self, broker: &Broker) -> Process {
-        let way = match &self.way {
-            Way::EventBus(kubeedge) => kubeedge.controller(&self.namespace),
-            Way::Mqtt(_) => mqtt(broker.url()),
-        };
-        let mut command = Command::new(program("neptune-cloud"));
-        command
-            .arg("run")
-            .args(way)
-            .args(["--watch-namespace", &self.namespace])
-            // The table of frameworks is the test's own too.
-            .args(["--namespace", &self.namespace])
-            .args(["--listen", &format!("127.0.0.1:{}", free_port()), "--kubeconfig"])
-            .arg(&self.kubeconfig)
-            .env_remove("KUBECONFIG");
+        let program = program("neptune-cloud");
+        let mut command = programs::controller(&program, &self.kubeconfig, free_port());
+        command.args(match &self.transport {
+            RunningTransport::EventBus(kubeedge) => kubeedge.controller(&self.namespace),
+            RunningTransport::Mqtt(_) => programs::mqtt(&broker.url()),
+        });
+        command.args(["--watch-namespace", &self.namespace]);
+        // The table of frameworks is in the test's namespace, too.
+        command.args(["--namespace", &self.namespace]);
         Process::start("neptune-cloud", self.dir.path(), &mut command)
     }
 
-    /// The agent of a node whose local broker this is.
+    /// Starts the agent of a node with this local broker.
     pub fn agent(&self, node: &str, broker: &Broker) -> Process {
-        let way = match &self.way {
-            Way::EventBus(_) => KubeEdge::agent(&self.namespace),
-            Way::Mqtt(proxy) if node == self.edge => mqtt(proxy.url()),
-            Way::Mqtt(_) => mqtt(broker.url()),
-        };
         let data = self.dir.path().join(node);
-        let mut command = Command::new(program("neptune-edge"));
-        command
-            .args(["run", "--node-name", node])
-            .args(way)
-            .args(["--local-broker", &broker.url(), "--allow-address", "127.0.0.0/8", "--data-dir"])
-            .arg(data)
-            .arg("--allow-data-dir")
-            .arg(data_dir(self.dir.path()));
+        let mut command = programs::agent(&program("neptune-edge"), node, &data);
+        command.args(match &self.transport {
+            RunningTransport::EventBus(_) => KubeEdge::agent(&self.namespace),
+            RunningTransport::Mqtt(proxy) if node == self.edge => programs::mqtt(&proxy.url()),
+            RunningTransport::Mqtt(_) => programs::mqtt(&broker.url()),
+        });
+        command.args(["--local-broker", &broker.url(), "--allow-data-dir"]);
+        command.arg(data_dir(self.dir.path()));
         Process::start(node, self.dir.path(), &mut command)
     }
 }
 
-/// The folder in which the nodes' datasets may be.
+/// The folder of the nodes' datasets.
 pub fn data_dir(dir: &Path) -> PathBuf {
     dir.join("datasets")
-}
-
-fn mqtt(url: String) -> Vec<String> {
-    vec!["--mqtt-url".to_owned(), url]
 }

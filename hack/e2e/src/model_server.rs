@@ -1,23 +1,23 @@
-//! Serves the files of one folder over HTTP, as a model server in the cloud would.
+//! An HTTP server for the files of a folder.
 
 use std::{fs, net::SocketAddr, path::Path};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 
-/// Serves until it is dropped.
+/// Serves files until it is dropped.
 pub struct ModelServer {
     address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl ModelServer {
-    /// Serves the files that are in `dir` now.
+    /// Serves the files that `dir` contains now, on a free port.
     pub async fn start(dir: &Path) -> Self {
         Self::start_on(0, dir).await
     }
 
-    /// The same on this port of loopback.
+    /// Serves them on this port of loopback.
     pub async fn start_on(port: u16, dir: &Path) -> Self {
         let mut router = Router::new();
         for entry in fs::read_dir(dir).unwrap() {
@@ -32,7 +32,7 @@ impl ModelServer {
         Self { address, task }
     }
 
-    /// Where the files are: `http://127.0.0.1:<port>`.
+    /// The URL of the folder: `http://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -4,7 +4,7 @@
 
 use neptune_api::DatasetStatus;
 
-use crate::{controllers::runtime::event::ObjectEvent, reason::Reason};
+use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
 /// What is to be said when `previous` becomes `next`.
 pub fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
@@ -36,44 +36,48 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::dataset::{
-            observed::{Said, View},
-            status::{Facts, next},
-        },
+        controllers::dataset::{observed::ReportedDataset, status::next},
+        controllers::runtime::StatusInputs,
+        fleet::observed::Observed,
         reason::Finding,
     };
 
     #[test]
-    fn a_life_is_told_in_events_each_once() {
+    fn each_change_of_the_reason_is_one_event() {
         use Reason::{AwaitingAgent, Counted, Counting, NodeOffline, PathMissing};
-        let said = |reason| {
-            View::Said(Box::new(Said {
+        let reported = |reason| {
+            Observed::Reported(ReportedDataset {
                 is_counted: reason == Counted,
                 finding: Finding::new(reason, "why"),
                 tally: None,
                 bytes_read: 0,
-            }))
+            })
         };
         let steps = [
-            (View::Awaited(Finding::new(AwaitingAgent, "a")), "AwaitingAgent"),
-            (said(Counting), "Counting"),
-            (said(Counted), "Counted"),
-            (said(Counted), ""),
-            (said(PathMissing), "!PathMissing"),
-            (said(Counted), "Counted"),
-            (View::Silent(Finding::new(NodeOffline, "gone")), "!NodeOffline"),
-            (said(Counted), "NodeOnline Counted"),
+            (Observed::Pending(Finding::new(AwaitingAgent, "a")), "AwaitingAgent"),
+            (reported(Counting), "Counting"),
+            (reported(Counted), "Counted"),
+            (reported(Counted), ""),
+            (reported(PathMissing), "!PathMissing"),
+            (reported(Counted), "Counted"),
+            (Observed::Unreachable(Finding::new(NodeOffline, "gone")), "!NodeOffline"),
+            (reported(Counted), "NodeOnline Counted"),
         ];
         let mut status = DatasetStatus::default();
-        for (number, (view, expected)) in steps.into_iter().enumerate() {
-            let facts =
-                Facts { generation: Some(1), findings: &[], view, now: Timestamp::UNIX_EPOCH };
-            let after = next(&status, &facts);
-            let word = |event: ObjectEvent| {
+        for (number, (observed, expected)) in steps.into_iter().enumerate() {
+            let inputs = StatusInputs {
+                generation: Some(1),
+                findings: &[],
+                observed,
+                unreported: &[],
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let after = next(&status, &inputs);
+            let brief = |event: ObjectEvent| {
                 format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
             };
-            let said: Vec<_> = events(&status, &after).into_iter().map(word).collect();
-            assert_eq!(said.join(" "), expected, "step {number}");
+            let seen: Vec<_> = events(&status, &after).into_iter().map(brief).collect();
+            assert_eq!(seen.join(" "), expected, "step {number}");
             status = after;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 
-use crate::controllers::dataset::validate::Facts;
+use crate::controllers::dataset::validate::DatasetFacts;
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/dataset.yaml");
 
@@ -18,6 +18,6 @@ pub fn dataset() -> Dataset {
     dataset
 }
 
-pub fn facts() -> Facts {
-    Facts { node: Some(Arc::new(Node::default())) }
+pub fn facts() -> DatasetFacts {
+    DatasetFacts { node: Some(Arc::new(Node::default())) }
 }

@@ -1,15 +1,112 @@
-//! The `Dataset` controller: observe, validate, plan, status. It runs nothing: the node's agent counts.
+//! The `Dataset` controller. It runs no worker: the node's agent counts the samples.
 
 #[cfg(test)]
 mod crd_consistency;
 mod events;
 #[cfg(test)]
 mod fixtures;
-mod observe;
 mod observed;
 mod plan;
-mod reconcile;
 mod status;
 mod validate;
 
-pub use plan::{content, object_key};
+use k8s_openapi::jiff::Timestamp;
+use neptune_api::{Dataset, DatasetStatus};
+use neptune_wire::{NodeName, ObjectKey};
+
+pub use self::plan::{content, object_key};
+use self::{
+    observed::{DatasetOnNode, ReportedDataset, observe},
+    validate::DatasetFacts,
+};
+use super::runtime::{
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+};
+use crate::{
+    fleet::{Retained, observed::Observed},
+    reason::{Finding, Reason},
+};
+
+impl Controller for Dataset {
+    type Facts = DatasetFacts;
+    /// Its node.
+    type Valid = NodeName;
+    type Observation = Observed<ReportedDataset>;
+
+    const MESSAGES: ControllerMessages =
+        ControllerMessages { shorten: "shorten it", workload: None };
+
+    fn facts(&self, context: &Context) -> DatasetFacts {
+        DatasetFacts { node: context.caches().node(&self.spec.node_name) }
+    }
+
+    fn validate(&self, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
+        validate::validate(self, facts)
+    }
+
+    fn plan(&self, node: &NodeName, _fetch_image: &str) -> Plan {
+        plan::plan(self, node)
+    }
+
+    fn retained(&self, key: &ObjectKey) -> Retained {
+        plan::retained(self, key)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        valid: Option<&NodeName>,
+        context: &Context,
+        now: Timestamp,
+    ) -> Observed<ReportedDataset> {
+        let Ok(node) = self.spec.node_name.parse::<NodeName>() else {
+            // `validate` has a finding for it, which comes first.
+            return Observed::Pending(Finding::new(Reason::NodeRequired, "it has no node"));
+        };
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        let fleet = context.fleet();
+        observe(DatasetOnNode {
+            node: &node,
+            content: valid.map(|_| content(self, key).hash()),
+            agent: fleet.agent(&node, now),
+            report: fleet.report(&node, key, uid),
+            connected: context.publisher().transport().is_connected(),
+        })
+    }
+
+    fn next_status(
+        &self,
+        previous: &DatasetStatus,
+        inputs: &StatusInputs<Observed<ReportedDataset>>,
+    ) -> DatasetStatus {
+        status::next(previous, inputs)
+    }
+
+    fn is_same_status(previous: &DatasetStatus, next: &DatasetStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &DatasetStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+
+    fn concerns(&self, node: &str) -> bool {
+        self.spec.node_name == node
+    }
+
+    /// The services whose edge worker uses the dataset.
+    fn enqueue_related(&self, cause: Cause, context: &Context) {
+        if cause == Cause::Spec {
+            let metadata = &self.metadata;
+            context.enqueue_where(|service: &neptune_api::JointInferenceService| {
+                let dataset = service.spec.edge_worker.dataset.as_ref();
+                service.metadata.namespace == metadata.namespace
+                    && dataset.map(|dataset| &dataset.name) == metadata.name.as_ref()
+            });
+        }
+    }
+}

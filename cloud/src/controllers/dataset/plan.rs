@@ -1,17 +1,24 @@
 //! What a dataset means for its node: the object, as it is in the API. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use kube::Resource as _;
 use neptune_api::Dataset;
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource};
+
+use crate::{controllers::runtime::Plan, fleet::Retained, kubernetes::identity::key};
 
 /// The key of the Dataset that an object of this namespace names.
 pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
     ObjectKey { namespace: of.namespace.clone(), resource: Resource::Datasets, name }
 }
 
-/// What a node is told, also by a service that uses the dataset there: both have to say the same.
+/// The plan of a dataset on its node.
+pub fn plan(dataset: &Dataset, node: &NodeName) -> Plan {
+    let Some(key) = key(dataset) else { return Plan::default() };
+    let contents = [(key.clone(), content(dataset, &key))].into();
+    Plan { requirements: [(node.clone(), contents)].into(), objects: None }
+}
+
+/// What a node gets. A service that uses the dataset there plans the same content.
 pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
     ObjectContent {
         api_version: Dataset::api_version(&()).into_owned(),
@@ -27,8 +34,8 @@ pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
     }
 }
 
-/// What its node may have of a dataset that cannot be planned now.
-pub fn keeps(dataset: &Dataset, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+/// What its node keeps of a dataset that cannot be planned now.
+pub fn retained(dataset: &Dataset, key: &ObjectKey) -> Retained {
     let node = dataset.spec.node_name.parse::<NodeName>();
     node.into_iter().map(|node| (node, [key.clone()].into())).collect()
 }
@@ -40,7 +47,7 @@ mod tests {
     use crate::controllers::dataset::fixtures;
 
     #[test]
-    fn the_node_gets_the_object_as_it_is_in_the_api_and_nothing_else() {
+    fn node_gets_the_object_as_it_is_in_the_api() {
         let key: ObjectKey = "default/datasets/dataset-examp".parse().unwrap();
         let content = content(&fixtures::dataset(), &key);
         assert_eq!(
@@ -51,7 +58,7 @@ mod tests {
                 "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
             })
         );
-        let keeps = keeps(&fixtures::dataset(), &key);
-        assert_eq!(keeps, [("edge0".parse().unwrap(), [key].into())].into());
+        let retained = retained(&fixtures::dataset(), &key);
+        assert_eq!(retained, [("edge0".parse().unwrap(), [key].into())].into());
     }
 }

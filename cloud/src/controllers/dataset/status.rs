@@ -1,11 +1,12 @@
 //! The status that a dataset should have, from the one it has and what is known now. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{DatasetStatus, JisConditionType};
+use neptune_api::DatasetStatus;
 use neptune_wire::DatasetCounts;
 
 use crate::{
-    controllers::dataset::observed::View,
+    controllers::{dataset::observed::ReportedDataset, runtime::StatusInputs},
+    fleet::observed::Observed,
     kubernetes::conditions::condition,
     reason::{Finding, Reason},
 };
@@ -13,47 +14,41 @@ use crate::{
 /// The one condition's type.
 pub const READY: &str = "Ready";
 
-/// What a status is made of.
-#[derive(Debug, Clone)]
-pub struct Facts<'a> {
-    /// The generation that was looked at.
-    pub generation: Option<i64>,
-    /// What stands between the spec and its node.
-    pub findings: &'a [Finding],
-    /// What the agent says.
-    pub view: View,
-    /// The time.
-    pub now: Timestamp,
-}
-
 /// The next status.
 #[must_use]
-pub fn next(previous: &DatasetStatus, facts: &Facts) -> DatasetStatus {
-    let is_same_spec = previous.observed_generation == facts.generation;
-    if keeps(previous, facts) {
+pub fn next(
+    previous: &DatasetStatus,
+    inputs: &StatusInputs<Observed<ReportedDataset>>,
+) -> DatasetStatus {
+    let is_same_spec = previous.observed_generation == inputs.generation;
+    if keeps_previous(previous, inputs) {
         return previous.clone();
     }
-    let mut next = match &facts.view {
-        View::Said(said) => numbers(said.tally.as_ref(), said.bytes_read),
+    let mut next = match &inputs.observed {
+        Observed::Reported(report) => numbers(report.tally.as_ref(), report.bytes_read),
         // The last numbers stand while there are no newer ones of this spec.
         _ if is_same_spec => previous.clone(),
         _ => DatasetStatus::default(),
     };
-    let (status, finding) = verdict(facts);
-    next.observed_generation = facts.generation;
+    let (status, finding) = verdict(inputs);
+    next.observed_generation = inputs.generation;
     let before = &previous.conditions;
-    next.conditions = vec![condition(before, READY, status, finding, facts.generation, facts.now)];
+    next.conditions =
+        vec![condition(before, READY, status, finding, inputs.generation, inputs.now)];
     next
 }
 
 /// After this controller's start the agents' words are on their way: until they come, the dataset is as
 /// it was.
-fn keeps(previous: &DatasetStatus, facts: &Facts) -> bool {
+fn keeps_previous(
+    previous: &DatasetStatus,
+    inputs: &StatusInputs<Observed<ReportedDataset>>,
+) -> bool {
     let reason = previous.conditions.first().and_then(|ready| ready.reason.parse().ok());
     let spoke_of_data = reason.is_some_and(|reason: Reason| !reason.is_obstacle());
-    facts.findings.is_empty()
-        && matches!(facts.view, View::Unknown(_))
-        && previous.observed_generation == facts.generation
+    inputs.findings.is_empty()
+        && matches!(inputs.observed, Observed::Unknown(_))
+        && previous.observed_generation == inputs.generation
         && spoke_of_data
 }
 
@@ -81,33 +76,22 @@ fn numbers(tally: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
 }
 
 /// The status of the condition, and why.
-fn verdict(facts: &Facts) -> (&'static str, Finding) {
-    if let Some(obstacle) = obstacle(facts.findings) {
+fn verdict(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Finding) {
+    if let Some(obstacle) = Finding::join(inputs.findings) {
         return ("False", obstacle);
     }
-    match &facts.view {
-        View::Said(said) if said.is_counted => ("True", said.finding.clone()),
-        View::Said(said) => ("False", said.finding.clone()),
-        View::Awaited(finding) => ("False", finding.clone()),
-        View::Silent(finding) | View::Unknown(finding) => ("Unknown", finding.clone()),
+    match &inputs.observed {
+        Observed::Reported(report) if report.is_counted => ("True", report.finding.clone()),
+        Observed::Reported(report) => ("False", report.finding.clone()),
+        Observed::Pending(finding) => ("False", finding.clone()),
+        Observed::Unreachable(finding) | Observed::Unknown(finding) => ("Unknown", finding.clone()),
     }
-}
-
-/// All findings, headed by one that somebody has to mend, if there is such a one.
-fn obstacle(findings: &[Finding]) -> Option<Finding> {
-    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
-    let first = findings.iter().find(broken).or(findings.first())?;
-    let rest = findings.iter().filter(|finding| *finding != first);
-    let messages: Vec<_> =
-        std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
-    Some(Finding::new(first.reason, messages.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::dataset::observed::Said;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -124,33 +108,37 @@ mod tests {
         }
     }
 
-    fn said(reason: Reason, tally: Option<DatasetCounts>) -> View {
-        View::Said(Box::new(Said {
+    fn said(reason: Reason, tally: Option<DatasetCounts>) -> Observed<ReportedDataset> {
+        Observed::Reported(ReportedDataset {
             is_counted: reason == Reason::Counted,
             finding: Finding::new(reason, "why"),
             tally,
             bytes_read: 7,
-        }))
+        })
     }
 
-    fn facts(view: View, second: i64) -> Facts<'static> {
-        Facts { generation: Some(1), findings: &[], view, now: at(second) }
+    fn inputs(
+        observed: Observed<ReportedDataset>,
+        second: i64,
+    ) -> StatusInputs<'static, Observed<ReportedDataset>> {
+        let now = at(second);
+        StatusInputs { generation: Some(1), findings: &[], observed, unreported: &[], now }
     }
 
     fn counted(samples: u64) -> DatasetStatus {
-        next(&DatasetStatus::default(), &facts(said(Reason::Counted, Some(tally(samples))), 10))
+        next(&DatasetStatus::default(), &inputs(said(Reason::Counted, Some(tally(samples))), 10))
     }
 
-    fn word(status: &DatasetStatus) -> String {
+    fn brief(status: &DatasetStatus) -> String {
         let [ready] = &status.conditions[..] else { unreachable!() };
         let samples = status.number_of_samples.map_or("-".to_owned(), |n| n.to_string());
         format!("{} {} {samples}", ready.status, ready.reason)
     }
 
     #[test]
-    fn what_was_counted_stands_in_the_status() {
+    fn status_has_the_numbers_that_were_counted() {
         let status = counted(1797);
-        assert_eq!(word(&status), "True Counted 1797");
+        assert_eq!(brief(&status), "True Counted 1797");
         assert_eq!((status.bytes, status.bytes_read), (Some(17_970), Some(7)));
         assert_eq!(status.update_time.as_ref().unwrap().0.as_second(), 1_767_323_045);
         assert_eq!((status.columns.len(), status.labels["cat"]), (2, 1797));
@@ -158,12 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_numbers_stay_while_there_can_be_no_newer_ones_of_the_same_spec() {
+    fn last_numbers_of_the_same_spec_stay_until_newer_ones() {
         let before = counted(5);
-        let offline = || View::Silent(Finding::new(Reason::NodeOffline, "gone"));
-        let unknown = || View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
-        let after = |view, generation| {
-            word(&next(&before, &Facts { generation: Some(generation), ..facts(view, 20) }))
+        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let unknown = || Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        let after = |observed, generation| {
+            brief(&next(
+                &before,
+                &StatusInputs { generation: Some(generation), ..inputs(observed, 20) },
+            ))
         };
         assert_eq!(after(offline(), 1), "Unknown NodeOffline 5");
         assert_eq!(after(said(Reason::PathMissing, Some(tally(5))), 1), "False PathMissing 5");
@@ -174,27 +165,34 @@ mod tests {
     }
 
     #[test]
-    fn findings_come_first_and_one_that_has_to_be_mended_heads_them() {
+    fn findings_come_first_and_one_that_needs_a_change_heads_them() {
         let findings = [
             Finding::new(Reason::NodeNotFound, "no node"),
             Finding::new(Reason::DataUrlInvalid, "bad url"),
         ];
-        let view = View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
-        let status = next(&counted(5), &Facts { findings: &findings, ..facts(view.clone(), 20) });
-        assert_eq!(word(&status), "False DataUrlInvalid 5");
+        let observed = Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        let status = next(
+            &counted(5),
+            &StatusInputs { findings: &findings, ..inputs(observed.clone(), 20) },
+        );
+        assert_eq!(brief(&status), "False DataUrlInvalid 5");
         assert_eq!(status.conditions[0].message, "bad url; no node");
-        let healed = next(&status, &facts(view, 30));
-        assert_eq!(word(&healed), "Unknown AwaitingAgent 5", "an obstacle is gone when it is gone");
+        let healed = next(&status, &inputs(observed, 30));
+        assert_eq!(
+            brief(&healed),
+            "Unknown AwaitingAgent 5",
+            "an obstacle is gone when it is gone"
+        );
     }
 
     #[test]
-    fn a_look_that_sees_nothing_new_is_no_write_and_a_change_has_its_time() {
+    fn reconcile_without_a_change_keeps_the_status_and_its_times() {
         let status = counted(5);
-        assert_eq!(next(&status, &facts(said(Reason::Counted, Some(tally(5))), 99)), status);
+        assert_eq!(next(&status, &inputs(said(Reason::Counted, Some(tally(5))), 99)), status);
         let since =
             |status: &DatasetStatus| status.conditions[0].last_transition_time.0.as_second();
-        let more = next(&status, &facts(said(Reason::Counted, Some(tally(6))), 99));
-        let gone = next(&status, &facts(said(Reason::PathMissing, Some(tally(5))), 99));
+        let more = next(&status, &inputs(said(Reason::Counted, Some(tally(6))), 99));
+        let gone = next(&status, &inputs(said(Reason::PathMissing, Some(tally(5))), 99));
         assert_eq!((since(&more), since(&gone)), (10, 99));
     }
 }

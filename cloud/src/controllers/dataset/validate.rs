@@ -9,12 +9,12 @@ use neptune_wire::NodeName;
 
 use crate::{
     kubernetes::identity::identity,
-    reason::{Finding, Reason, Referent},
+    reason::{Finding, Reason},
 };
 
 /// What the cluster has of what a dataset names.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct DatasetFacts {
     /// The node.
     pub node: Option<Arc<Node>>,
 }
@@ -23,7 +23,7 @@ pub struct Facts {
 ///
 /// # Errors
 /// Everything that stands in its way, not only the first.
-pub fn validate(dataset: &Dataset, facts: &Facts) -> Result<NodeName, Vec<Finding>> {
+pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
@@ -36,7 +36,7 @@ pub fn validate(dataset: &Dataset, facts: &Facts) -> Result<NodeName, Vec<Findin
     node.filter(|_| findings.is_empty()).ok_or(findings)
 }
 
-fn node(name: &str, facts: &Facts, findings: &mut Vec<Finding>) -> Option<NodeName> {
+fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option<NodeName> {
     if name.is_empty() {
         let message = "spec.nodeName is missing; name the node that has the data";
         findings.push(Finding::new(Reason::NodeRequired, message));
@@ -50,7 +50,7 @@ fn node(name: &str, facts: &Facts, findings: &mut Vec<Finding>) -> Option<NodeNa
         }
     };
     if facts.node.is_none() {
-        findings.push(Finding::missing(Referent::Node, "", name, "spec.nodeName"));
+        findings.push(Finding::missing_node(name, "spec.nodeName"));
         return None;
     }
     Some(parsed)
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_error_has_its_reason_and_names_its_field() {
-        type Case = (fn(&mut Dataset, &mut Facts), Reason, &'static str);
+        type Case = (fn(&mut Dataset, &mut DatasetFacts), Reason, &'static str);
         let cases: &[Case] = &[
             (|_, f| f.node = None, Reason::NodeNotFound, "node \"edge0\" not found"),
             (|d, _| d.spec.node_name.clear(), Reason::NodeRequired, "spec.nodeName is missing"),

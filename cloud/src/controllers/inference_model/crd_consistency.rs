@@ -3,11 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::controllers::{
-    crd_consistency::judge,
-    inference_model::{
-        fixtures,
-        validate::{Facts, validate},
-    },
+    crd_consistency::compare,
+    inference_model::{fixtures, target::InferenceModelFacts, validate::validate},
 };
 
 /// Changes of the sample, good and bad, at the edges of what each field may be.
@@ -105,9 +102,9 @@ async fn the_crd_refuses_no_model_that_could_be_served() {
         change["image"] = "registry.test/served:1".into();
         change
     }));
-    let tally = judge(&fixtures::model(), &all, |model| {
+    let tally = compare(&fixtures::model(), &all, |model| {
         let named = model.spec.node_name.as_deref().filter(|name| !name.is_empty());
-        let facts = Facts {
+        let facts = InferenceModelFacts {
             named: named.map(fixtures::edge_node),
             selected: vec![fixtures::edge_node("precision-5820")],
             ..fixtures::facts()
@@ -116,5 +113,5 @@ async fn the_crd_refuses_no_model_that_could_be_served() {
     })
     .await;
     // What only the controller says: a path with "..", a framework that it does not know, port 0.
-    assert!(tally.taken > 100 && tally.refused > 80 && tally.said_later < 40, "{tally:?}");
+    assert!(tally.accepted > 100 && tally.rejected > 80 && tally.rejected_later < 40, "{tally:?}");
 }

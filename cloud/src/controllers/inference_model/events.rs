@@ -8,10 +8,10 @@ use neptune_api::{InferenceModelStatus, TransitionStatus};
 use crate::{
     controllers::{
         inference_model::{
-            observed::named,
             status::{DEGRADED, PROGRESSING, READY},
+            target::named,
         },
-        runtime::event::ObjectEvent,
+        runtime::ObjectEvent,
     },
     reason::Reason,
 };
@@ -100,31 +100,37 @@ mod tests {
     use super::*;
     use crate::{
         controllers::inference_model::{
-            observed::{Said, View},
-            status::{Facts, Placed, next},
+            observed::{ObservedServer, ReportedServer},
+            status::{Placed, ServerObservation, next},
         },
+        controllers::runtime::StatusInputs,
+        fleet::observed::Observed,
         reason::Finding,
     };
 
     fn after(
         previous: &InferenceModelStatus,
-        view: View,
+        server: ObservedServer,
         findings: &[Finding],
     ) -> InferenceModelStatus {
         let node = Some("edge0".to_owned());
-        let facts = Facts {
+        let placed = findings.is_empty().then(|| Placed { node, ..Placed::default() });
+        let inputs = StatusInputs {
             generation: Some(1),
-            target: Some("4"),
             findings,
-            placed: findings.is_empty().then(|| Placed { node, ..Placed::default() }),
-            view,
+            observed: ServerObservation { target: Some("4".to_owned()), placed, server },
+            unreported: &[],
             now: Timestamp::UNIX_EPOCH,
         };
-        next(previous, &facts)
+        next(previous, &inputs)
     }
 
-    fn said(serving: Option<&str>, transition: TransitionStatus, reason: Reason) -> View {
-        View::Said(Box::new(Said {
+    fn reported(
+        serving: Option<&str>,
+        transition: TransitionStatus,
+        reason: Reason,
+    ) -> ObservedServer {
+        Observed::Reported(Box::new(ReportedServer {
             answers: serving.is_some(),
             serving_version: serving.map(str::to_owned),
             ready_replicas: 1,
@@ -136,26 +142,30 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_told_in_events_each_once() {
+    fn each_change_is_one_event() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
-        let offline = || View::Silent(Finding::new(Reason::NodeOffline, "gone"));
-        let awaited = || View::Awaited(Finding::new(Reason::AwaitingAgent, "a"));
+        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let awaited = || Observed::Pending(Finding::new(Reason::AwaitingAgent, "a"));
         let wrong = [Finding::new(Reason::ServingPortInvalid, "port")];
-        let steps: Vec<(View, &[Finding], &str)> = vec![
+        let steps: Vec<(ObservedServer, &[Finding], &str)> = vec![
             (awaited(), &wrong, "!ServingPortInvalid"),
             (awaited(), &[], "AwaitingAgent"),
-            (said(None, InProgress, Reason::ModelDownloading), &[], "DownloadStarted"),
-            (said(None, InProgress, Reason::ModelDownloading), &[], ""),
-            (said(None, InProgress, Reason::ServerStarting), &[], "ServerStarting"),
-            (said(Some("3"), UpToDate, Reason::Serving), &[], "SwitchCommitted"),
-            (said(Some("3"), UpToDate, Reason::Serving), &[], ""),
+            (reported(None, InProgress, Reason::ModelDownloading), &[], "DownloadStarted"),
+            (reported(None, InProgress, Reason::ModelDownloading), &[], ""),
+            (reported(None, InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (reported(Some("3"), UpToDate, Reason::Serving), &[], "SwitchCommitted"),
+            (reported(Some("3"), UpToDate, Reason::Serving), &[], ""),
             (offline(), &[], "!NodeOffline"),
-            (said(Some("3"), InProgress, Reason::ServerStarting), &[], "ServerStarting NodeOnline"),
-            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!LoadFailed"),
-            (said(Some("4"), InProgress, Reason::ServerStarting), &[], "ServerStarting"),
-            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!RolledBack"),
-            (said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], ""),
-            (said(None, BlockedByFailedLoad, Reason::LoadFailed), &[], "!ServingFailed"),
+            (
+                reported(Some("3"), InProgress, Reason::ServerStarting),
+                &[],
+                "ServerStarting NodeOnline",
+            ),
+            (reported(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!LoadFailed"),
+            (reported(Some("4"), InProgress, Reason::ServerStarting), &[], "ServerStarting"),
+            (reported(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], "!RolledBack"),
+            (reported(Some("3"), BlockedByFailedLoad, Reason::LoadFailed), &[], ""),
+            (reported(None, BlockedByFailedLoad, Reason::LoadFailed), &[], "!ServingFailed"),
         ];
         let mut status = InferenceModelStatus::default();
         for (number, (view, findings, expected)) in steps.into_iter().enumerate() {

@@ -8,7 +8,9 @@ use k8s_openapi::{
 };
 use neptune_api::InferenceModel;
 
-use crate::{controllers::inference_model::validate::Facts, worker::frameworks::Frameworks};
+use crate::{
+    controllers::inference_model::target::InferenceModelFacts, worker::frameworks::Frameworks,
+};
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
 
@@ -31,8 +33,8 @@ pub fn cloud_model() -> InferenceModel {
     model
 }
 
-pub fn facts() -> Facts {
-    Facts {
+pub fn facts() -> InferenceModelFacts {
+    InferenceModelFacts {
         named: Some(edge_node("precision-5820")),
         selected: Vec::new(),
         frameworks: Ok(Arc::new(Frameworks::default())),

@@ -7,25 +7,12 @@ use neptune_wire::ServedModel;
 
 use crate::{
     controllers::inference_model::{
-        observed::named,
         program::{Directory, Program},
-        validate::{Deployed, HOLD_ANNOTATION, target_version},
+        target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
     },
     reason::{Finding, Reason},
     worker::model_source::ModelSource,
 };
-
-/// The longest version: it is the value of a label too.
-const LONGEST: usize = 63;
-
-/// Whether a text can be a directory's name, a part of an argument and a label's value.
-pub fn is_plain(text: &str) -> bool {
-    let at_the_ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= LONGEST
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
-        && at_the_ends(text.chars().next())
-        && at_the_ends(text.chars().next_back())
-}
 
 /// The target version, when the whole manifest is in order. `on_node` says whether files of a node can
 /// be served.
@@ -127,7 +114,7 @@ fn check<'a>(
         findings.push(Finding::new(
             Reason::VersionInvalid,
             format!(
-                "{} {version:?} must be at most {LONGEST} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
+                "{} {version:?} must be at most {MAX_VERSION} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
                 field("version")
             ),
         ));

@@ -1,8 +1,9 @@
-//! The `InferenceModel` controller: observe, validate, plan, apply, status.
+//! The `InferenceModel` controller: a model server run by an agent or by a Deployment.
 
 #[cfg(test)]
 mod crd_consistency;
 mod events;
+mod facts;
 #[cfg(test)]
 mod fixtures;
 mod manifest;
@@ -11,8 +12,116 @@ mod observed;
 mod place;
 mod plan;
 mod program;
-mod reconcile;
 mod rollout;
 mod status;
+mod target;
 mod validate;
 mod workload;
+
+use k8s_openapi::jiff::Timestamp;
+use neptune_api::{InferenceModel, InferenceModelStatus};
+use neptune_wire::ObjectKey;
+
+use self::{status::ServerObservation, target::InferenceModelFacts, validate::ValidInferenceModel};
+use super::runtime::{
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+    WorkloadMessages,
+};
+use crate::{
+    fleet::Retained,
+    reason::{Finding, Reason},
+};
+
+impl Controller for InferenceModel {
+    type Facts = InferenceModelFacts;
+    type Valid = ValidInferenceModel;
+    type Observation = ServerObservation;
+
+    const MESSAGES: ControllerMessages = ControllerMessages {
+        shorten: "list fewer versions in spec.manifest",
+        workload: Some(WorkloadMessages {
+            created: "ServerCreated",
+            what: "model server",
+            rename: "the InferenceModel",
+            refused: Reason::ServerRefused,
+        }),
+    };
+
+    fn facts(&self, context: &Context) -> InferenceModelFacts {
+        facts::facts(self, context)
+    }
+
+    fn validate(&self, facts: &InferenceModelFacts) -> Result<ValidInferenceModel, Vec<Finding>> {
+        validate::validate(self, facts)
+    }
+
+    fn plan(&self, valid: &ValidInferenceModel, fetch_image: &str) -> Plan {
+        plan::plan(self, valid, fetch_image)
+    }
+
+    fn retained(&self, key: &ObjectKey) -> Retained {
+        plan::retained(self, key)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        valid: Option<&ValidInferenceModel>,
+        context: &Context,
+        now: Timestamp,
+    ) -> ServerObservation {
+        observe::observe(self, key, valid, context, now)
+    }
+
+    fn next_status(
+        &self,
+        previous: &InferenceModelStatus,
+        inputs: &StatusInputs<ServerObservation>,
+    ) -> InferenceModelStatus {
+        status::next(previous, inputs)
+    }
+
+    fn is_same_status(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &InferenceModelStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+
+    fn concerns(&self, node: &str) -> bool {
+        let named = self.spec.node_name.as_deref().filter(|name| !name.is_empty());
+        let before = self.status.as_ref().and_then(|status| status.node.as_deref());
+        // Without a name any node may be chosen, and any may have the address of a Service.
+        named.is_none_or(|named| named == node) || before == Some(node)
+    }
+
+    fn enqueue_related(&self, cause: Cause, context: &Context) {
+        if cause == Cause::Spec {
+            enqueue_port_conflicts(self, context);
+        }
+    }
+
+    fn enqueue_by_status(&self, next: &InferenceModelStatus, context: &Context) {
+        if self.status.as_ref().and_then(|status| status.node.as_ref()) != next.node.as_ref() {
+            enqueue_port_conflicts(self, context);
+        }
+    }
+}
+
+/// The models that have the port of this one, or that wait for a port that this one may have freed.
+fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
+    let taken = Reason::ServingPortTaken.to_string();
+    let waits = |other: &InferenceModel| {
+        let conditions = other.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.reason == taken)
+    };
+    context.enqueue_where(|other: &InferenceModel| {
+        let has_port = other.spec.serving_port == model.spec.serving_port;
+        other.metadata.uid != model.metadata.uid && (has_port || waits(other))
+    });
+}

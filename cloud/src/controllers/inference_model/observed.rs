@@ -1,5 +1,4 @@
-//! How a model's server fares, and what its node's agent says of it. Pure. What a Deployment says is
-//! `rollout`'s.
+//! How a model's server runs, by the report of its node's agent. Pure. A server behind a Deployment is `rollout`'s.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};
@@ -7,28 +6,18 @@ use neptune_wire::{
     DownloadProgress, LoadFailure, ModelServerReport, NodeName, StatusReport, Transition,
 };
 
+use super::target::named;
 use crate::{
-    controllers::inference_model::manifest::is_plain,
-    fleet::state::Presence,
+    fleet::observed::{AgentMessages, AgentState, Observed, observe},
     reason::{Finding, Reason},
 };
 
-/// How a server fares.
-#[derive(Debug, Clone, PartialEq)]
-pub enum View {
-    /// Somebody who knows says so.
-    Said(Box<Said>),
-    /// Nobody has said anything yet, and somebody will, or a person has to help.
-    Awaited(Finding),
-    /// Who knows is not there: what was known may hold or not.
-    Silent(Finding),
-    /// This controller has not listened long enough: it is as it was, or else awaited.
-    Unknown(Finding),
-}
+/// What is observed of a server.
+pub type ObservedServer = Observed<Box<ReportedServer>>;
 
-/// What is known of a server.
+/// What is reported of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct ReportedServer {
     /// Whether requests are answered.
     pub answers: bool,
     /// By which version, or by which image that brings its model.
@@ -47,56 +36,36 @@ pub struct Said {
 
 /// What is known of a server that an agent runs.
 #[derive(Debug, Clone, Copy)]
-pub struct AgentFacts<'a> {
+pub struct AgentServer<'a> {
     /// Its node.
     pub node: &'a NodeName,
-    /// The version that the spec wants.
+    /// The target version.
     pub target: Option<&'a str>,
     /// Whether a switch is only prepared.
     pub hold: bool,
-    /// Whether the node's agent is there.
-    pub presence: Presence,
-    /// What it said last of the model.
+    /// The node's agent.
+    pub agent: AgentState,
+    /// The newest report on the model.
     pub report: Option<&'a StatusReport>,
-    /// Whether this controller has listened long enough for silence to mean something.
-    pub settled: bool,
-    /// Whether this controller is connected to the broker itself.
+    /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
 /// A server that an agent runs.
-pub fn of_agent(facts: AgentFacts) -> View {
-    let AgentFacts { node, presence, report, settled, .. } = facts;
-    let awaited = Finding::new(
-        Reason::AwaitingAgent,
-        format!("node {node} is told what to serve and has not said yet how that goes"),
+pub fn of_agent(server: AgentServer) -> ObservedServer {
+    let own = if server.connected { "" } else { "; this controller itself is not connected" };
+    let messages = AgentMessages::new(
+        "",
+        server.node,
+        "is told what to serve and has not said yet how that goes",
+        format!("what is served there goes on being served{own}"),
     );
-    let serving = report.and_then(|report| report.serving.as_ref());
-    match (presence, serving) {
-        (Presence::NeverSeen, _) | (Presence::Online, None) if !settled => View::Unknown(awaited),
-        (Presence::NeverSeen, _) => View::Awaited(Finding::new(
-            Reason::AgentNotSeen,
-            format!(
-                "no agent of node {node} has spoken; start neptune-edge there with --node-name {node} and the broker of this controller"
-            ),
-        )),
-        (Presence::Offline { since }, _) => {
-            let own =
-                if facts.connected { "" } else { "; this controller itself is not connected" };
-            View::Silent(Finding::new(
-                Reason::NodeOffline,
-                format!(
-                    "node {node} is not connected, last heard {since:.0}; what is served there goes on being served{own}"
-                ),
-            ))
-        }
-        (Presence::Online, None) => View::Awaited(awaited),
-        (Presence::Online, Some(serving)) => View::Said(Box::new(said(facts, serving))),
-    }
+    let serving = server.report.and_then(|report| report.serving.as_ref());
+    observe(server.agent, serving, &messages).map(|serving| Box::new(reported(server, serving)))
 }
 
-fn said(facts: AgentFacts, serving: &ModelServerReport) -> Said {
-    let AgentFacts { node, target, .. } = facts;
+fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer {
+    let AgentServer { node, target, .. } = server;
     // A report on an earlier spec: what serves does, and what is wanted now was not begun.
     let is_earlier = serving.target_version.as_deref() != target;
     let transition = match serving.transition {
@@ -107,7 +76,7 @@ fn said(facts: AgentFacts, serving: &ModelServerReport) -> Said {
         Transition::InvalidSpec => TransitionStatus::InvalidSpec,
     };
     let answers = serving.serving_version.is_some();
-    let is_held = facts.hold && answers && serving.serving_version.as_deref() != target;
+    let is_held = server.hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
     let trouble = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
     let reason = match transition {
@@ -128,7 +97,7 @@ fn said(facts: AgentFacts, serving: &ModelServerReport) -> Said {
     } else {
         serving.message.clone()
     };
-    Said {
+    ReportedServer {
         answers,
         serving_version: serving.serving_version.clone(),
         ready_replicas: i32::from(answers),
@@ -146,15 +115,6 @@ fn default_message(serving: &ModelServerReport, transition: TransitionStatus) ->
         (TransitionStatus::InProgress, _) => format!("{target} is on its way"),
         (_, Some(failure)) => format!("{target}: {}: {}", failure.reason, failure.message),
         (_, None) => format!("{target} cannot be served"),
-    }
-}
-
-/// A version, or an image, for people.
-pub fn named(version: Option<&str>) -> String {
-    match version {
-        None => "the model".to_owned(),
-        Some(version) if is_plain(version) => format!("version {version}"),
-        Some(image) => format!("image {image}"),
     }
 }
 
@@ -209,6 +169,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fleet::Presence;
 
     fn report(serving: Value) -> StatusReport {
         let mut report = json!({
@@ -219,55 +180,58 @@ mod tests {
         neptune_wire::decode(report.to_string().as_bytes()).unwrap()
     }
 
-    fn by_agent(presence: Presence, settled: bool, report: Option<&StatusReport>) -> View {
-        of_agent(AgentFacts {
+    fn by_agent(
+        presence: Presence,
+        settled: bool,
+        report: Option<&StatusReport>,
+    ) -> ObservedServer {
+        of_agent(AgentServer {
             node: &"edge0".parse().unwrap(),
             target: Some("4"),
             hold: false,
-            presence,
+            agent: AgentState { presence, settled },
             report,
-            settled,
             connected: true,
         })
     }
 
-    fn word(view: &View) -> (&'static str, Reason, &str) {
-        let (word, finding) = match view {
-            View::Said(said) => ("said", &said.finding),
-            View::Awaited(finding) => ("awaited", finding),
-            View::Silent(finding) => ("silent", finding),
-            View::Unknown(finding) => ("unknown", finding),
+    fn brief(server: &ObservedServer) -> (&'static str, Reason, &str) {
+        let (kind, finding) = match server {
+            Observed::Reported(report) => ("reported", &report.finding),
+            Observed::Pending(finding) => ("pending", finding),
+            Observed::Unreachable(finding) => ("unreachable", finding),
+            Observed::Unknown(finding) => ("unknown", finding),
         };
-        (word, finding.reason, &finding.message)
+        (kind, finding.reason, &finding.message)
     }
 
-    fn said(view: View) -> Said {
-        let View::Said(said) = view else { unreachable!("{view:?}") };
-        *said
+    fn reported(server: ObservedServer) -> ReportedServer {
+        let Observed::Reported(report) = server else { unreachable!("{server:?}") };
+        *report
     }
 
     #[test]
-    fn silence_means_something_only_after_a_while() {
+    fn missing_report_means_something_only_after_a_while() {
         let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let served =
             report(json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}));
         for (presence, settled, report, expected, reason) in [
             (Presence::NeverSeen, false, None, "unknown", Reason::AwaitingAgent),
-            (Presence::NeverSeen, true, None, "awaited", Reason::AgentNotSeen),
+            (Presence::NeverSeen, true, None, "pending", Reason::AgentNotSeen),
             (Presence::Online, false, None, "unknown", Reason::AwaitingAgent),
-            (Presence::Online, true, None, "awaited", Reason::AwaitingAgent),
-            (Presence::Online, false, Some(&served), "said", Reason::Serving),
-            (gone, true, Some(&served), "silent", Reason::NodeOffline),
-            (gone, false, None, "silent", Reason::NodeOffline),
+            (Presence::Online, true, None, "pending", Reason::AwaitingAgent),
+            (Presence::Online, false, Some(&served), "reported", Reason::Serving),
+            (gone, true, Some(&served), "unreachable", Reason::NodeOffline),
+            (gone, false, None, "unreachable", Reason::NodeOffline),
         ] {
             let view = by_agent(presence, settled, report);
-            let (word, why, _) = word(&view);
-            assert_eq!((word, why), (expected, reason), "{presence:?} {settled}");
+            let (kind, why, _) = brief(&view);
+            assert_eq!((kind, why), (expected, reason), "{presence:?} {settled}");
         }
     }
 
     #[test]
-    fn the_agent_s_words_become_the_status_s() {
+    fn report_of_the_agent_becomes_the_status() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
         let failure = json!({"version": "4", "reason": "HealthCheckFailed", "message": "404", "time": "2026-01-02T03:04:05Z"});
         for (serving, transition, reason, answers, text) in [
@@ -315,33 +279,33 @@ mod tests {
             ),
         ] {
             let report = report(serving.clone());
-            let said = said(by_agent(Presence::Online, true, Some(&report)));
+            let reported = reported(by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(
-                (said.transition, said.finding.reason, said.answers),
+                (reported.transition, reported.finding.reason, reported.answers),
                 (transition, reason, answers),
                 "{serving}"
             );
-            assert!(said.finding.message.contains(text), "{}", said.finding.message);
-            assert_eq!(said.ready_replicas, i32::from(answers));
+            assert!(reported.finding.message.contains(text), "{}", reported.finding.message);
+            assert_eq!(reported.ready_replicas, i32::from(answers));
         }
     }
 
     #[test]
-    fn progress_is_told_in_percent_and_a_failure_with_its_time() {
+    fn progress_is_a_percentage_and_a_failure_has_its_time() {
         let report = report(json!({
             "targetVersion": "4", "transition": "InProgress",
             "progress": {"receivedBytes": 399, "totalBytes": 400, "bytesPerSecond": 7},
             "lastFailure": {"version": "5", "reason": "R", "message": "m", "time": "2026-01-02T03:04:05.006Z"},
         }));
-        let said = said(by_agent(Presence::Online, true, Some(&report)));
-        let progress = said.progress.unwrap();
+        let reported = reported(by_agent(Presence::Online, true, Some(&report)));
+        let progress = reported.progress.unwrap();
         assert_eq!(
             (progress.received_bytes, progress.percent),
             (399, Some(99)),
             "100 is for what is whole"
         );
         assert_eq!(progress.summary, "99% of 400 B, 7 B/s");
-        let failure = said.failure.unwrap();
+        let failure = reported.failure.unwrap();
         assert_eq!(
             (&*failure.version, failure.time.unwrap().0.as_millisecond()),
             ("5", 1_767_323_045_006)
@@ -361,30 +325,29 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_a_reason_of_its_own_and_says_what_is_missing() {
+    fn full_disk_has_its_own_reason_and_message() {
         let message = "4 is being fetched: 7 bytes of disk space are missing";
         let report = report(json!({
             "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
             "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},
         }));
         let view = by_agent(Presence::Online, true, Some(&report));
-        assert_eq!(word(&view), ("said", Reason::DiskFull, message));
+        assert_eq!(brief(&view), ("reported", Reason::DiskFull, message));
     }
 
     #[test]
-    fn a_held_switch_is_said_to_be_held() {
+    fn held_switch_has_its_own_reason() {
         let report = report(
             json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress"}),
         );
-        let view = of_agent(AgentFacts {
+        let view = of_agent(AgentServer {
             node: &"edge0".parse().unwrap(),
             target: Some("4"),
             hold: true,
-            presence: Presence::Online,
+            agent: AgentState { presence: Presence::Online, settled: true },
             report: Some(&report),
-            settled: true,
             connected: true,
         });
-        assert_eq!(word(&view).1, Reason::UpgradeHeld);
+        assert_eq!(brief(&view).1, Reason::UpgradeHeld);
     }
 }

@@ -8,9 +8,12 @@ use neptune_api::InferenceModel;
 use neptune_wire::NodeName;
 
 use crate::{
-    controllers::inference_model::validate::Facts,
-    kubernetes::nodes::{EDGE_LABEL, RUNTIME_LABEL, is_agent_node, is_edge_node, matches},
-    reason::{Finding, Reason, Referent},
+    controllers::inference_model::target::InferenceModelFacts,
+    kubernetes::{
+        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        nodes::{is_agent_node, is_edge_node, matches},
+    },
+    reason::{Finding, Reason},
 };
 
 /// The types of a Service that can be reached.
@@ -43,7 +46,7 @@ pub enum Place {
 /// The place, and a remark on what of the spec is not looked at.
 pub fn place(
     model: &InferenceModel,
-    facts: &Facts,
+    facts: &InferenceModelFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<(Place, Option<String>)> {
     let spec = &model.spec;
@@ -87,7 +90,7 @@ pub fn place(
 
 fn named_node<'a>(
     name: &str,
-    facts: &'a Facts,
+    facts: &'a InferenceModelFacts,
     is_edge: bool,
     findings: &mut Vec<Finding>,
 ) -> Option<&'a Node> {
@@ -105,7 +108,7 @@ fn named_node<'a>(
             ),
         )
     } else {
-        Finding::missing(Referent::Node, "", name, "spec.nodeName")
+        Finding::missing_node(name, "spec.nodeName")
     };
     findings.push(finding);
     None
@@ -120,7 +123,11 @@ fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Opt
 }
 
 /// The one edge node that the labels pick; of several, the one that it was before.
-fn chosen(model: &InferenceModel, facts: &Facts, findings: &mut Vec<Finding>) -> Option<NodeName> {
+fn chosen(
+    model: &InferenceModel,
+    facts: &InferenceModelFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
     let labels = text(&model.spec.node_selector);
     let (edge, other): (Vec<_>, Vec<_>) =
         facts.selected.iter().partition(|node| is_edge_node(node));

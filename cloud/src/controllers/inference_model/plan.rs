@@ -8,37 +8,40 @@ use neptune_api::InferenceModel;
 use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimits};
 
 use crate::controllers::{
-    inference_model::{place::Place, validate::Checked, workload},
-    runtime::execute::Plan,
+    inference_model::{place::Place, validate::ValidInferenceModel, workload},
+    runtime::Plan,
 };
 
 /// The plan of a model.
-pub fn plan(model: &InferenceModel, checked: &Checked, fetch_image: &str) -> Plan {
-    match &checked.place {
+pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> Plan {
+    match &valid.place {
         Place::Agent { node } => {
-            let contents = [(checked.key.clone(), content(model, checked))].into();
-            Plan { publisher: [(node.clone(), contents)].into(), objects: None }
+            let contents = [(valid.key.clone(), content(model, valid))].into();
+            Plan { requirements: [(node.clone(), contents)].into(), objects: None }
         }
         Place::Cluster { .. } => {
-            let objects = workload::objects(model, checked, fetch_image);
-            Plan { publisher: BTreeMap::new(), objects: Some(objects) }
+            let objects = workload::objects(model, valid, fetch_image);
+            Plan { requirements: BTreeMap::new(), objects: Some(objects) }
         }
     }
 }
 
 /// What nodes may have of a model that cannot be planned now.
-pub fn keeps(model: &InferenceModel, key: &ObjectKey) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+pub fn retained(
+    model: &InferenceModel,
+    key: &ObjectKey,
+) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
     let before = model.status.as_ref().and_then(|status| status.node.as_deref());
     let nodes = [before, model.spec.node_name.as_deref()].into_iter().flatten();
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
 }
 
 /// The server's variables, less what only its host knows.
-pub fn environment(checked: &Checked, model_name: &str) -> BTreeMap<String, String> {
-    let port = checked.port.to_string();
+pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
+    let port = valid.port.to_string();
     [
-        ("NAMESPACE", checked.metadata.namespace.as_str()),
-        ("SERVICE_NAME", checked.metadata.name.as_str()),
+        ("NAMESPACE", valid.metadata.namespace.as_str()),
+        ("SERVICE_NAME", valid.metadata.name.as_str()),
         ("MODEL_NAME", model_name),
         ("SERVING_PORT", &port),
     ]
@@ -46,26 +49,26 @@ pub fn environment(checked: &Checked, model_name: &str) -> BTreeMap<String, Stri
     .into()
 }
 
-fn content(model: &InferenceModel, checked: &Checked) -> ObjectContent {
-    let program = &checked.program;
+fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
+    let program = &valid.program;
     let serving = ModelServer {
-        name: checked.name.clone(),
+        name: valid.name.clone(),
         model_name: model.spec.model_name.clone(),
         image: program.image.clone(),
         command: program.command.clone(),
         args: program.args.clone(),
-        env: environment(checked, &model.spec.model_name),
-        port: checked.port,
-        model: checked.version.clone(),
+        env: environment(valid, &model.spec.model_name),
+        port: valid.port,
+        model: valid.version.clone(),
         reload: program.reload,
         health: program.health.clone(),
-        hold: checked.hold,
+        hold: valid.hold,
         resources: ResourceLimits::default(),
     };
     ObjectContent {
         api_version: InferenceModel::api_version(&()).into_owned(),
         kind: InferenceModel::kind(&()).into_owned(),
-        metadata: checked.metadata.clone(),
+        metadata: valid.metadata.clone(),
         spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
         workers: Vec::new(),
         serving: Some(Box::new(serving)),
@@ -83,17 +86,18 @@ mod tests {
     use crate::{
         controllers::inference_model::{
             fixtures,
-            validate::{Facts, HOLD_ANNOTATION, validate},
+            target::{HOLD_ANNOTATION, InferenceModelFacts},
+            validate::validate,
         },
         worker::frameworks::Frameworks,
     };
 
-    fn planned(model: &InferenceModel, facts: &Facts) -> Plan {
+    fn planned(model: &InferenceModel, facts: &InferenceModelFacts) -> Plan {
         plan(model, &validate(model, facts).unwrap(), "neptune-edge:test")
     }
 
     fn task(plan: &Plan) -> &ObjectContent {
-        let [(node, contents)] = &plan.publisher.iter().collect::<Vec<_>>()[..] else {
+        let [(node, contents)] = &plan.requirements.iter().collect::<Vec<_>>()[..] else {
             unreachable!("one node")
         };
         assert_eq!(node.as_str(), "precision-5820");
@@ -161,7 +165,7 @@ mod tests {
         });
         let table = "mine: {serving: {image: 'local/mine:1', args: ['{directory}/{version}'], healthPath: '/{modelName}/{version}'}}";
         let frameworks = Ok(std::sync::Arc::new(Frameworks::with(table).unwrap()));
-        let facts = Facts { frameworks, ..fixtures::facts() };
+        let facts = InferenceModelFacts { frameworks, ..fixtures::facts() };
         let plan = planned(&model, &facts);
         let serving = task(&plan).serving.as_deref().unwrap();
         assert_eq!(
@@ -193,7 +197,7 @@ mod tests {
         let mut model = fixtures::cloud_model();
         change(&mut model);
         let plan = planned(&model, &fixtures::facts());
-        assert!(plan.publisher.is_empty());
+        assert!(plan.requirements.is_empty());
         let objects = plan.objects.unwrap();
         let value = |object: Result<Value, _>| object.unwrap();
         (
@@ -291,8 +295,9 @@ mod tests {
         let key: ObjectKey = "default/inferencemodels/facialexpression".parse().unwrap();
         let node = Some("e1".to_owned());
         model.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
-        let nodes: Vec<_> = keeps(&model, &key).into_keys().map(|node| node.to_string()).collect();
+        let nodes: Vec<_> =
+            retained(&model, &key).into_keys().map(|node| node.to_string()).collect();
         assert_eq!(nodes, ["e1", "precision-5820"]);
-        assert!(keeps(&fixtures::cloud_model(), &key).is_empty());
+        assert!(retained(&fixtures::cloud_model(), &key).is_empty());
     }
 }

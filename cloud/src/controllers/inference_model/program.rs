@@ -4,7 +4,7 @@ use neptune_api::{InferenceModel, ServingHealth};
 use neptune_wire::{HealthCheck, ServerUpdateMode};
 
 use crate::{
-    controllers::inference_model::validate::{Facts, Mode, mode},
+    controllers::inference_model::target::{InferenceModelFacts, Mode, mode},
     reason::{Finding, Reason},
     worker::serving_runtimes::{Server, fill},
 };
@@ -49,7 +49,7 @@ pub struct Directory {
 /// The program of a model on a port.
 pub fn program(
     model: &InferenceModel,
-    facts: &Facts,
+    facts: &InferenceModelFacts,
     port: u16,
     findings: &mut Vec<Finding>,
 ) -> Option<Program> {
@@ -97,7 +97,7 @@ pub fn program(
 
 fn server<'a>(
     framework: &str,
-    facts: &'a Facts,
+    facts: &'a InferenceModelFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<&'a Server> {
     let frameworks = match &facts.frameworks {

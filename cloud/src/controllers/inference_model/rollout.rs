@@ -1,4 +1,4 @@
-//! How a model's servers behind a Deployment fare. Pure.
+//! How a model's servers behind a Deployment run. Pure.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
@@ -9,20 +9,21 @@ use neptune_api::{InferenceModelStatus, ServingFailure, TransitionStatus};
 
 use crate::{
     controllers::inference_model::{
-        observed::{Said, View, named},
-        validate::Deployed,
+        observed::{ObservedServer, ReportedServer},
+        target::{Deployed, named},
         workload::{self, pod_version},
     },
+    fleet::observed::Observed,
     kubernetes::pods::{deployment_trouble, is_current, pod_awaits, pod_trouble},
     reason::{Finding, Reason},
 };
 
 /// What is known of servers behind a Deployment.
 #[derive(Debug, Clone, Copy)]
-pub struct ClusterFacts<'a> {
+pub struct DeployedServer<'a> {
     /// The Deployment, if it is there.
     pub deployment: Option<&'a Deployment>,
-    /// Its Pods. They may be unknown; then the Deployment alone speaks.
+    /// Its Pods. They may be unknown; then only the Deployment counts.
     pub pods: &'a [&'a Pod],
     /// The version that the spec wants.
     pub target: Option<&'a str>,
@@ -35,18 +36,18 @@ pub struct ClusterFacts<'a> {
 }
 
 /// Servers behind a Deployment.
-pub fn of_cluster(facts: ClusterFacts) -> View {
-    let ClusterFacts { deployment, pods, previous, now, .. } = facts;
+pub fn of_cluster(server: DeployedServer) -> ObservedServer {
+    let DeployedServer { deployment, pods, previous, now, .. } = server;
     let Some(deployment) = deployment else {
         let message = "its Deployment is being made";
-        return View::Awaited(Finding::new(Reason::ServerStarting, message));
+        return Observed::Pending(Finding::new(Reason::ServerStarting, message));
     };
     let deployed = workload::deployed(deployment).map(Deployed::into_name);
     let deployed = deployed.as_deref();
     let status = deployment.status.clone().unwrap_or_default();
     let ready = status.ready_replicas.unwrap_or_default();
     let others = status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
-    let (transition, finding) = switch(facts, deployment, deployed, others);
+    let (transition, finding) = switch(server, deployment, deployed, others);
     let serving_version = match (ready, others || !is_current(deployment)) {
         (0, _) => None,
         (_, false) => deployed.map(str::to_owned),
@@ -59,7 +60,7 @@ pub fn of_cluster(facts: ClusterFacts) -> View {
         message: finding.message.clone(),
         time: Some(Time(now)),
     });
-    View::Said(Box::new(Said {
+    Observed::Reported(Box::new(ReportedServer {
         answers: ready > 0,
         serving_version,
         ready_replicas: ready,
@@ -72,12 +73,12 @@ pub fn of_cluster(facts: ClusterFacts) -> View {
 
 /// How far a Deployment is. `others` says whether it still has Pods of an earlier version.
 fn switch(
-    facts: ClusterFacts,
+    server: DeployedServer,
     deployment: &Deployment,
     deployed: Option<&str>,
     others: bool,
 ) -> (TransitionStatus, Finding) {
-    let ClusterFacts { pods, target, hold, .. } = facts;
+    let DeployedServer { pods, target, hold, .. } = server;
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -146,9 +147,9 @@ mod tests {
 
     use super::*;
 
-    fn said(view: View) -> Said {
-        let View::Said(said) = view else { unreachable!("{view:?}") };
-        *said
+    fn reported(server: ObservedServer) -> ReportedServer {
+        let Observed::Reported(report) = server else { unreachable!("{server:?}") };
+        *report
     }
 
     fn deployment(version: &str, replicas: i32, status: &Value) -> Deployment {
@@ -173,7 +174,7 @@ mod tests {
         .unwrap()
     }
 
-    fn in_cluster(deployment: &Deployment, pods: &[&Pod], serving: Option<&str>) -> Said {
+    fn in_cluster(deployment: &Deployment, pods: &[&Pod], serving: Option<&str>) -> ReportedServer {
         maybe_held(deployment, pods, serving, false)
     }
 
@@ -182,12 +183,12 @@ mod tests {
         pods: &[&Pod],
         serving: Option<&str>,
         hold: bool,
-    ) -> Said {
+    ) -> ReportedServer {
         let previous = InferenceModelStatus {
             serving_version: serving.map(str::to_owned),
             ..InferenceModelStatus::default()
         };
-        said(of_cluster(ClusterFacts {
+        reported(of_cluster(DeployedServer {
             deployment: Some(deployment),
             pods,
             target: Some("4"),

@@ -1,10 +1,14 @@
 //! The status that a model should have, from the one it has and what is known now. Pure.
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, JisConditionType, TransitionStatus};
 
 use crate::{
-    controllers::inference_model::observed::{View, named},
+    controllers::{
+        inference_model::{observed::ObservedServer, target::named},
+        runtime::StatusInputs,
+    },
+    fleet::observed::Observed,
     kubernetes::conditions::condition,
     reason::{Finding, Reason},
 };
@@ -16,21 +20,15 @@ pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong.
 pub const DEGRADED: &str = "Degraded";
 
-/// What a status is made of.
+/// How and where a model is served.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
-    /// The generation that was looked at.
-    pub generation: Option<i64>,
-    /// The version that the spec wants.
-    pub target: Option<&'a str>,
-    /// What stands between the spec and its server.
-    pub findings: &'a [Finding],
-    /// Where it is served now, unless something stands in its way.
+pub struct ServerObservation {
+    /// The target version.
+    pub target: Option<String>,
+    /// Where it is served, while the spec is valid.
     pub placed: Option<Placed>,
-    /// How the server fares.
-    pub view: View,
-    /// The time.
-    pub now: Timestamp,
+    /// How the server runs.
+    pub server: ObservedServer,
 }
 
 /// Where a model is served.
@@ -46,16 +44,19 @@ pub struct Placed {
 
 /// The next status.
 #[must_use]
-pub fn next(previous: &InferenceModelStatus, facts: &Facts) -> InferenceModelStatus {
-    if keeps(previous, facts) {
+pub fn next(
+    previous: &InferenceModelStatus,
+    inputs: &StatusInputs<ServerObservation>,
+) -> InferenceModelStatus {
+    if keeps_previous(previous, inputs) {
         return previous.clone();
     }
     let mut next = InferenceModelStatus {
-        target_version: facts.target.map(str::to_owned),
-        observed_generation: facts.generation,
+        target_version: inputs.observed.target.clone(),
+        observed_generation: inputs.generation,
         ..previous.clone()
     };
-    if let Some(placed) = &facts.placed {
+    if let Some(placed) = &inputs.observed.placed {
         let moved = placed.node != previous.node;
         next.node.clone_from(&placed.node);
         next.url.clone_from(&placed.url);
@@ -67,43 +68,46 @@ pub fn next(previous: &InferenceModelStatus, facts: &Facts) -> InferenceModelSta
             next.progress = None;
         }
     }
-    match &facts.view {
-        View::Said(said) => {
-            next.serving_version.clone_from(&said.serving_version);
-            next.ready_replicas = Some(said.ready_replicas);
-            next.progress.clone_from(&said.progress);
-            next.last_failure.clone_from(&said.failure);
+    match &inputs.observed.server {
+        Observed::Reported(report) => {
+            next.serving_version.clone_from(&report.serving_version);
+            next.ready_replicas = Some(report.ready_replicas);
+            next.progress.clone_from(&report.progress);
+            next.last_failure.clone_from(&report.failure);
         }
-        View::Awaited(_) => {
+        Observed::Pending(_) => {
             next.serving_version = None;
             next.ready_replicas = Some(0);
             next.progress = None;
         }
-        View::Silent(_) | View::Unknown(_) => next.progress = None,
+        Observed::Unreachable(_) | Observed::Unknown(_) => next.progress = None,
     }
-    let verdict = verdict(previous, facts);
-    next.transition_status = Some(verdict.transition);
-    next.conditions = conditions(&previous.conditions, verdict, facts);
+    let decided = decide(previous, inputs);
+    next.transition_status = Some(decided.transition);
+    next.conditions = conditions(&previous.conditions, decided, inputs);
     next
 }
 
 /// After this controller's start the agents' words are on their way: until they come, the model is as
 /// it was.
-fn keeps(previous: &InferenceModelStatus, facts: &Facts) -> bool {
-    let node = facts.placed.as_ref().map(|placed| &placed.node);
+fn keeps_previous(
+    previous: &InferenceModelStatus,
+    inputs: &StatusInputs<ServerObservation>,
+) -> bool {
+    let node = inputs.observed.placed.as_ref().map(|placed| &placed.node);
     let reason = previous.conditions.iter().find(|condition| condition.type_ == DEGRADED);
     let was_obstacle = reason
         .and_then(|condition| condition.reason.parse().ok())
         .is_none_or(|reason: Reason| reason.is_obstacle());
-    facts.findings.is_empty()
-        && matches!(facts.view, View::Unknown(_))
-        && previous.observed_generation == facts.generation
+    inputs.findings.is_empty()
+        && matches!(inputs.observed.server, Observed::Unknown(_))
+        && previous.observed_generation == inputs.generation
         && node == Some(&previous.node)
         && !was_obstacle
 }
 
 /// What the conditions are to say.
-struct Decision {
+struct NextConditions {
     transition: TransitionStatus,
     ready: Option<bool>,
     /// Of Ready.
@@ -113,42 +117,45 @@ struct Decision {
     degraded: bool,
 }
 
-fn verdict(previous: &InferenceModelStatus, facts: &Facts) -> Decision {
-    let (ready, seen) = match &facts.view {
-        View::Said(said) => (Some(said.answers), said.finding.clone()),
-        View::Awaited(finding) => (Some(false), finding.clone()),
-        View::Silent(finding) | View::Unknown(finding) => (None, finding.clone()),
+fn decide(
+    previous: &InferenceModelStatus,
+    inputs: &StatusInputs<ServerObservation>,
+) -> NextConditions {
+    let (ready, seen) = match &inputs.observed.server {
+        Observed::Reported(report) => (Some(report.answers), report.finding.clone()),
+        Observed::Pending(finding) => (Some(false), finding.clone()),
+        Observed::Unreachable(finding) | Observed::Unknown(finding) => (None, finding.clone()),
     };
-    if let Some(state) = obstacle(facts.findings) {
+    if let Some(state) = Finding::join(inputs.findings) {
         let broken = state.reason.condition() == JisConditionType::Failed;
         let transition =
             if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
-        let answer = if ready == Some(true) { answering(facts) } else { state.clone() };
-        return Decision { transition, ready, answer, state, degraded: true };
+        let answer = if ready == Some(true) { answering(inputs) } else { state.clone() };
+        return NextConditions { transition, ready, answer, state, degraded: true };
     }
-    let transition = match &facts.view {
-        View::Said(said) => said.transition,
-        View::Silent(_) => previous
+    let transition = match &inputs.observed.server {
+        Observed::Reported(report) => report.transition,
+        Observed::Unreachable(_) => previous
             .transition_status
             .filter(|was| *was != TransitionStatus::InvalidSpec)
             .unwrap_or(TransitionStatus::Pending),
-        View::Awaited(_) | View::Unknown(_) => TransitionStatus::Pending,
+        Observed::Pending(_) | Observed::Unknown(_) => TransitionStatus::Pending,
     };
-    let degraded = match &facts.view {
+    let degraded = match &inputs.observed.server {
         // Also a version on its way may be in want of help.
-        View::Said(said) => said.finding.reason.condition() == JisConditionType::Failed,
-        View::Awaited(finding) => finding.reason == Reason::AgentNotSeen,
-        View::Silent(_) => true,
-        View::Unknown(_) => false,
+        Observed::Reported(report) => report.finding.reason.condition() == JisConditionType::Failed,
+        Observed::Pending(finding) => finding.reason == Reason::AgentNotSeen,
+        Observed::Unreachable(_) => true,
+        Observed::Unknown(_) => false,
     };
-    let answer = if ready == Some(true) { answering(facts) } else { seen.clone() };
-    Decision { transition, ready, answer, state: seen, degraded }
+    let answer = if ready == Some(true) { answering(inputs) } else { seen.clone() };
+    NextConditions { transition, ready, answer, state: seen, degraded }
 }
 
 /// Why requests are answered: the same as long as the same version does.
-fn answering(facts: &Facts) -> Finding {
-    let version = match &facts.view {
-        View::Said(said) => said.serving_version.as_deref(),
+fn answering(inputs: &StatusInputs<ServerObservation>) -> Finding {
+    let version = match &inputs.observed.server {
+        Observed::Reported(report) => report.serving_version.as_deref(),
         _ => None,
     };
     let message = version.map_or_else(
@@ -158,19 +165,14 @@ fn answering(facts: &Facts) -> Finding {
     Finding::new(Reason::Serving, message)
 }
 
-/// All findings, headed by one that somebody has to mend, if there is such a one.
-fn obstacle(findings: &[Finding]) -> Option<Finding> {
-    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
-    let first = findings.iter().find(broken).or(findings.first())?;
-    let rest = findings.iter().filter(|finding| *finding != first);
-    let messages: Vec<_> =
-        std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
-    Some(Finding::new(first.reason, messages.join("; ")))
-}
-
-fn conditions(previous: &[Condition], verdict: Decision, facts: &Facts) -> Vec<Condition> {
-    let Decision { transition, ready, answer, mut state, degraded } = verdict;
-    if let Some(remark) = facts.placed.as_ref().and_then(|placed| placed.remark.as_ref()) {
+fn conditions(
+    previous: &[Condition],
+    next: NextConditions,
+    inputs: &StatusInputs<ServerObservation>,
+) -> Vec<Condition> {
+    let NextConditions { transition, ready, answer, mut state, degraded } = next;
+    if let Some(remark) = inputs.observed.placed.as_ref().and_then(|placed| placed.remark.as_ref())
+    {
         state.message = format!("{} ({remark})", state.message);
     }
     let is_on_its_way =
@@ -180,7 +182,8 @@ fn conditions(previous: &[Condition], verdict: Decision, facts: &Facts) -> Vec<C
         Some(false) => "False",
         None => "Unknown",
     };
-    let silent = matches!(facts.view, View::Silent(_)) && facts.findings.is_empty();
+    let silent =
+        matches!(inputs.observed.server, Observed::Unreachable(_)) && inputs.findings.is_empty();
     let well = Finding::new(Reason::Serving, "nothing is wrong");
     [
         (READY, word(ready), answer),
@@ -188,7 +191,7 @@ fn conditions(previous: &[Condition], verdict: Decision, facts: &Facts) -> Vec<C
         (DEGRADED, word(Some(degraded)), if degraded { state } else { well }),
     ]
     .map(|(type_, status, finding)| {
-        condition(previous, type_, status, finding, facts.generation, facts.now)
+        condition(previous, type_, status, finding, inputs.generation, inputs.now)
     })
     .into()
 }
@@ -196,11 +199,17 @@ fn conditions(previous: &[Condition], verdict: Decision, facts: &Facts) -> Vec<C
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::controllers::inference_model::observed::Said;
+    use k8s_openapi::jiff::Timestamp;
 
-    fn said(serving: Option<&str>, transition: TransitionStatus, reason: Reason) -> View {
-        View::Said(Box::new(Said {
+    use super::*;
+    use crate::controllers::inference_model::observed::ReportedServer;
+
+    fn reported(
+        serving: Option<&str>,
+        transition: TransitionStatus,
+        reason: Reason,
+    ) -> ObservedServer {
+        Observed::Reported(Box::new(ReportedServer {
             answers: serving.is_some(),
             serving_version: serving.map(str::to_owned),
             ready_replicas: i32::from(serving.is_some()),
@@ -219,27 +228,27 @@ mod tests {
         }
     }
 
-    fn facts(view: View, second: i64) -> Facts<'static> {
-        Facts {
+    fn inputs(server: ObservedServer, second: i64) -> StatusInputs<'static, ServerObservation> {
+        let (target, placed) = (Some("4".to_owned()), Some(placed("edge0")));
+        StatusInputs {
             generation: Some(1),
-            target: Some("4"),
             findings: &[],
-            placed: Some(placed("edge0")),
-            view,
+            observed: ServerObservation { target, placed, server },
+            unreported: &[],
             now: Timestamp::from_second(second).unwrap(),
         }
     }
 
-    fn serving() -> View {
-        said(Some("4"), TransitionStatus::UpToDate, Reason::Serving)
+    fn serving() -> ObservedServer {
+        reported(Some("4"), TransitionStatus::UpToDate, Reason::Serving)
     }
 
     fn up_to_date() -> InferenceModelStatus {
-        next(&InferenceModelStatus::default(), &facts(serving(), 10))
+        next(&InferenceModelStatus::default(), &inputs(serving(), 10))
     }
 
     /// Ready, Progressing and Degraded, with the reason of the first and the last.
-    fn words(status: &InferenceModelStatus) -> String {
+    fn brief(status: &InferenceModelStatus) -> String {
         let [ready, progressing, degraded] = &status.conditions[..] else { unreachable!() };
         let types = [ready, progressing, degraded].map(|condition| &*condition.type_);
         assert_eq!(types, [READY, PROGRESSING, DEGRADED]);
@@ -250,39 +259,39 @@ mod tests {
     }
 
     #[test]
-    fn every_view_has_its_conditions() {
+    fn every_observation_has_its_conditions() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, Pending, UpToDate};
-        let silent = View::Silent(Finding::new(Reason::NodeOffline, "gone"));
-        let awaited = |reason| View::Awaited(Finding::new(reason, "a"));
-        for (view, transition, words_) in [
+        let silent = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let awaited = |reason| Observed::Pending(Finding::new(reason, "a"));
+        for (server, transition, expected) in [
             (serving(), UpToDate, "True Serving, False, False Serving"),
             (
-                said(None, InProgress, Reason::ModelDownloading),
+                reported(None, InProgress, Reason::ModelDownloading),
                 InProgress,
                 "False ModelDownloading, True, False Serving",
             ),
             (
-                said(Some("3"), InProgress, Reason::ServerStarting),
+                reported(Some("3"), InProgress, Reason::ServerStarting),
                 InProgress,
                 "True Serving, True, False Serving",
             ),
             (
-                said(Some("3"), BlockedByFailedLoad, Reason::LoadFailed),
+                reported(Some("3"), BlockedByFailedLoad, Reason::LoadFailed),
                 BlockedByFailedLoad,
                 "True Serving, False, True LoadFailed",
             ),
             (
-                said(None, BlockedByFailedLoad, Reason::LoadFailed),
+                reported(None, BlockedByFailedLoad, Reason::LoadFailed),
                 BlockedByFailedLoad,
                 "False LoadFailed, False, True LoadFailed",
             ),
             (
-                said(None, InvalidSpec, Reason::ServingRefused),
+                reported(None, InvalidSpec, Reason::ServingRefused),
                 InvalidSpec,
                 "False ServingRefused, False, True ServingRefused",
             ),
             (
-                said(None, InProgress, Reason::DiskFull),
+                reported(None, InProgress, Reason::DiskFull),
                 InProgress,
                 "False DiskFull, False, True DiskFull",
             ),
@@ -293,37 +302,36 @@ mod tests {
                 "False AgentNotSeen, False, True AgentNotSeen",
             ),
             (
-                View::Unknown(Finding::new(Reason::AwaitingAgent, "u")),
+                Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u")),
                 Pending,
                 "Unknown AwaitingAgent, True, False Serving",
             ),
             (silent, Pending, "Unknown NodeOffline, Unknown, True NodeOffline"),
         ] {
-            let status = next(&InferenceModelStatus::default(), &facts(view.clone(), 1));
+            let status = next(&InferenceModelStatus::default(), &inputs(server.clone(), 1));
             assert_eq!(
-                (status.transition_status, &*words(&status)),
-                (Some(transition), words_),
-                "{view:?}"
+                (status.transition_status, &*brief(&status)),
+                (Some(transition), expected),
+                "{server:?}"
             );
         }
     }
 
     #[test]
-    fn what_serves_goes_on_serving_while_the_spec_is_wrong() {
+    fn server_keeps_running_while_the_spec_is_invalid() {
         let findings = [
             Finding::new(Reason::NodeAmbiguous, "which?"),
             Finding::new(Reason::ServingPortInvalid, "which port?"),
         ];
-        let wrong = |findings, view| Facts {
+        let wrong = |findings, server| StatusInputs {
             generation: Some(2),
-            target: Some("5"),
             findings,
-            placed: None,
-            ..facts(view, 20)
+            observed: ServerObservation { target: Some("5".to_owned()), placed: None, server },
+            ..inputs(serving(), 20)
         };
         let before = up_to_date();
         let status = next(&before, &wrong(&findings, serving()));
-        assert_eq!(words(&status), "True Serving, False, True ServingPortInvalid");
+        assert_eq!(brief(&status), "True Serving, False, True ServingPortInvalid");
         assert_eq!(status.conditions[2].message, "which port?; which?");
         assert_eq!(status.transition_status, Some(TransitionStatus::InvalidSpec));
         assert_eq!(
@@ -331,18 +339,19 @@ mod tests {
             (Some("4"), Some("5"))
         );
         assert_eq!((&status.node, &status.url), (&before.node, &before.url));
-        let pending = View::Awaited(Finding::new(Reason::ServerStarting, "nothing"));
+        let pending = Observed::Pending(Finding::new(Reason::ServerStarting, "nothing"));
         let status = next(&InferenceModelStatus::default(), &wrong(&findings[..1], pending));
-        assert_eq!(words(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
+        assert_eq!(brief(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
         assert_eq!(status.transition_status, Some(TransitionStatus::Pending), "it heals by itself");
     }
 
     #[test]
-    fn a_look_that_sees_nothing_new_is_no_write_and_a_change_of_a_condition_has_its_time() {
+    fn reconcile_without_a_change_keeps_the_status_and_its_times() {
         let status = up_to_date();
-        assert_eq!(next(&status, &facts(serving(), 99)), status);
-        let blocked = said(Some("4"), TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed);
-        let later = next(&status, &facts(blocked, 99));
+        assert_eq!(next(&status, &inputs(serving(), 99)), status);
+        let blocked =
+            reported(Some("4"), TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed);
+        let later = next(&status, &inputs(blocked, 99));
         let since = |status: &InferenceModelStatus| -> Vec<_> {
             status.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect()
         };
@@ -350,42 +359,45 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_leaves_what_was_known_and_a_young_controller_everything() {
+    fn offline_node_keeps_what_is_known_and_a_new_controller_keeps_all() {
         let status = up_to_date();
-        let silent = View::Silent(Finding::new(Reason::NodeOffline, "gone"));
-        let offline = next(&status, &facts(silent, 20));
+        let silent = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let offline = next(&status, &inputs(silent, 20));
         assert_eq!(offline.serving_version.as_deref(), Some("4"));
         assert_eq!(offline.transition_status, Some(TransitionStatus::UpToDate));
-        let unknown = || View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
-        assert_eq!(next(&status, &facts(unknown(), 20)), status);
-        assert_eq!(next(&offline, &facts(unknown(), 20)), offline);
-        let refused = said(None, TransitionStatus::InvalidSpec, Reason::ServingRefused);
-        let refused = next(&status, &facts(refused, 20));
-        assert_eq!(next(&refused, &facts(unknown(), 30)), refused);
+        let unknown = || Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        assert_eq!(next(&status, &inputs(unknown(), 20)), status);
+        assert_eq!(next(&offline, &inputs(unknown(), 20)), offline);
+        let refused = reported(None, TransitionStatus::InvalidSpec, Reason::ServingRefused);
+        let refused = next(&status, &inputs(refused, 20));
+        assert_eq!(next(&refused, &inputs(unknown(), 30)), refused);
         let findings = [Finding::new(Reason::FrameworksInvalid, "table")];
-        let wrong = Facts { findings: &findings, placed: None, ..facts(serving(), 20) };
-        let healed = next(&next(&status, &wrong), &facts(unknown(), 30));
-        assert_eq!(words(&healed), "Unknown AwaitingAgent, True, False Serving");
-        let new_spec = next(&status, &Facts { generation: Some(2), ..facts(unknown(), 20) });
+        let mut wrong = StatusInputs { findings: &findings, ..inputs(serving(), 20) };
+        wrong.observed.placed = None;
+        let healed = next(&next(&status, &wrong), &inputs(unknown(), 30));
+        assert_eq!(brief(&healed), "Unknown AwaitingAgent, True, False Serving");
+        let new_spec =
+            next(&status, &StatusInputs { generation: Some(2), ..inputs(unknown(), 20) });
         assert_eq!(new_spec.observed_generation, Some(2));
         assert_eq!(new_spec.transition_status, Some(TransitionStatus::Pending));
     }
 
     #[test]
-    fn on_another_node_it_begins_anew() {
-        let unknown = View::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
-        let moved = Facts { placed: Some(placed("edge1")), ..facts(unknown, 20) };
+    fn another_node_starts_with_an_empty_status() {
+        let unknown = Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
+        let mut moved = inputs(unknown, 20);
+        moved.observed.placed = Some(placed("edge1"));
         let status = next(&up_to_date(), &moved);
         assert_eq!((status.node.as_deref(), &status.serving_version), (Some("edge1"), &None));
         assert_eq!(status.url.as_deref(), Some("http://edge1:8501"));
     }
 
     #[test]
-    fn a_remark_stands_beside_the_state() {
+    fn remark_is_part_of_the_message() {
         let remark = Some("nodeName wins".to_owned());
-        let placed = Some(Placed { remark, ..placed("edge0") });
-        let status =
-            next(&InferenceModelStatus::default(), &Facts { placed, ..facts(serving(), 1) });
+        let mut remarked = inputs(serving(), 1);
+        remarked.observed.placed = Some(Placed { remark, ..placed("edge0") });
+        let status = next(&InferenceModelStatus::default(), &remarked);
         assert_eq!(status.conditions[1].message, "why (nodeName wins)");
     }
 }

@@ -1,10 +1,7 @@
 //! Whether a model can be served with what the cluster has, and all that its plan needs, parsed. Pure.
 //!
-//! The only step that may say no to a spec. Each finding names the field and the remedy.
+//! The only step that may reject a spec. Each finding names the field and the remedy.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
 
@@ -13,50 +10,16 @@ use crate::{
         manifest,
         place::{self, Place},
         program::{self, Program},
+        target::{InferenceModelFacts, Mode, hold, is_plain, mode},
     },
     kubernetes::identity::identity,
     reason::{Finding, Reason},
-    worker::{frameworks::Frameworks, names::server_name},
+    worker::names::server_name,
 };
-
-/// The annotation that keeps what is served from being switched, when its value is "true".
-pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
-
-/// What the cluster has of what a model names.
-#[derive(Debug, Clone)]
-pub struct Facts {
-    /// The node of spec.nodeName.
-    pub named: Option<Arc<Node>>,
-    /// The nodes that have all labels of spec.nodeSelector, by name.
-    pub selected: Vec<Arc<Node>>,
-    /// The tables, or what is wrong with the `ConfigMap`.
-    pub frameworks: Result<Arc<Frameworks>, String>,
-    /// What the model's Deployment has, if there is one.
-    pub deployed: Option<Deployed>,
-    /// Older models with the same port that a node's agent serves: their nodes and names.
-    pub same_port: Vec<(String, String)>,
-}
-
-/// What a Deployment serves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deployed {
-    /// A version of the manifest.
-    Version(String),
-    /// An image that brings its model.
-    Image(String),
-}
-
-impl Deployed {
-    /// The version or the image, as a status names it.
-    pub fn into_name(self) -> String {
-        let (Self::Version(name) | Self::Image(name)) = self;
-        name
-    }
-}
 
 /// A model that can be served.
 #[derive(Debug, Clone)]
-pub struct Checked {
+pub struct ValidInferenceModel {
     /// Its key on the wire.
     pub key: ObjectKey,
     /// Its metadata on the wire.
@@ -77,38 +40,14 @@ pub struct Checked {
     pub remark: Option<String>,
 }
 
-/// The two ways of a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode<'a> {
-    /// An image brings its model.
-    Image(&'a str),
-    /// The framework's server serves a version of the manifest.
-    Manifest,
-}
-
-/// Which way a model is deployed: an image wins, and an empty one is none.
-pub fn mode(model: &InferenceModel) -> Mode<'_> {
-    match model.spec.image.as_deref() {
-        None | Some("") => Mode::Manifest,
-        Some(image) => Mode::Image(image),
-    }
-}
-
-/// The version that the spec wants, or the image that brings it.
-pub fn target_version(model: &InferenceModel) -> Option<&str> {
-    match mode(model) {
-        Mode::Image(image) => Some(image),
-        Mode::Manifest => {
-            model.spec.target_version.as_deref().filter(|version| !version.is_empty())
-        }
-    }
-}
-
 /// Checks a model against the facts.
 ///
 /// # Errors
 /// Everything that stands in its way, not only the first.
-pub fn validate(model: &InferenceModel, facts: &Facts) -> Result<Checked, Vec<Finding>> {
+pub fn validate(
+    model: &InferenceModel,
+    facts: &InferenceModelFacts,
+) -> Result<ValidInferenceModel, Vec<Finding>> {
     let mut findings = Vec::new();
     let findings = &mut findings;
     let identity = identity(model, findings);
@@ -145,18 +84,12 @@ pub fn validate(model: &InferenceModel, facts: &Facts) -> Result<Checked, Vec<Fi
         return Err(std::mem::take(findings));
     }
     let name = server_name(key.namespace.as_str(), key.name.as_str());
-    Ok(Checked { key, metadata, name, place, port, program, version, hold, remark })
-}
-
-/// Whether the annotation holds a switch.
-pub fn hold(model: &InferenceModel) -> bool {
-    let annotations = model.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(HOLD_ANNOTATION)).is_some_and(|value| value == "true")
+    Ok(ValidInferenceModel { key, metadata, name, place, port, program, version, hold, remark })
 }
 
 /// The name becomes part of paths and arguments.
 fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
-    let fits = manifest::is_plain(name);
+    let fits = is_plain(name);
     if !fits {
         findings.push(Finding::new(
             Reason::ModelNameInvalid,
@@ -201,17 +134,24 @@ mod tests {
     use neptune_api::{InferenceModelStatus, ServingHealth};
 
     use super::*;
-    use crate::controllers::inference_model::fixtures;
+    use crate::{
+        controllers::inference_model::{
+            fixtures,
+            target::{Deployed, HOLD_ANNOTATION, target_version},
+        },
+        reason::{Phase, ReasonGroup},
+    };
 
-    type Case = (&'static str, fn(&mut InferenceModel, &mut Facts), Reason, &'static str);
+    type Case =
+        (&'static str, fn(&mut InferenceModel, &mut InferenceModelFacts), Reason, &'static str);
 
-    fn findings(change: fn(&mut InferenceModel, &mut Facts)) -> Vec<Finding> {
+    fn findings(change: fn(&mut InferenceModel, &mut InferenceModelFacts)) -> Vec<Finding> {
         let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
         change(&mut model, &mut facts);
         validate(&model, &facts).map(|_| ()).unwrap_err()
     }
 
-    fn by_labels(model: &mut InferenceModel, facts: &mut Facts, nodes: &[&str]) {
+    fn by_labels(model: &mut InferenceModel, facts: &mut InferenceModelFacts, nodes: &[&str]) {
         model.spec.node_name = None;
         model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         facts.named = None;
@@ -499,9 +439,10 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
+    fn every_obstacle_in_a_spec_has_a_case() {
         let ours = |reason: &&Reason| {
-            **reason >= Reason::NodeAmbiguous && **reason < Reason::DataUrlInvalid
+            let is_ours = reason.group() == ReasonGroup::InferenceModel;
+            reason.phase() == Phase::Obstacle && (is_ours || **reason == Reason::NodeRequired)
         };
         for reason in Reason::ALL.iter().filter(ours) {
             assert!(CASES.iter().any(|(_, _, of_case, _)| of_case == reason), "{reason}");
@@ -509,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
+    fn all_findings_are_reported_at_once() {
         let findings = findings(|model, _| {
             model.spec.serving_port = None;
             model.spec.framework_type = "caffe".into();
@@ -529,11 +470,13 @@ mod tests {
         );
     }
 
-    fn place(change: impl FnOnce(&mut InferenceModel, &mut Facts)) -> (Place, Option<String>) {
+    fn place(
+        change: impl FnOnce(&mut InferenceModel, &mut InferenceModelFacts),
+    ) -> (Place, Option<String>) {
         let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
         change(&mut model, &mut facts);
-        let checked = validate(&model, &facts).unwrap();
-        (checked.place, checked.remark)
+        let valid = validate(&model, &facts).unwrap();
+        (valid.place, valid.remark)
     }
 
     fn on(node: &str) -> Place {
@@ -541,14 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_is_served_by_the_agent_of_its_node() {
+    fn sample_is_served_by_the_agent_of_its_node() {
         assert_eq!(place(|_, _| ()), (on("precision-5820"), None));
     }
 
     #[test]
-    fn labels_pick_the_one_edge_node_and_go_on_picking_it_while_it_has_them() {
+    fn labels_select_one_edge_node_and_keep_it_while_it_matches() {
         assert_eq!(place(|m, f| by_labels(m, f, &["e1"])).0, on("e1"));
-        let with_before = |m: &mut InferenceModel, f: &mut Facts, nodes: &[&str]| {
+        let with_before = |m: &mut InferenceModel, f: &mut InferenceModelFacts, nodes: &[&str]| {
             by_labels(m, f, nodes);
             let node = Some("e2".to_owned());
             m.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
@@ -558,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_node_wins_over_labels_that_it_does_not_have_and_that_is_said() {
+    fn named_node_wins_over_labels_with_a_remark() {
         let (at, remark) = place(|model, _| {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         });
@@ -567,10 +510,10 @@ mod tests {
     }
 
     #[test]
-    fn in_the_cloud_an_agent_s_node_is_its_agent_s_and_any_other_the_cluster_s() {
+    fn cloud_model_runs_on_the_agent_of_an_agent_node_or_in_the_cluster() {
         let agent = || fixtures::node("c1", &[("neptune.io/runtime", "agent")]);
         let named = |node| {
-            move |m: &mut InferenceModel, f: &mut Facts| {
+            move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
                 *m = fixtures::cloud_model();
                 m.spec.node_name = Some("c1".to_owned());
                 f.named = Some(node);
@@ -587,7 +530,7 @@ mod tests {
             (Some("c1"), 0, 1, "NodePort")
         );
         let by_labels = |nodes| {
-            move |m: &mut InferenceModel, f: &mut Facts| {
+            move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
                 *m = fixtures::cloud_model();
                 m.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
                 f.selected = nodes;
@@ -602,31 +545,34 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_run_whatever_the_manifest_and_the_framework_say() {
+    fn image_wins_over_manifest_and_framework() {
         let (mut model, facts) = (fixtures::model(), fixtures::facts());
         model.spec.image = Some("mine:1".to_owned());
         model.spec.framework_type = "caffe".to_owned();
         model.spec.manifest[0].version = Some("../..".to_owned());
         model.spec.target_version = Some("9".to_owned());
-        let checked = validate(&model, &facts).unwrap();
-        assert_eq!(checked.program.image, "mine:1");
-        assert_eq!((checked.version, checked.program.health.http_path), (None, None));
+        let valid = validate(&model, &facts).unwrap();
+        assert_eq!(valid.program.image, "mine:1");
+        assert_eq!((valid.version, valid.program.health.http_path), (None, None));
         assert_eq!(target_version(&model), Some("mine:1"));
     }
 
     #[test]
-    fn a_held_deployment_stays_at_the_version_that_it_has() {
+    fn held_deployment_keeps_its_version() {
         let mut model = fixtures::cloud_model();
         model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
-        let facts = |deployed: Option<&str>| Facts {
+        let facts = |deployed: Option<&str>| InferenceModelFacts {
             deployed: deployed.map(|version| Deployed::Version(version.to_owned())),
             ..fixtures::facts()
         };
         for (deployed, expected) in [(None, "4"), (Some("4"), "4"), (Some("3"), "3")] {
-            let checked = validate(&model, &facts(deployed)).unwrap();
-            assert_eq!(checked.version.unwrap().version, expected);
+            let valid = validate(&model, &facts(deployed)).unwrap();
+            assert_eq!(valid.version.unwrap().version, expected);
         }
-        let image = Facts { deployed: Some(Deployed::Image("mine:1".into())), ..fixtures::facts() };
+        let image = InferenceModelFacts {
+            deployed: Some(Deployed::Image("mine:1".into())),
+            ..fixtures::facts()
+        };
         let findings = validate(&model, &image).unwrap_err();
         assert_eq!(findings[0].reason, Reason::HeldVersionMissing);
         let mut by_image = model.clone();

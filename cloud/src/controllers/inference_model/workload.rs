@@ -20,13 +20,10 @@ use neptune_wire::{ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
-        place::Place,
-        plan::environment,
-        validate::{Checked, Deployed},
+        place::Place, plan::environment, target::Deployed, validate::ValidInferenceModel,
     },
-    kubernetes::workloads::{
-        self, INFERENCE_MODEL_ANNOTATION, KubernetesObjects, fetched, some, variable,
-    },
+    kubernetes::labels::owner_annotation,
+    kubernetes::workloads::{self, KubernetesObjects, fetched, some, variable},
     worker::model_source::ModelSource,
 };
 
@@ -63,19 +60,23 @@ fn served(metadata: Option<&ObjectMeta>, spec: Option<&PodSpec>) -> Option<Deplo
 }
 
 /// The objects of a model that is served in the cloud.
-pub fn objects(model: &InferenceModel, checked: &Checked, fetch_image: &str) -> KubernetesObjects {
-    let Place::Cluster { node, selector, replicas, service_type } = &checked.place else {
+pub fn objects(
+    model: &InferenceModel,
+    valid: &ValidInferenceModel,
+    fetch_image: &str,
+) -> KubernetesObjects {
+    let Place::Cluster { node, selector, replicas, service_type } = &valid.place else {
         unreachable!("only a model in the cloud has objects")
     };
-    let metadata = workloads::metadata(model, &checked.name, "model-server");
-    let health = &checked.program.health;
+    let metadata = workloads::metadata(model, &valid.name, "model-server");
+    let health = &valid.program.health;
     let patience = FETCH_WITHIN + seconds(health.start_within_ms + health.probation_ms);
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
             replicas: Some(*replicas),
             selector: LabelSelector {
-                match_labels: Some(workloads::selector(&checked.name)),
+                match_labels: Some(workloads::selector(&valid.name)),
                 ..LabelSelector::default()
             },
             // What serves is not touched before another Pod serves: a version that fails costs nothing.
@@ -88,33 +89,33 @@ pub fn objects(model: &InferenceModel, checked: &Checked, fetch_image: &str) -> 
             }),
             min_ready_seconds: Some(number(seconds(health.probation_ms))),
             progress_deadline_seconds: Some(number(patience)),
-            template: template(model, checked, &metadata, node.as_ref(), selector, fetch_image),
+            template: template(model, valid, &metadata, node.as_ref(), selector, fetch_image),
             ..DeploymentSpec::default()
         }),
         status: None,
     };
-    let service = workloads::service(metadata, &checked.name, checked.port, Some(service_type));
+    let service = workloads::service(metadata, &valid.name, valid.port, Some(service_type));
     KubernetesObjects { deployment, service }
 }
 
 fn template(
     model: &InferenceModel,
-    checked: &Checked,
+    valid: &ValidInferenceModel,
     metadata: &ObjectMeta,
     node: Option<&String>,
     selector: &BTreeMap<String, String>,
     fetch_image: &str,
 ) -> PodTemplateSpec {
     let mut labels = metadata.labels.clone().unwrap_or_default();
-    if let Some(version) = &checked.version {
+    if let Some(version) = &valid.version {
         labels.insert(VERSION_LABEL.to_owned(), version.version.clone());
     }
     let name = model.metadata.name.clone().unwrap_or_default();
-    let fetched = checked.version.as_ref().map(|version| {
+    let fetched = valid.version.as_ref().map(|version| {
         let sha256 = version.sha256.as_deref();
         fetched(&version.directory, &version.url, sha256, &output(version), fetch_image)
     });
-    let container = container(model, checked, fetched.as_ref());
+    let container = container(model, valid, fetched.as_ref());
     let (volumes, init) = match fetched {
         Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
         None => (None, None),
@@ -122,7 +123,7 @@ fn template(
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
-            annotations: Some([(INFERENCE_MODEL_ANNOTATION.to_owned(), name)].into()),
+            annotations: Some([(owner_annotation::<InferenceModel>(), name)].into()),
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
@@ -140,16 +141,16 @@ fn template(
 
 fn container(
     model: &InferenceModel,
-    checked: &Checked,
+    valid: &ValidInferenceModel,
     fetched: Option<&workloads::Fetched>,
 ) -> Container {
-    let program = &checked.program;
-    let version = checked.version.as_ref();
+    let program = &valid.program;
+    let version = valid.version.as_ref();
     let fill = |text: &String| {
         text.replace("{version}", version.map_or("", |version| version.version.as_str()))
     };
     let fill_all = |list: &[String]| list.iter().map(fill).collect::<Vec<_>>();
-    let mut env: Vec<EnvVar> = environment(checked, &model.spec.model_name)
+    let mut env: Vec<EnvVar> = environment(valid, &model.spec.model_name)
         .iter()
         .map(|(name, value)| variable(name, value))
         .collect();
@@ -161,11 +162,11 @@ fn container(
     let probe = Probe {
         http_get: health.http_path.as_ref().map(|path| HTTPGetAction {
             path: Some(fill(path)),
-            port: IntOrString::Int(checked.port.into()),
+            port: IntOrString::Int(valid.port.into()),
             ..HTTPGetAction::default()
         }),
         tcp_socket: health.http_path.is_none().then(|| TCPSocketAction {
-            port: IntOrString::Int(checked.port.into()),
+            port: IntOrString::Int(valid.port.into()),
             ..TCPSocketAction::default()
         }),
         period_seconds: Some(number(seconds(health.period_ms))),
@@ -181,7 +182,7 @@ fn container(
         env: Some(env),
         ports: Some(vec![ContainerPort {
             name: Some("http".to_owned()),
-            container_port: checked.port.into(),
+            container_port: valid.port.into(),
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),

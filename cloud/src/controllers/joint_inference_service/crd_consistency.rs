@@ -4,10 +4,10 @@ use neptune_wire::ObjectName;
 use serde_json::{Value, json};
 
 use crate::controllers::{
-    crd_consistency::judge,
+    crd_consistency::compare,
     joint_inference_service::{
         fixtures,
-        validate::{Facts, validate},
+        validate::{ServiceFacts, validate},
     },
 };
 
@@ -61,11 +61,11 @@ fn changes() -> Vec<Value> {
 
 #[tokio::test]
 async fn the_crd_refuses_no_service_that_could_work() {
-    let tally = judge(&fixtures::service(), &changes(), |service| {
+    let tally = compare(&fixtures::service(), &changes(), |service| {
         let edge = &service.spec.edge_worker;
         // Only a name of RFC 1123 can be that of a Model.
         let can_be = edge.model.name.parse::<ObjectName>().is_ok();
-        let facts = Facts {
+        let facts = ServiceFacts {
             edge_node: Some(fixtures::node(
                 &edge.node_name,
                 &[("node-role.kubernetes.io/edge", "")],
@@ -77,5 +77,5 @@ async fn the_crd_refuses_no_service_that_could_work() {
     })
     .await;
     // What only the controller says: scripts, which not every framework has, and two keys of one variable.
-    assert!(tally.taken > 100 && tally.refused > 50 && tally.said_later < 40, "{tally:?}");
+    assert!(tally.accepted > 100 && tally.rejected > 50 && tally.rejected_later < 40, "{tally:?}");
 }

@@ -4,7 +4,7 @@
 
 use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 
-use crate::{controllers::runtime::event::ObjectEvent, reason::Reason};
+use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
 /// What is to be said when `previous` becomes `next`.
 pub fn events(

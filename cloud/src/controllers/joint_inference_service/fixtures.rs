@@ -9,7 +9,7 @@ use k8s_openapi::{
 use neptune_api::{Dataset, DatasetSpec, JointInferenceService, Model, ModelSpec};
 
 use crate::{
-    controllers::joint_inference_service::validate::Facts, worker::frameworks::Frameworks,
+    controllers::joint_inference_service::validate::ServiceFacts, worker::frameworks::Frameworks,
 };
 
 const SAMPLE: &str =
@@ -23,8 +23,8 @@ pub fn service() -> JointInferenceService {
     service
 }
 
-pub fn facts() -> Facts {
-    Facts {
+pub fn facts() -> ServiceFacts {
+    ServiceFacts {
         edge_model: Some(model("small-model", "/model/small.pb")),
         cloud_model: Some(model("big-model", "https://models.test/big.pb?version=3")),
         edge_dataset: None,
@@ -37,12 +37,12 @@ pub fn facts() -> Facts {
 }
 
 /// The same with an agent on the cloud node.
-pub fn facts_with_agent() -> Facts {
+pub fn facts_with_agent() -> ServiceFacts {
     let mut node = node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]);
     let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
     let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
     Arc::make_mut(&mut node).status = Some(status);
-    Facts { cloud_node: Some(node), ..facts() }
+    ServiceFacts { cloud_node: Some(node), ..facts() }
 }
 
 pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {

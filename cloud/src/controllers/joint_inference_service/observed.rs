@@ -1,108 +1,79 @@
-//! How each of a service's two workers fares, from what its node's agent or its Pod says. Pure.
+//! How the two workers of a service run, by the report of their node's agent or by their Pod. Pure.
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
 
 use crate::{
-    fleet::state::Presence,
+    fleet::observed::{AgentMessages, AgentState, Observed, observe},
     kubernetes::pods::{deployment_trouble, is_current, pod_trouble},
     reason::{Finding, Reason},
 };
 
-/// How a worker fares.
+/// How a worker runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum View {
+pub enum ObservedWorker {
     /// It runs.
     Running,
-    /// Something is awaited.
+    /// It is starting, or its node is offline.
     Waiting(Finding),
     /// It does not run, and waiting alone may not help.
     Failed(Finding),
-    /// This controller has not listened long enough to know: it is as it was, or else awaited.
+    /// This controller has just started: it is as it was, or else waiting.
     Unknown(Finding),
 }
 
 /// What is known of a worker that an agent runs.
 #[derive(Debug, Clone, Copy)]
-pub struct AgentFacts<'a> {
-    /// Which half it is.
+pub struct AgentWorker<'a> {
+    /// Its role.
     pub role: Role,
     /// Its name.
     pub worker: &'a WorkerName,
     /// Its node.
     pub node: &'a NodeName,
-    /// Whether the node's agent is there.
-    pub presence: Presence,
-    /// What it said last of the service.
+    /// The node's agent.
+    pub agent: AgentState,
+    /// The newest report on the service.
     pub report: Option<&'a StatusReport>,
-    /// Whether this controller has listened long enough for silence to mean something.
-    pub settled: bool,
-    /// Whether this controller is connected to the broker itself.
+    /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
 /// A worker that an agent runs.
-pub fn of_agent(facts: AgentFacts) -> View {
-    let AgentFacts { node, presence, report, settled, .. } = facts;
-    match presence {
-        Presence::NeverSeen if !settled => View::Unknown(awaited(facts)),
-        Presence::NeverSeen => View::Waiting(Finding::new(
-            Reason::AgentNotSeen,
-            format!(
-                "{}: no agent of node {node} has spoken; start neptune-edge there with --node-name {node} and the broker of this controller",
-                role_label(facts.role)
-            ),
-        )),
-        Presence::Offline { since } => offline(facts, since),
-        Presence::Online => match report.and_then(|report| said(facts, report)) {
-            Some(view) => view,
-            None if !settled => View::Unknown(awaited(facts)),
-            None => View::Waiting(awaited(facts)),
-        },
+pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
+    let prefix = format!("{}: ", role_label(worker.role));
+    let own = if worker.connected { "" } else { "; this controller itself is not connected" };
+    let messages = AgentMessages::new(
+        &prefix,
+        worker.node,
+        "is told what to run and has not said yet how the worker fares",
+        format!("what runs there goes on, and its counters come when it is back{own}"),
+    );
+    let report = worker.report.and_then(|report| reported(worker, report));
+    match observe(worker.agent, report, &messages) {
+        Observed::Reported(observed) => observed,
+        Observed::Pending(finding) | Observed::Unreachable(finding) => {
+            ObservedWorker::Waiting(finding)
+        }
+        Observed::Unknown(finding) => ObservedWorker::Unknown(finding),
     }
 }
 
-fn awaited(facts: AgentFacts) -> Finding {
-    Finding::new(
-        Reason::AwaitingAgent,
-        format!(
-            "{}: node {} is told what to run and has not said yet how the worker fares",
-            role_label(facts.role),
-            facts.node
-        ),
-    )
-}
-
-fn offline(facts: AgentFacts, since: Timestamp) -> View {
-    let AgentFacts { role, node, connected, .. } = facts;
-    let own = if connected { "" } else { "; this controller itself is not connected" };
-    View::Waiting(Finding::new(
-        Reason::NodeOffline,
-        format!(
-            "{}: node {node} is not connected, last heard {since:.0}; what runs there goes on, and its counters come when it is back{own}",
-            role_label(role)
-        ),
-    ))
-}
-
-fn said(facts: AgentFacts, report: &StatusReport) -> Option<View> {
+fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker> {
     let worker = report
         .workers
         .iter()
-        .find(|worker| worker.name == *facts.worker && worker.role == facts.role)?;
+        .find(|worker| worker.name == *agent.worker && worker.role == agent.role)?;
     let finding = |default: Reason| {
         let reason = worker.reason.map_or(default, Reason::from);
         let why =
             if worker.message.is_empty() { reason.to_string() } else { worker.message.clone() };
-        Finding::new(reason, format!("{} on node {}: {why}", role_label(facts.role), facts.node))
+        Finding::new(reason, format!("{} on node {}: {why}", role_label(agent.role), agent.node))
     };
     Some(match worker.state {
-        WorkerState::Running => View::Running,
-        WorkerState::Pending => View::Waiting(finding(Reason::WorkerNotRunning)),
-        WorkerState::Failed => View::Failed(finding(Reason::CrashLoopBackOff)),
+        WorkerState::Running => ObservedWorker::Running,
+        WorkerState::Pending => ObservedWorker::Waiting(finding(Reason::WorkerNotRunning)),
+        WorkerState::Failed => ObservedWorker::Failed(finding(Reason::CrashLoopBackOff)),
     })
 }
 
@@ -113,19 +84,19 @@ fn role_label(role: Role) -> &'static str {
     }
 }
 
-/// A cloud worker behind a Deployment. Pods may be unknown; then the Deployment alone speaks.
-pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> View {
+/// A cloud worker behind a Deployment. Pods may be unknown; then only the Deployment counts.
+pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> ObservedWorker {
     let Some(deployment) = deployment else {
         return waiting("cloud worker: its Deployment is being made".to_owned());
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
     if is_current(deployment) && available.unwrap_or_default() > 0 {
-        return View::Running;
+        return ObservedWorker::Running;
     }
     let trouble = pods.iter().find_map(|pod| pod_trouble(pod));
     match trouble.or_else(|| deployment_trouble(deployment)) {
-        Some(trouble) => View::Failed(Finding::new(
+        Some(trouble) => ObservedWorker::Failed(Finding::new(
             Reason::CloudWorkerFailed,
             format!("cloud worker: {trouble}"),
         )),
@@ -133,16 +104,18 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> View {
     }
 }
 
-fn waiting(message: String) -> View {
-    View::Waiting(Finding::new(Reason::CloudWorkerStarting, message))
+fn waiting(message: String) -> ObservedWorker {
+    ObservedWorker::Waiting(Finding::new(Reason::CloudWorkerStarting, message))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::fleet::Presence;
 
     fn deployment(status: &serde_json::Value) -> Deployment {
         serde_json::from_value(json!({
@@ -159,17 +132,17 @@ mod tests {
         .unwrap()
     }
 
-    fn word(view: &View) -> (&'static str, String) {
+    fn brief(view: &ObservedWorker) -> (&'static str, String) {
         match view {
-            View::Running => ("running", String::new()),
-            View::Waiting(finding) => ("waiting", finding.message.clone()),
-            View::Failed(finding) => ("failed", finding.message.clone()),
-            View::Unknown(finding) => ("unknown", finding.message.clone()),
+            ObservedWorker::Running => ("running", String::new()),
+            ObservedWorker::Waiting(finding) => ("waiting", finding.message.clone()),
+            ObservedWorker::Failed(finding) => ("failed", finding.message.clone()),
+            ObservedWorker::Unknown(finding) => ("unknown", finding.message.clone()),
         }
     }
 
     #[test]
-    fn a_deployment_runs_when_its_present_generation_is_available() {
+    fn deployment_runs_when_its_current_generation_is_available() {
         for (status, expected) in [
             (json!({}), "waiting"),
             (json!({"observedGeneration": 2, "availableReplicas": 1}), "running"),
@@ -196,13 +169,13 @@ mod tests {
             ),
         ] {
             let view = of_deployment(Some(&deployment(&status)), &[]);
-            assert_eq!(word(&view).0, expected, "{status}");
+            assert_eq!(brief(&view).0, expected, "{status}");
         }
-        assert_eq!(word(&of_deployment(None, &[])).0, "waiting");
+        assert_eq!(brief(&of_deployment(None, &[])).0, "waiting");
     }
 
     #[test]
-    fn a_pod_that_cannot_come_up_says_why() {
+    fn pod_that_cannot_start_has_a_message() {
         let waiting = |reason: &str, message: &str| {
             json!({"containerStatuses": [{
                 "name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
@@ -221,20 +194,23 @@ mod tests {
             (json!({"phase": "Pending"}), "waiting", "not ready yet"),
         ] {
             let view = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
-            let (word, message) = word(&view);
-            assert_eq!(word, expected, "{status}");
+            let (brief, message) = brief(&view);
+            assert_eq!(brief, expected, "{status}");
             assert!(message.contains(text) && !message.contains("40s"), "{message}");
         }
     }
 
-    fn by_agent(presence: Presence, settled: bool, report: Option<&StatusReport>) -> View {
-        of_agent(AgentFacts {
+    fn by_agent(
+        presence: Presence,
+        settled: bool,
+        report: Option<&StatusReport>,
+    ) -> ObservedWorker {
+        of_agent(AgentWorker {
             role: Role::Edge,
             worker: &"w".parse().unwrap(),
             node: &"edge0".parse().unwrap(),
-            presence,
+            agent: AgentState { presence, settled },
             report,
-            settled,
             connected: true,
         })
     }
@@ -252,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_means_something_only_after_a_while() {
+    fn missing_report_means_something_only_after_a_while() {
         let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
             (Presence::NeverSeen, false, "unknown", "is told what to run"),
@@ -261,14 +237,14 @@ mod tests {
             (Presence::Online, true, "waiting", "is told what to run"),
             (gone, false, "waiting", "last heard 1970-01-01T00:00:00Z"),
         ] {
-            let (word, message) = word(&by_agent(presence, settled, None));
-            assert_eq!(word, expected, "{presence:?} {settled}");
+            let (brief, message) = brief(&by_agent(presence, settled, None));
+            assert_eq!(brief, expected, "{presence:?} {settled}");
             assert!(message.contains(text), "{message}");
         }
     }
 
     #[test]
-    fn what_the_agent_says_of_the_worker_counts_while_it_is_there() {
+    fn report_counts_while_the_agent_is_online() {
         let missing = r#", "reason": "ImageMissing", "message": "build it""#;
         for (report, expected, text) in [
             (report("w", "Running", ""), "running", ""),
@@ -281,12 +257,12 @@ mod tests {
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
             (report("another", "Running", ""), "waiting", "is told what to run"),
         ] {
-            let (word, message) = word(&by_agent(Presence::Online, true, Some(&report)));
-            assert_eq!(word, expected, "{report:?}");
+            let (brief, message) = brief(&by_agent(Presence::Online, true, Some(&report)));
+            assert_eq!(brief, expected, "{report:?}");
             assert!(message.contains(text), "{message}");
         }
         let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let running = report("w", "Running", "");
-        assert_eq!(word(&by_agent(gone, true, Some(&running))).0, "waiting");
+        assert_eq!(brief(&by_agent(gone, true, Some(&running))).0, "waiting");
     }
 }

@@ -15,11 +15,11 @@ use crate::{
     controllers::{
         dataset,
         joint_inference_service::{
-            validate::{Checked, Runtime},
+            validate::{CloudRuntime, ValidService},
             worker::ResolvedWorker,
             workload,
         },
-        runtime::execute::Plan,
+        runtime::Plan,
     },
     kubernetes::nodes::in_url,
     worker::environment::{environment, json},
@@ -29,27 +29,29 @@ use crate::{
 pub const SERVICE_PORT: u16 = 5000;
 
 /// The plan of a service.
-pub fn plan(service: &JointInferenceService, checked: &Checked, fetch_image: &str) -> Plan {
+pub fn plan(service: &JointInferenceService, valid: &ValidService, fetch_image: &str) -> Plan {
     let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
-    let edge = edge_worker(service, checked);
-    tasks.entry(checked.edge.node.clone()).or_default().push((edge, &checked.edge));
-    let cloud = cloud_worker(service, checked);
-    let objects = match &checked.runtime {
-        Runtime::Agent { .. } => {
-            tasks.entry(checked.cloud.node.clone()).or_default().push((cloud, &checked.cloud));
+    let edge = edge_worker(service, valid);
+    tasks.entry(valid.edge.node.clone()).or_default().push((edge, &valid.edge));
+    let cloud = cloud_worker(service, valid);
+    let objects = match &valid.runtime {
+        CloudRuntime::Agent { .. } => {
+            tasks.entry(valid.cloud.node.clone()).or_default().push((cloud, &valid.cloud));
             None
         }
-        Runtime::Kubelet => Some(workload::objects(service, &checked.cloud, &cloud, fetch_image)),
+        CloudRuntime::Kubelet => {
+            Some(workload::objects(service, &valid.cloud, &cloud, fetch_image))
+        }
     };
-    let publisher = tasks
+    let requirements = tasks
         .into_iter()
-        .map(|(node, workers)| (node, contents(service, checked, workers)))
+        .map(|(node, workers)| (node, contents(service, valid, workers)))
         .collect();
-    Plan { publisher, objects }
+    Plan { requirements, objects }
 }
 
 /// What its nodes may have of a service that cannot be planned now: its task, its models and its dataset.
-pub fn keeps(
+pub fn retained(
     service: &JointInferenceService,
     key: &ObjectKey,
 ) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
@@ -70,15 +72,15 @@ pub fn keeps(
 /// The task with the workers of one node, and the models and the dataset that they use.
 fn contents(
     service: &JointInferenceService,
-    checked: &Checked,
+    valid: &ValidService,
     workers: Vec<(Worker, &ResolvedWorker)>,
 ) -> BTreeMap<ObjectKey, ObjectContent> {
     let mut contents: BTreeMap<_, _> =
-        workers.iter().map(|(_, resolved)| model(&resolved.model, &checked.metadata)).collect();
+        workers.iter().map(|(_, resolved)| model(&resolved.model, &valid.metadata)).collect();
     let used: BTreeSet<_> =
         workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
-    if let Some(data) = checked.dataset.as_deref() {
-        let keys = used.into_iter().map(|name| dataset::object_key(&checked.key, name));
+    if let Some(data) = valid.dataset.as_deref() {
+        let keys = used.into_iter().map(|name| dataset::object_key(&valid.key, name));
         contents.extend(keys.map(|key| {
             let content = dataset::content(data, &key);
             (key, content)
@@ -87,12 +89,12 @@ fn contents(
     let task = ObjectContent {
         api_version: JointInferenceService::api_version(&()).into_owned(),
         kind: JointInferenceService::kind(&()).into_owned(),
-        metadata: checked.metadata.clone(),
+        metadata: valid.metadata.clone(),
         spec: value(&service.spec),
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
         serving: None,
     };
-    contents.insert(checked.key.clone(), task);
+    contents.insert(valid.key.clone(), task);
     contents
 }
 
@@ -127,22 +129,22 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
     serde_json::to_value(spec).expect("a spec came from JSON")
 }
 
-fn edge_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
+fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.edge_worker;
-    let (host, port) = match &checked.runtime {
-        Runtime::Kubelet => {
-            (format!("{}.{}.svc", checked.cloud.name, checked.metadata.namespace), SERVICE_PORT)
+    let (host, port) = match &valid.runtime {
+        CloudRuntime::Kubelet => {
+            (format!("{}.{}.svc", valid.cloud.name, valid.metadata.namespace), SERVICE_PORT)
         }
-        Runtime::Agent { address, port } => (address.clone(), *port),
+        CloudRuntime::Agent { address, port } => (address.clone(), *port),
     };
     let url_host = in_url(&host);
     let env = environment(
         &spec.worker_spec.parameters,
-        &checked.edge.env,
+        &valid.edge.env,
         [
-            ("NAMESPACE", checked.metadata.namespace.to_string()),
-            ("SERVICE_NAME", checked.metadata.name.to_string()),
-            ("WORKER_NAME", checked.edge.name.to_string()),
+            ("NAMESPACE", valid.metadata.namespace.to_string()),
+            ("SERVICE_NAME", valid.metadata.name.to_string()),
+            ("WORKER_NAME", valid.edge.name.to_string()),
             ("HEM_NAME", spec.hard_example_algorithm.name.clone()),
             ("HEM_PARAMETERS", json(&spec.hard_example_algorithm.parameters)),
             ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
@@ -150,31 +152,31 @@ fn edge_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
             ("BIG_MODEL_PORT", port.to_string()),
         ],
     );
-    let dataset = checked.dataset.as_deref().map(|dataset| {
+    let dataset = valid.dataset.as_deref().map(|dataset| {
         let name = dataset.metadata.name.as_deref().unwrap_or_default();
         name.parse().expect("an API server names objects by RFC 1123")
     });
-    Worker { dataset, ..worker(Role::Edge, &checked.edge, &spec.worker_spec, env, None) }
+    Worker { dataset, ..worker(Role::Edge, &valid.edge, &spec.worker_spec, env, None) }
 }
 
-fn cloud_worker(service: &JointInferenceService, checked: &Checked) -> Worker {
+fn cloud_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.cloud_worker;
-    let port = match &checked.runtime {
-        Runtime::Kubelet => SERVICE_PORT,
-        Runtime::Agent { port, .. } => *port,
+    let port = match &valid.runtime {
+        CloudRuntime::Kubelet => SERVICE_PORT,
+        CloudRuntime::Agent { port, .. } => *port,
     };
     let env = environment(
         &spec.worker_spec.parameters,
-        &checked.cloud.env,
+        &valid.cloud.env,
         [
-            ("NAMESPACE", checked.metadata.namespace.to_string()),
-            ("SERVICE_NAME", checked.metadata.name.to_string()),
-            ("WORKER_NAME", checked.cloud.name.to_string()),
+            ("NAMESPACE", valid.metadata.namespace.to_string()),
+            ("SERVICE_NAME", valid.metadata.name.to_string()),
+            ("WORKER_NAME", valid.cloud.name.to_string()),
             ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
             ("BIG_MODEL_BIND_PORT", port.to_string()),
         ],
     );
-    worker(Role::Cloud, &checked.cloud, &spec.worker_spec, env, Some(port))
+    worker(Role::Cloud, &valid.cloud, &spec.worker_spec, env, Some(port))
 }
 
 fn worker(
@@ -218,29 +220,32 @@ mod tests {
     use super::*;
     use crate::controllers::joint_inference_service::{
         fixtures,
-        validate::{Facts, validate},
+        validate::{ServiceFacts, validate},
     };
 
-    fn planned(service: &JointInferenceService, facts: &Facts) -> Plan {
+    fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> Plan {
         plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
     }
 
     fn task<'a>(plan: &'a Plan, node: &str) -> &'a ObjectContent {
         let node: NodeName = node.parse().unwrap();
         let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
-        let key = plan.publisher[&node].keys().find(is_task).unwrap();
-        &plan.publisher[&node][key]
+        let key = plan.requirements[&node].keys().find(is_task).unwrap();
+        &plan.requirements[&node][key]
     }
 
     fn keys(plan: &Plan, node: &str) -> Vec<String> {
-        plan.publisher[&node.parse::<NodeName>().unwrap()].keys().map(ToString::to_string).collect()
+        plan.requirements[&node.parse::<NodeName>().unwrap()]
+            .keys()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn behind_a_service_the_edge_node_gets_its_half_and_its_model() {
         let service = fixtures::service();
         let plan = planned(&service, &fixtures::facts());
-        assert_eq!(plan.publisher.len(), 1);
+        assert_eq!(plan.requirements.len(), 1);
         assert_eq!(
             keys(&plan, "edge0"),
             ["default/jointinferenceservices/helmet-detection-demo", "default/models/small-model"]
@@ -337,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_model_on_the_node_is_mounted_from_where_it_is() {
-        let facts = Facts {
+        let facts = ServiceFacts {
             cloud_model: Some(fixtures::model("big-model", "file:///data/big.pb")),
             ..fixtures::facts()
         };
@@ -380,9 +385,9 @@ mod tests {
         let mut service = fixtures::service();
         service.spec.edge_worker.node_name = "solar-corona-cloud".to_owned();
         let facts = fixtures::facts_with_agent();
-        let facts = Facts { edge_node: facts.cloud_node.clone(), ..facts };
+        let facts = ServiceFacts { edge_node: facts.cloud_node.clone(), ..facts };
         let plan = planned(&service, &facts);
-        assert_eq!(plan.publisher.len(), 1);
+        assert_eq!(plan.requirements.len(), 1);
         let roles: Vec<_> =
             task(&plan, "solar-corona-cloud").workers.iter().map(|worker| worker.role).collect();
         assert_eq!(roles, [Role::Edge, Role::Cloud]);
@@ -395,15 +400,16 @@ mod tests {
         let name = "frames".to_owned();
         service.spec.edge_worker.dataset = Some(DatasetReference { name });
         let dataset = fixtures::dataset("frames", "edge0");
-        let facts = Facts { edge_dataset: Some(dataset.clone()), ..fixtures::facts_with_agent() };
+        let facts =
+            ServiceFacts { edge_dataset: Some(dataset.clone()), ..fixtures::facts_with_agent() };
         let plan = planned(&service, &facts);
         let key: ObjectKey = "default/datasets/frames".parse().unwrap();
-        let edge = &plan.publisher[&"edge0".parse::<NodeName>().unwrap()];
+        let edge = &plan.requirements[&"edge0".parse::<NodeName>().unwrap()];
         assert_eq!(edge[&key], dataset::content(&dataset, &key));
         assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
-        let kept = keeps(&service, &service_key);
+        let kept = retained(&service, &service_key);
         assert!(kept[&"edge0".parse().unwrap()].contains(&key), "also when it is deleted");
     }
 
@@ -430,7 +436,7 @@ mod tests {
     fn a_plan_is_the_same_whenever_it_is_made() {
         let hashes = || -> Vec<_> {
             let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
-            plan.publisher
+            plan.requirements
                 .into_values()
                 .flatten()
                 .map(|(key, content)| (key, content.hash()))

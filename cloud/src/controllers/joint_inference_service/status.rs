@@ -8,52 +8,40 @@ use neptune_api::{
 use neptune_wire::{Counters, RunTotals, counters::RunCounters};
 
 use crate::{
-    controllers::joint_inference_service::observed::View,
-    fleet::state::Counted,
+    controllers::{joint_inference_service::observed::ObservedWorker, runtime::StatusInputs},
+    fleet::CounterReport,
     reason::{Finding, Reason},
 };
 
-/// What a status is made of.
-#[derive(Debug, Clone)]
-pub struct Facts<'a> {
-    /// The generation that was looked at.
-    pub generation: Option<i64>,
-    /// What stands between the spec and its workers.
-    pub findings: &'a [Finding],
-    /// The edge worker and the cloud worker.
-    pub workers: [View; 2],
-    /// What was counted and is not in the status yet.
-    pub counted: &'a [Counted],
-    /// The time.
-    pub now: Timestamp,
-}
-
 /// The next status. Totals never go down: what was counted is added to what the status has.
 #[must_use]
-pub fn next(previous: &JointInferenceServiceStatus, facts: &Facts) -> JointInferenceServiceStatus {
-    let (reports, folded, totals) = tally(previous, facts.counted);
-    let keeps = keeps(previous, facts);
-    let count = |is: fn(&View) -> bool| {
-        i32::try_from(facts.workers.iter().filter(|view| is(view)).count()).ok()
+pub fn next(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<[ObservedWorker; 2]>,
+) -> JointInferenceServiceStatus {
+    let (reports, folded, totals) = tally(previous, inputs.unreported);
+    let keeps_previous = keeps_previous(previous, inputs);
+    let count = |is: fn(&ObservedWorker) -> bool| {
+        i32::try_from(inputs.observed.iter().filter(|worker| is(worker)).count()).ok()
     };
-    let (active, failed) = if has_unknown(facts) && !previous.conditions.is_empty() {
+    let (active, failed) = if has_unknown(inputs) && !previous.conditions.is_empty() {
         (previous.active, previous.failed)
     } else {
-        let failed = count(|view| matches!(view, View::Failed(_)));
-        (count(|view| *view == View::Running), failed)
+        let failed = count(|worker| matches!(worker, ObservedWorker::Failed(_)));
+        (count(|worker| *worker == ObservedWorker::Running), failed)
     };
-    let conditions = if keeps {
+    let conditions = if keeps_previous {
         previous.conditions.clone()
     } else {
-        conditions(&previous.conditions, judge(facts), facts.now)
+        conditions(&previous.conditions, next_condition(inputs), inputs.now)
     };
     JointInferenceServiceStatus {
         conditions,
-        start_time: previous.start_time.clone().or(Some(Time(facts.now))),
+        start_time: previous.start_time.clone().or(Some(Time(inputs.now))),
         active,
         failed,
         metrics: metrics(totals),
-        observed_generation: facts.generation,
+        observed_generation: inputs.generation,
         reports,
         folded,
     }
@@ -61,7 +49,7 @@ pub fn next(previous: &JointInferenceServiceStatus, facts: &Facts) -> JointInfer
 
 /// Whether two statuses say the same: when it was said, and the number of a message that brought
 /// nothing new, are not worth a write.
-pub fn says_the_same(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
+pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
     let plain = |status: &JointInferenceServiceStatus| {
         let mut status = status.clone();
         for condition in &mut status.conditions {
@@ -75,85 +63,81 @@ pub fn says_the_same(a: &JointInferenceServiceStatus, b: &JointInferenceServiceS
     plain(a) == plain(b)
 }
 
-fn has_unknown(facts: &Facts) -> bool {
-    facts.workers.iter().any(|view| matches!(view, View::Unknown(_)))
+fn has_unknown(inputs: &StatusInputs<[ObservedWorker; 2]>) -> bool {
+    inputs.observed.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
 }
 
 /// After this controller's start the agents' words are on their way: until they come, the service
 /// is as it was.
-fn keeps(previous: &JointInferenceServiceStatus, facts: &Facts) -> bool {
+fn keeps_previous(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<[ObservedWorker; 2]>,
+) -> bool {
     let reason = previous.conditions.last().and_then(|current| current.reason.as_deref());
     let spoke_of_workers = reason
         .and_then(|reason| reason.parse().ok())
         .is_some_and(|reason: Reason| !reason.is_obstacle());
-    facts.findings.is_empty()
-        && has_unknown(facts)
+    inputs.findings.is_empty()
+        && has_unknown(inputs)
         && spoke_of_workers
-        && previous.observed_generation == facts.generation
+        && previous.observed_generation == inputs.generation
 }
 
-/// What the current condition is to say.
+/// What the current condition becomes.
 #[derive(Debug)]
-struct Decision {
+struct NextCondition {
     type_: JisConditionType,
     reason: Reason,
     message: String,
 }
 
-fn judge(facts: &Facts) -> Decision {
-    obstacle(facts.findings).unwrap_or_else(|| of_workers(&facts.workers))
+impl NextCondition {
+    fn new(type_: JisConditionType, finding: Finding) -> Self {
+        Self { type_, reason: finding.reason, message: finding.message }
+    }
 }
 
-/// All findings, headed by one that somebody has to mend, if there is such a one.
-fn obstacle(findings: &[Finding]) -> Option<Decision> {
-    let broken = |finding: &&Finding| finding.reason.condition() == JisConditionType::Failed;
-    let first = findings.iter().find(broken).or(findings.first())?;
-    let rest = findings.iter().filter(|finding| *finding != first);
-    let messages: Vec<_> =
-        std::iter::once(first).chain(rest).map(|finding| finding.message.as_str()).collect();
-    let type_ = first.reason.condition();
-    Some(Decision { type_, reason: first.reason, message: messages.join("; ") })
+fn next_condition(inputs: &StatusInputs<[ObservedWorker; 2]>) -> NextCondition {
+    match Finding::join(inputs.findings) {
+        Some(finding) => NextCondition::new(finding.reason.condition(), finding),
+        None => of_workers(&inputs.observed),
+    }
 }
 
 /// The worst of the two: failed, then offline, then waiting.
-fn of_workers(workers: &[View; 2]) -> Decision {
-    let find = |pick: fn(&View) -> Option<&Finding>| workers.iter().find_map(pick);
-    let verdict = |type_, finding: &Finding| Decision {
-        type_,
-        reason: finding.reason,
-        message: finding.message.clone(),
-    };
-    let failed = find(|view| match view {
-        View::Failed(finding) => Some(finding),
+fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
+    let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| workers.iter().find_map(pick);
+    let failed = find(|worker| match worker {
+        ObservedWorker::Failed(finding) => Some(finding),
         _ => None,
     });
-    let offline = find(|view| match view {
-        View::Waiting(finding) if finding.reason == Reason::NodeOffline => Some(finding),
+    let offline = find(|worker| match worker {
+        ObservedWorker::Waiting(finding) if finding.reason == Reason::NodeOffline => Some(finding),
         _ => None,
     });
-    let waiting = find(|view| match view {
-        View::Waiting(finding) | View::Unknown(finding) => Some(finding),
+    let waiting = find(|worker| match worker {
+        ObservedWorker::Waiting(finding) | ObservedWorker::Unknown(finding) => Some(finding),
         _ => None,
     });
     if let Some(finding) = failed {
-        verdict(JisConditionType::Failed, finding)
+        NextCondition::new(JisConditionType::Failed, finding.clone())
     } else if let Some(finding) = offline.or(waiting) {
-        verdict(JisConditionType::Pending, finding)
+        NextCondition::new(JisConditionType::Pending, finding.clone())
     } else {
         let message = "the edge worker and the cloud worker run";
-        verdict(JisConditionType::Running, &Finding::new(Reason::WorkersRunning, message))
+        NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
     }
 }
 
 /// One condition a type, the current one last.
-fn conditions(previous: &[JisCondition], verdict: Decision, now: Timestamp) -> Vec<JisCondition> {
+fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) -> Vec<JisCondition> {
     let now = Some(Time(now));
     let mut conditions = previous.to_vec();
-    let known = conditions.iter().position(|condition| condition.type_ == verdict.type_);
+    let known = conditions.iter().position(|condition| condition.type_ == next.type_);
     let mut current = match known {
         Some(at) => conditions.remove(at),
         None => JisCondition {
-            type_: verdict.type_,
+            type_: next.type_,
             status: String::new(),
             last_heartbeat_time: None,
             last_transition_time: None,
@@ -170,8 +154,8 @@ fn conditions(previous: &[JisCondition], verdict: Decision, now: Timestamp) -> V
         current.last_transition_time.clone_from(&now);
     }
     current.last_heartbeat_time = now;
-    current.reason = Some(verdict.reason.to_string());
-    current.message = Some(verdict.message);
+    current.reason = Some(next.reason.to_string());
+    current.message = Some(next.message);
     conditions.push(current);
     conditions
 }
@@ -179,7 +163,7 @@ fn conditions(previous: &[JisCondition], verdict: Decision, now: Timestamp) -> V
 /// The totals so far with what was counted since, and where they come from.
 fn tally(
     previous: &JointInferenceServiceStatus,
-    counted: &[Counted],
+    unreported: &[CounterReport],
 ) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
     let counters = |inference, hard| Counters { inference, hard };
     let mut tally = RunTotals::default();
@@ -192,7 +176,7 @@ fn tally(
         counters: counters(report.inference_number, report.hard_example_number),
     }));
     let mut reports = previous.reports.clone();
-    for Counted { node, instance, epoch, seq, counters } in counted {
+    for CounterReport { node, instance, epoch, seq, counters } in unreported {
         let name = run(node.as_str(), &instance.0);
         tally.observe(&name, *counters);
         let is_run = |report: &&mut AgentCounters| run(&report.node, &report.instance) == name;
@@ -244,20 +228,20 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn waiting(reason: Reason) -> View {
-        View::Waiting(Finding::new(reason, "w"))
+    fn waiting(reason: Reason) -> ObservedWorker {
+        ObservedWorker::Waiting(Finding::new(reason, "w"))
     }
 
-    fn failed(reason: Reason) -> View {
-        View::Failed(Finding::new(reason, "f"))
+    fn failed(reason: Reason) -> ObservedWorker {
+        ObservedWorker::Failed(Finding::new(reason, "f"))
     }
 
-    fn unknown() -> View {
-        View::Unknown(Finding::new(Reason::AwaitingAgent, "u"))
+    fn unknown() -> ObservedWorker {
+        ObservedWorker::Unknown(Finding::new(Reason::AwaitingAgent, "u"))
     }
 
-    fn counted(node: &str, instance: &str, inference: u64, hard: u64) -> Counted {
-        Counted {
+    fn unreported(node: &str, instance: &str, inference: u64, hard: u64) -> CounterReport {
+        CounterReport {
             node: node.parse().unwrap(),
             instance: AgentInstance(instance.to_owned()),
             epoch: 1,
@@ -266,15 +250,24 @@ mod tests {
         }
     }
 
-    fn facts(workers: [View; 2], now: i64) -> Facts<'static> {
-        Facts { generation: Some(1), findings: &[], workers, counted: &[], now: at(now) }
+    fn inputs(
+        workers: [ObservedWorker; 2],
+        now: i64,
+    ) -> StatusInputs<'static, [ObservedWorker; 2]> {
+        StatusInputs {
+            generation: Some(1),
+            findings: &[],
+            observed: workers,
+            unreported: &[],
+            now: at(now),
+        }
     }
 
-    fn fresh(facts: &Facts) -> JointInferenceServiceStatus {
-        next(&JointInferenceServiceStatus::default(), facts)
+    fn fresh(inputs: &StatusInputs<[ObservedWorker; 2]>) -> JointInferenceServiceStatus {
+        next(&JointInferenceServiceStatus::default(), inputs)
     }
 
-    fn word(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
+    fn brief(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
         let current = status.conditions.last().unwrap();
         (current.type_, current.reason.clone().unwrap())
     }
@@ -284,12 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_the_two_workers_is_the_state_of_the_service() {
+    fn worst_of_the_two_workers_is_the_state_of_the_service() {
         use JisConditionType::{Failed, Pending, Running};
         let offline = || waiting(Reason::NodeOffline);
-        for (workers, type_, reason, active, broken) in [
-            ([View::Running, View::Running], Running, Reason::WorkersRunning, 2, 0),
-            ([View::Running, waiting(Reason::Starting)], Pending, Reason::Starting, 1, 0),
+        for (workers, type_, reason, active, needs_change) in [
+            (
+                [ObservedWorker::Running, ObservedWorker::Running],
+                Running,
+                Reason::WorkersRunning,
+                2,
+                0,
+            ),
+            ([ObservedWorker::Running, waiting(Reason::Starting)], Pending, Reason::Starting, 1, 0),
             ([waiting(Reason::Starting), offline()], Pending, Reason::NodeOffline, 0, 0),
             ([offline(), failed(Reason::ImageMissing)], Failed, Reason::ImageMissing, 0, 1),
             (
@@ -299,44 +298,48 @@ mod tests {
                 0,
                 2,
             ),
-            ([unknown(), View::Running], Pending, Reason::AwaitingAgent, 1, 0),
+            ([unknown(), ObservedWorker::Running], Pending, Reason::AwaitingAgent, 1, 0),
         ] {
-            let status = fresh(&facts(workers.clone(), 1));
-            assert_eq!(word(&status), (type_, reason.to_string()), "{workers:?}");
-            assert_eq!((status.active, status.failed), (Some(active), Some(broken)), "{workers:?}");
+            let status = fresh(&inputs(workers.clone(), 1));
+            assert_eq!(brief(&status), (type_, reason.to_string()), "{workers:?}");
+            assert_eq!(
+                (status.active, status.failed),
+                (Some(active), Some(needs_change)),
+                "{workers:?}"
+            );
         }
     }
 
     #[test]
-    fn findings_come_first_and_one_that_has_to_be_mended_heads_them() {
+    fn findings_come_first_and_one_that_needs_a_change_heads_them() {
         let findings = [
             Finding::new(Reason::ModelNotFound, "no model"),
             Finding::new(Reason::ScriptDirInvalid, "bad directory"),
         ];
-        let workers = [View::Running, View::Running];
-        let status = fresh(&Facts { findings: &findings, ..facts(workers.clone(), 1) });
-        assert_eq!(word(&status), (JisConditionType::Failed, "ScriptDirInvalid".to_owned()));
+        let workers = [ObservedWorker::Running, ObservedWorker::Running];
+        let status = fresh(&StatusInputs { findings: &findings, ..inputs(workers.clone(), 1) });
+        assert_eq!(brief(&status), (JisConditionType::Failed, "ScriptDirInvalid".to_owned()));
         let message = status.conditions[0].message.as_deref();
         assert_eq!(message, Some("bad directory; no model"));
         assert_eq!(status.active, Some(2), "what runs goes on and is counted");
-        let status = fresh(&Facts { findings: &findings[..1], ..facts(workers, 1) });
-        assert_eq!(word(&status), (JisConditionType::Pending, "ModelNotFound".to_owned()));
+        let status = fresh(&StatusInputs { findings: &findings[..1], ..inputs(workers, 1) });
+        assert_eq!(brief(&status), (JisConditionType::Pending, "ModelNotFound".to_owned()));
     }
 
     #[test]
-    fn there_is_one_condition_a_type_and_the_current_one_stands_last() {
+    fn one_condition_per_type_and_the_current_one_is_last() {
         let steps = [
             (waiting(Reason::Starting), 10),
-            (View::Running, 20),
+            (ObservedWorker::Running, 20),
             (failed(Reason::CrashLoopBackOff), 30),
-            (View::Running, 40),
-            (View::Running, 50),
+            (ObservedWorker::Running, 40),
+            (ObservedWorker::Running, 50),
             (waiting(Reason::Starting), 60),
         ];
         let mut status = JointInferenceServiceStatus::default();
         let mut seen = Vec::new();
         for (edge, now) in steps {
-            status = next(&status, &facts([edge, View::Running], now));
+            status = next(&status, &inputs([edge, ObservedWorker::Running], now));
             let brief = |c: &JisCondition| {
                 let since = c.last_transition_time.as_ref().unwrap().0.as_second();
                 format!("{} {} {since}", c.type_, c.status)
@@ -358,34 +361,34 @@ mod tests {
     }
 
     #[test]
-    fn a_later_look_that_sees_nothing_new_is_no_write() {
-        let run = |now| facts([View::Running, View::Running], now);
+    fn reconcile_without_a_change_writes_no_status() {
+        let run = |now| inputs([ObservedWorker::Running, ObservedWorker::Running], now);
         let status = next(&fresh(&run(1)), &run(2));
         let later = next(&status, &run(300));
-        assert!(says_the_same(&status, &later), "only the heartbeat differs");
+        assert!(is_same_status(&status, &later), "only the heartbeat differs");
         assert_ne!(status, later);
-        let said = [counted("edge0", "a", 5, 1)];
-        let more = next(&status, &Facts { counted: &said, ..run(300) });
-        assert!(!says_the_same(&status, &more));
-        let again = [Counted { seq: 99, ..counted("edge0", "a", 5, 1) }];
-        let again = next(&more, &Facts { counted: &again, ..run(301) });
-        assert!(says_the_same(&more, &again), "a newer message with the same numbers");
+        let said = [unreported("edge0", "a", 5, 1)];
+        let more = next(&status, &StatusInputs { unreported: &said, ..run(300) });
+        assert!(!is_same_status(&status, &more));
+        let again = [CounterReport { seq: 99, ..unreported("edge0", "a", 5, 1) }];
+        let again = next(&more, &StatusInputs { unreported: &again, ..run(301) });
+        assert!(is_same_status(&more, &again), "a newer message with the same numbers");
     }
 
     #[test]
-    fn totals_only_grow_and_each_data_directory_counts_once() {
-        let run = facts([View::Running, View::Running], 1);
+    fn totals_only_grow_and_each_instance_counts_once() {
+        let run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
         let mut status = JointInferenceServiceStatus::default();
-        let mut step = |said: &[Counted]| {
-            status = next(&status, &Facts { counted: said, ..run.clone() });
+        let mut step = |said: &[CounterReport]| {
+            status = next(&status, &StatusInputs { unreported: said, ..run.clone() });
             metric(&status).join(" ")
         };
         assert_eq!(step(&[]), "0 0 0");
-        assert_eq!(step(&[counted("edge0", "a", 100, 10)]), "100 10 0.1");
-        assert_eq!(step(&[counted("edge0", "a", 90, 9)]), "100 10 0.1", "late");
-        assert_eq!(step(&[counted("edge0", "b", 3, 2)]), "103 12 0.1165", "a replaced node");
-        assert_eq!(step(&[counted("edge0", "a", 101, 10)]), "104 12 0.1154", "its last word");
-        assert_eq!(step(&[counted("edge1", "a", 96, 88)]), "200 100 0.5", "another node");
+        assert_eq!(step(&[unreported("edge0", "a", 100, 10)]), "100 10 0.1");
+        assert_eq!(step(&[unreported("edge0", "a", 90, 9)]), "100 10 0.1", "late");
+        assert_eq!(step(&[unreported("edge0", "b", 3, 2)]), "103 12 0.1165", "a replaced node");
+        assert_eq!(step(&[unreported("edge0", "a", 101, 10)]), "104 12 0.1154", "its last word");
+        assert_eq!(step(&[unreported("edge1", "a", 96, 88)]), "200 100 0.5", "another node");
         assert_eq!(
             step(&[]),
             "200 100 0.5",
@@ -395,12 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_replaced_for_ever_keeps_a_status_of_bounded_size_and_an_exact_total() {
+    fn often_replaced_node_keeps_a_bounded_status_and_an_exact_total() {
         let mut status = JointInferenceServiceStatus::default();
         for n in 0..100 {
-            let said = [counted("edge0", &n.to_string(), 10, 1)];
-            let run = facts([View::Running, View::Running], n);
-            status = next(&status, &Facts { counted: &said, ..run });
+            let said = [unreported("edge0", &n.to_string(), 10, 1)];
+            let run = inputs([ObservedWorker::Running, ObservedWorker::Running], n);
+            status = next(&status, &StatusInputs { unreported: &said, ..run });
         }
         assert_eq!(metric(&status), ["1000", "100", "0.1"]);
         assert!(status.reports.len() <= 16, "{}", status.reports.len());
@@ -411,22 +414,24 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_of_the_controller_the_status_is_as_it_was_until_the_agents_spoke() {
-        let running = fresh(&facts([View::Running, View::Running], 1));
-        let kept = next(&running, &facts([unknown(), View::Running], 2));
-        assert!(says_the_same(&running, &kept));
-        let changed = Facts { generation: Some(2), ..facts([unknown(), View::Running], 3) };
+    fn restarted_controller_keeps_the_status_until_agents_report() {
+        let running = fresh(&inputs([ObservedWorker::Running, ObservedWorker::Running], 1));
+        let kept = next(&running, &inputs([unknown(), ObservedWorker::Running], 2));
+        assert!(is_same_status(&running, &kept));
+        let changed =
+            StatusInputs { generation: Some(2), ..inputs([unknown(), ObservedWorker::Running], 3) };
         let changed = next(&running, &changed);
-        assert_eq!(word(&changed), (JisConditionType::Pending, "AwaitingAgent".to_owned()));
+        assert_eq!(brief(&changed), (JisConditionType::Pending, "AwaitingAgent".to_owned()));
 
         let missed = [Finding::new(Reason::ModelNotFound, "m")];
-        let pending = fresh(&Facts { findings: &missed, ..facts([unknown(), unknown()], 1) });
-        let healed = next(&pending, &facts([unknown(), View::Running], 2));
-        assert_eq!(word(&healed).1, "AwaitingAgent", "an obstacle is gone when it is gone");
+        let pending =
+            fresh(&StatusInputs { findings: &missed, ..inputs([unknown(), unknown()], 1) });
+        let healed = next(&pending, &inputs([unknown(), ObservedWorker::Running], 2));
+        assert_eq!(brief(&healed).1, "AwaitingAgent", "an obstacle is gone when it is gone");
     }
 
     #[test]
-    fn a_ratio_has_at_most_four_decimals() {
+    fn ratio_has_at_most_four_decimals() {
         for (inference, hard, ratio) in [
             (0, 0, "0"),
             (3, 1, "0.3333"),

@@ -6,21 +6,23 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
-use neptune_wire::{ObjectKey, ObjectMetadata, Role};
+use neptune_wire::{ObjectKey, ObjectMetadata, Resource, Role};
 
 use crate::{
-    controllers::joint_inference_service::worker::{ResolvedWorker, Spec, algorithm, resolve},
+    controllers::joint_inference_service::worker::{
+        ResolvedWorker, WorkerInput, algorithm, resolve,
+    },
     kubernetes::{
         identity::identity,
         nodes::{internal_address, is_agent_node},
     },
-    reason::{Finding, Reason, Referent},
+    reason::{Finding, Reason},
     worker::frameworks::Frameworks,
 };
 
 /// What the cluster has of what a service names.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct ServiceFacts {
     /// The edge worker's model.
     pub edge_model: Option<Arc<Model>>,
     /// The cloud worker's model.
@@ -41,7 +43,7 @@ pub struct Facts {
 
 /// A service that can work.
 #[derive(Debug, Clone)]
-pub struct Checked {
+pub struct ValidService {
     /// Its key on the wire.
     pub key: ObjectKey,
     /// Its metadata on the wire.
@@ -53,12 +55,12 @@ pub struct Checked {
     /// What the edge worker infers on, if the spec names it.
     pub dataset: Option<Arc<Dataset>>,
     /// Who runs the cloud worker, and how the edge worker finds it.
-    pub runtime: Runtime,
+    pub runtime: CloudRuntime,
 }
 
 /// Who runs a cloud worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Runtime {
+pub enum CloudRuntime {
     /// The node's kubelet, through a Deployment behind a Service.
     Kubelet,
     /// The node's agent, on an address and a port of the node.
@@ -74,13 +76,16 @@ pub enum Runtime {
 ///
 /// # Errors
 /// Everything that stands in its way, not only the first.
-pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checked, Vec<Finding>> {
+pub fn validate(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+) -> Result<ValidService, Vec<Finding>> {
     let mut findings = Vec::new();
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     dataset(edge, namespace, facts, &mut findings);
-    let edge_spec = Spec {
+    let edge_spec = WorkerInput {
         role: Role::Edge,
         name: &edge.name,
         node_name: &edge.node_name,
@@ -89,7 +94,7 @@ pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checke
         model: facts.edge_model.as_ref(),
         node: facts.edge_node.as_ref(),
     };
-    let cloud_spec = Spec {
+    let cloud_spec = WorkerInput {
         role: Role::Cloud,
         name: &cloud.name,
         node_name: &cloud.node_name,
@@ -106,17 +111,28 @@ pub fn validate(service: &JointInferenceService, facts: &Facts) -> Result<Checke
     match (identity, edge, cloud, runtime) {
         (Some((key, metadata)), Some(edge), Some(cloud), Some(runtime)) if findings.is_empty() => {
             let dataset = facts.edge_dataset.clone();
-            Ok(Checked { key, metadata, edge, cloud, dataset, runtime })
+            Ok(ValidService { key, metadata, edge, cloud, dataset, runtime })
         }
         _ => Err(findings),
     }
 }
 
-fn dataset(worker: &EdgeWorker, namespace: &str, facts: &Facts, findings: &mut Vec<Finding>) {
+fn dataset(
+    worker: &EdgeWorker,
+    namespace: &str,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) {
     let field = "spec.edgeWorker.dataset.name";
     let Some(name) = worker.dataset.as_ref().map(|dataset| &dataset.name) else { return };
     let Some(dataset) = &facts.edge_dataset else {
-        findings.push(Finding::missing(Referent::Dataset, namespace, name, field));
+        findings.push(Finding::missing_object(
+            Reason::DatasetNotFound,
+            Resource::Datasets,
+            namespace,
+            name,
+            field,
+        ));
         return;
     };
     let (its, node) = (&dataset.spec.node_name, &worker.node_name);
@@ -130,14 +146,14 @@ fn dataset(worker: &EdgeWorker, namespace: &str, facts: &Facts, findings: &mut V
     }
 }
 
-fn runtime(facts: &Facts, findings: &mut Vec<Finding>) -> Option<Runtime> {
+fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRuntime> {
     let node = facts.cloud_node.as_ref()?;
     if !is_agent_node(node) {
-        return Some(Runtime::Kubelet);
+        return Some(CloudRuntime::Kubelet);
     }
     let internal = internal_address(node).map(str::to_owned);
     if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
-        return Some(Runtime::Agent { address, port: facts.agent_port });
+        return Some(CloudRuntime::Agent { address, port: facts.agent_port });
     }
     findings.push(Finding::new(
                 Reason::CloudAddressUnknown,
@@ -157,11 +173,15 @@ mod tests {
     };
 
     use super::*;
-    use crate::controllers::joint_inference_service::fixtures;
+    use crate::{
+        controllers::joint_inference_service::fixtures,
+        reason::{Phase, ReasonGroup},
+    };
 
-    type Case = (&'static str, fn(&mut JointInferenceService, &mut Facts), Reason, &'static str);
+    type Case =
+        (&'static str, fn(&mut JointInferenceService, &mut ServiceFacts), Reason, &'static str);
 
-    fn findings(change: fn(&mut JointInferenceService, &mut Facts)) -> Vec<Finding> {
+    fn findings(change: fn(&mut JointInferenceService, &mut ServiceFacts)) -> Vec<Finding> {
         let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
         change(&mut service, &mut facts);
         validate(&service, &facts).err().unwrap_or_default()
@@ -390,7 +410,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_error_has_its_reason_and_names_its_field() {
+    fn every_finding_has_its_reason_and_names_its_field() {
         for (name, change, reason, text) in CASES {
             let findings = findings(*change);
             assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), [*reason], "{name}");
@@ -399,15 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_of_the_document_passes() {
-        let checked = validate(&fixtures::service(), &fixtures::facts()).unwrap();
-        assert_eq!(checked.edge.image, "tensorflow/tensorflow:1.18");
-        assert_eq!(checked.runtime, Runtime::Kubelet);
-        assert_eq!(checked.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
+    fn sample_is_valid() {
+        let valid = validate(&fixtures::service(), &fixtures::facts()).unwrap();
+        assert_eq!(valid.edge.image, "tensorflow/tensorflow:1.18");
+        assert_eq!(valid.runtime, CloudRuntime::Kubelet);
+        assert_eq!(valid.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
     }
 
     #[test]
-    fn all_findings_are_said_at_once() {
+    fn all_findings_are_reported_at_once() {
         let all = findings(|service, facts| {
             facts.edge_model = None;
             facts.cloud_node = None;
@@ -421,8 +441,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_and_can_work_passes() {
-        let pass: &[fn(&mut JointInferenceService, &mut Facts)] = &[
+    fn unusual_specs_that_can_work_are_valid() {
+        let pass: &[fn(&mut JointInferenceService, &mut ServiceFacts)] = &[
             |s, _| s.spec.edge_worker.hard_example_algorithm.name = "MyOwn".into(),
             |_, f| f.edge_node = Some(fixtures::node("edge0", &[("neptune.io/runtime", "agent")])),
             |_, f| *f = fixtures::facts_with_agent(),
@@ -452,12 +472,15 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_of_an_obstacle_in_a_spec_has_a_case() {
-        let covered: Vec<_> = CASES.iter().map(|case| case.2).collect();
-        let of_a_service =
-            |reason: &&Reason| reason.is_obstacle() && **reason < Reason::NodeAmbiguous;
-        for reason in Reason::ALL.iter().filter(of_a_service) {
-            assert!(covered.contains(reason), "{reason}");
+    fn every_obstacle_in_a_spec_has_a_case() {
+        let of_a_service = |reason: &&Reason| {
+            let group = reason.group();
+            let is_ours = matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
+            reason.phase() == Phase::Obstacle && is_ours && **reason != Reason::NodeRequired
+        };
+        let of_its_models = [Reason::ModelUrlInvalid];
+        for reason in Reason::ALL.iter().filter(of_a_service).chain(&of_its_models) {
+            assert!(CASES.iter().any(|case| case.2 == *reason), "{reason}");
         }
     }
 }

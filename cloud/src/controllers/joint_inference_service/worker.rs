@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{NodeName, ResourceLimits, Role, WorkerName};
+use neptune_wire::{NodeName, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
-    controllers::joint_inference_service::validate::Facts,
+    controllers::joint_inference_service::validate::ServiceFacts,
     kubernetes::{
-        nodes::{EDGE_LABEL, RUNTIME_LABEL, is_edge_node},
+        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        nodes::is_edge_node,
         quantities,
     },
-    reason::{Finding, Reason, Referent},
+    reason::{Finding, Reason},
     worker::{
         environment::{RESERVED, is_variable, variable},
         model_source::ModelSource,
@@ -46,7 +47,7 @@ pub struct ResolvedWorker {
 }
 
 /// What `validate` reads of a half.
-pub struct Spec<'a> {
+pub struct WorkerInput<'a> {
     /// Which half it is.
     pub role: Role,
     /// As in the spec.
@@ -63,7 +64,7 @@ pub struct Spec<'a> {
     pub node: Option<&'a Arc<Node>>,
 }
 
-impl Spec<'_> {
+impl WorkerInput<'_> {
     fn field(&self, field: &str) -> String {
         match self.role {
             Role::Edge => format!("spec.edgeWorker.{field}"),
@@ -74,10 +75,10 @@ impl Spec<'_> {
 
 /// Checks a half. Says everything that stands in its way.
 pub fn resolve(
-    spec: &Spec,
+    spec: &WorkerInput,
     namespace: &str,
     service: &str,
-    facts: &Facts,
+    facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<ResolvedWorker> {
     let before = findings.len();
@@ -96,7 +97,7 @@ pub fn resolve(
 }
 
 fn name(
-    spec: &Spec,
+    spec: &WorkerInput,
     namespace: &str,
     service: &str,
     findings: &mut Vec<Finding>,
@@ -112,7 +113,7 @@ fn name(
     Some(worker_name(namespace, service, spec.role, spec.name))
 }
 
-fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
+fn node(spec: &WorkerInput, findings: &mut Vec<Finding>) -> Option<NodeName> {
     let field = spec.field("nodeName");
     let name: NodeName = match spec.node_name.parse() {
         Ok(name) => name,
@@ -122,7 +123,7 @@ fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
         }
     };
     let Some(node) = spec.node else {
-        findings.push(Finding::missing(Referent::Node, "", name.as_str(), &field));
+        findings.push(Finding::missing_node(name.as_str(), &field));
         return None;
     };
     if spec.role == Role::Edge && !is_edge_node(node) {
@@ -139,14 +140,20 @@ fn node(spec: &Spec, findings: &mut Vec<Finding>) -> Option<NodeName> {
 }
 
 fn model(
-    spec: &Spec,
+    spec: &WorkerInput,
     namespace: &str,
     findings: &mut Vec<Finding>,
 ) -> Option<(Arc<Model>, ModelSource)> {
     let field = spec.field("model.name");
     let name = spec.model_name;
     let Some(model) = spec.model else {
-        findings.push(Finding::missing(Referent::Model, namespace, name, &field));
+        findings.push(Finding::missing_object(
+            Reason::ModelNotFound,
+            Resource::Models,
+            namespace,
+            name,
+            &field,
+        ));
         return None;
     };
     match crate::controllers::model::validate(model) {
@@ -159,8 +166,8 @@ fn model(
 }
 
 fn program(
-    spec: &Spec,
-    facts: &Facts,
+    spec: &WorkerInput,
+    facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<(String, Vec<String>)> {
     let worker = spec.worker;
@@ -204,7 +211,7 @@ fn program(
     Some((image, found.command))
 }
 
-fn scripts(spec: &Spec, findings: &mut Vec<Finding>) {
+fn scripts(spec: &WorkerInput, findings: &mut Vec<Finding>) {
     let goes_up = |path: &str| path.split('/').any(|part| part == "..");
     let (dir, file) = (&spec.worker.script_dir, &spec.worker.script_boot_file);
     if !dir.starts_with('/')
@@ -251,7 +258,7 @@ fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>)
     }
 }
 
-fn env(spec: &Spec, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
+fn env(spec: &WorkerInput, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
     let field = spec.field("workerSpec.env");
     let mut env = BTreeMap::new();
     for variable in &spec.worker.env {
@@ -270,7 +277,7 @@ fn env(spec: &Spec, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
     env
 }
 
-fn limits(spec: &Spec, findings: &mut Vec<Finding>) -> ResourceLimits {
+fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
     let limits = spec.worker.resources.as_ref().and_then(|resources| resources.limits.clone());
     let limits = limits.unwrap_or_default();
     let mut read = |name: &str, text: Option<&String>, per_unit| {

@@ -21,9 +21,8 @@ use neptune_wire::Worker;
 
 use crate::{
     controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
-    kubernetes::workloads::{
-        self, Fetched, KubernetesObjects, SERVICE_ANNOTATION, fetched, read_only, some, variable,
-    },
+    kubernetes::labels::owner_annotation,
+    kubernetes::workloads::{self, Fetched, KubernetesObjects, fetched, read_only, some, variable},
     worker::model_source::ModelSource,
 };
 
@@ -56,7 +55,7 @@ pub fn objects(
                     labels: metadata.labels.clone(),
                     annotations: Some(
                         [(
-                            SERVICE_ANNOTATION.to_owned(),
+                            owner_annotation::<JointInferenceService>(),
                             service.metadata.name.clone().unwrap_or_default(),
                         )]
                         .into(),

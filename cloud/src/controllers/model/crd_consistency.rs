@@ -3,7 +3,7 @@
 use neptune_api::{Model, ModelSpec};
 use serde_json::{Value, json};
 
-use crate::controllers::{crd_consistency::judge, model::validate};
+use crate::controllers::{crd_consistency::compare, model::validate};
 
 fn changes() -> Vec<Value> {
     let urls = [
@@ -39,6 +39,6 @@ fn changes() -> Vec<Value> {
 async fn the_crd_refuses_no_model_that_workers_could_use() {
     let url = "/model/frozen.pb".to_owned();
     let sample = Model::new("frozen", ModelSpec { model_url: url, ..ModelSpec::default() });
-    let tally = judge(&sample, &changes(), |model| validate(model).is_ok()).await;
-    assert!(tally.taken > 8 && tally.refused > 8 && tally.said_later < 8, "{tally:?}");
+    let tally = compare(&sample, &changes(), |model| validate(model).is_ok()).await;
+    assert!(tally.accepted > 8 && tally.rejected > 8 && tally.rejected_later < 8, "{tally:?}");
 }

@@ -1,13 +1,95 @@
-//! The `Model` controller: observe and status. A model by itself means nothing for a node: it goes
-//! with the services that use it, whose plans say so.
+//! The `Model` controller. A model by itself means nothing to a node: the plans of the services that use it contain it.
 
 #[cfg(test)]
 mod crd_consistency;
+mod events;
 mod observe;
-mod reconcile;
 mod status;
 mod users;
 mod validate;
 
-pub use users::{enqueue_used_models, uses};
-pub use validate::validate;
+use k8s_openapi::jiff::Timestamp;
+use neptune_api::{JointInferenceService, Model, ModelStatus};
+use neptune_wire::ObjectKey;
+
+use self::{status::ModelObservation, users::uses};
+pub use self::{users::enqueue_used_models, validate::validate};
+use super::runtime::{
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+};
+use crate::{fleet::Retained, reason::Finding};
+
+impl Controller for Model {
+    type Facts = ();
+    type Valid = ();
+    type Observation = ModelObservation;
+
+    const MESSAGES: ControllerMessages =
+        ControllerMessages { shorten: "shorten it", workload: None };
+
+    fn facts(&self, _context: &Context) {}
+
+    fn validate(&self, (): &()) -> Result<(), Vec<Finding>> {
+        // Without a URL services may name it already, and it is not invalid.
+        if self.spec.model_url.is_empty() {
+            return Ok(());
+        }
+        validate(self).map(drop).map_err(|finding| vec![finding])
+    }
+
+    fn plan(&self, (): &(), _fetch_image: &str) -> Plan {
+        Plan::default()
+    }
+
+    fn retained(&self, _key: &ObjectKey) -> Retained {
+        Retained::new()
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        _valid: Option<&()>,
+        context: &Context,
+        now: Timestamp,
+    ) -> ModelObservation {
+        observe::observe(self, key, context, now)
+    }
+
+    fn next_status(
+        &self,
+        previous: &ModelStatus,
+        inputs: &StatusInputs<ModelObservation>,
+    ) -> ModelStatus {
+        status::next(previous, inputs)
+    }
+
+    fn is_same_status(previous: &ModelStatus, next: &ModelStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &ModelStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &ModelStatus, next: &ModelStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+
+    fn concerns(&self, node: &str) -> bool {
+        self.status.as_ref().is_some_and(|status| {
+            // A node that is cut off a long list may be this one.
+            let is_cut = usize::try_from(status.wanted_on.unwrap_or_default())
+                .is_ok_and(|wanted| wanted > status.nodes.len());
+            is_cut || status.nodes.iter().any(|listed| listed.node == node)
+        })
+    }
+
+    /// The services that use the model.
+    fn enqueue_related(&self, cause: Cause, context: &Context) {
+        if cause == Cause::Spec {
+            let name = self.metadata.name.as_deref().unwrap_or_default();
+            let namespace = self.metadata.namespace.as_ref();
+            context.enqueue_where(|service: &JointInferenceService| uses(service, namespace, name));
+        }
+    }
+}

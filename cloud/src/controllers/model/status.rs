@@ -1,13 +1,15 @@
-//! The status that a model should have, from the one it has and what is known now, and what of its
-//! change a user would ask about. Pure.
+//! The status that a model should have, from the one it has and what is known now. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
 
 use crate::{
-    controllers::runtime::event::ObjectEvent,
-    fleet::state::{Evaluation, Presence},
+    controllers::runtime::StatusInputs,
+    fleet::{
+        Evaluation,
+        observed::{AgentMessages, AgentState, missing_report},
+    },
     kubernetes::conditions::condition,
     reason::{Finding, Reason},
 };
@@ -18,61 +20,57 @@ const READY: &str = "Ready";
 const EVALUATED: &str = "Evaluated";
 
 /// The services and the nodes that a status lists. It tells how many there are beside.
-const MOST_LISTED: usize = 32;
+const MAX_LISTED: usize = 32;
 
-/// What a status is made of.
+/// What is known of a model.
 #[derive(Debug, Clone)]
-pub struct Facts {
-    /// The generation that was looked at.
-    pub generation: Option<i64>,
-    /// The spec's address.
+pub struct ModelObservation {
+    /// The spec's URL.
     pub model_url: String,
     /// The spec's digest, in lower case.
     pub sha256: Option<String>,
-    /// Who uses it, in order.
+    /// The objects that use it, sorted.
     pub users: Vec<String>,
-    /// Whose agents should have it.
-    pub nodes: Vec<NodeFacts>,
-    /// The newest that a worker said of it.
+    /// The nodes whose agents should have it.
+    pub nodes: Vec<NodeObservation>,
+    /// The newest metrics that a worker reported.
     pub evaluation: Option<Evaluation>,
-    /// Whether this controller has listened long enough for silence to mean something.
-    pub settled: bool,
-    /// The time.
-    pub now: Timestamp,
 }
 
 /// What is known of a node that should have the model.
 #[derive(Debug, Clone)]
-pub struct NodeFacts {
+pub struct NodeObservation {
     /// The node.
     pub node: NodeName,
-    /// Whether its agent is there.
-    pub agent: Presence,
-    /// What it said last of the model.
+    /// Its agent.
+    pub agent: AgentState,
+    /// Its newest report on the model.
     pub presence: Option<Box<ModelPresenceReport>>,
 }
 
-/// The next status. What nobody has said since this controller started is as it was.
+/// The next status. What was not reported since this controller started stays as it was.
 #[must_use]
-pub fn next(previous: &ModelStatus, facts: &Facts) -> ModelStatus {
-    let mut nodes: Vec<_> = facts.nodes.iter().map(|node| listed(previous, node, facts)).collect();
+pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> ModelStatus {
+    let observed = &inputs.observed;
+    let mut nodes: Vec<_> =
+        observed.nodes.iter().map(|node| listed(previous, node, inputs)).collect();
     nodes.sort_by_key(|node| node.state == ModelNodeState::Present);
     let wanted = nodes.len();
     let present = nodes.iter().filter(|node| node.state == ModelNodeState::Present).count();
-    let (metrics, reported_by, update_time) = metrics(previous, facts);
-    let (status, finding) = ready(&nodes, present, facts);
+    let (metrics, reported_by, update_time) = metrics(previous, observed);
+    let (status, finding) = ready(&nodes, present, observed);
     let conditions = [
         Some((READY, status, finding)),
-        evaluated(&metrics, reported_by.as_ref(), facts).map(|(is, why)| (EVALUATED, is, why)),
+        evaluated(&metrics, reported_by.as_ref(), observed).map(|(is, why)| (EVALUATED, is, why)),
     ];
-    nodes.truncate(MOST_LISTED);
+    nodes.truncate(MAX_LISTED);
     let number = |count: usize| i32::try_from(count).ok();
     ModelStatus {
         update_time,
         metrics,
         reported_by,
-        used_by: facts.users.iter().take(MOST_LISTED).cloned().collect(),
-        users: number(facts.users.len()),
+        used_by: observed.users.iter().take(MAX_LISTED).cloned().collect(),
+        users: number(observed.users.len()),
         nodes,
         wanted_on: number(wanted),
         present_on: Some(format!("{present}/{wanted}")),
@@ -81,20 +79,25 @@ pub fn next(previous: &ModelStatus, facts: &Facts) -> ModelStatus {
             .flatten()
             .map(|(type_, status, finding)| {
                 let previous = &previous.conditions;
-                condition(previous, type_, status, finding, facts.generation, facts.now)
+                condition(previous, type_, status, finding, inputs.generation, inputs.now)
             })
             .collect(),
-        observed_generation: facts.generation,
+        observed_generation: inputs.generation,
     }
 }
 
-/// What the status says of a node.
-fn listed(previous: &ModelStatus, facts: &NodeFacts, all: &Facts) -> ModelNode {
+/// The entry of a node in the status.
+fn listed(
+    previous: &ModelStatus,
+    node: &NodeObservation,
+    inputs: &StatusInputs<ModelObservation>,
+) -> ModelNode {
+    let spec = &inputs.observed;
     let entry = |state, finding: Option<Finding>| {
         let (reason, message) =
             finding.map(|finding| (finding.reason.to_string(), finding.message)).unzip();
         ModelNode {
-            node: facts.node.to_string(),
+            node: node.node.to_string(),
             state,
             sha256sum: None,
             bytes: None,
@@ -102,58 +105,55 @@ fn listed(previous: &ModelStatus, facts: &NodeFacts, all: &Facts) -> ModelNode {
             message,
         }
     };
-    let Some(presence) = &facts.presence else {
-        let before = previous.nodes.iter().find(|before| before.node == facts.node.as_str());
-        let is_of_this_spec = previous.observed_generation == all.generation;
+    let Some(presence) = &node.presence else {
+        let before = previous.nodes.iter().find(|before| before.node == node.node.as_str());
+        let is_of_this_spec = previous.observed_generation == inputs.generation;
         return match before.filter(|_| is_of_this_spec) {
             Some(before) => before.clone(),
-            None => {
-                entry(ModelNodeState::Unknown, Some(awaited(facts, all, "has not said anything")))
-            }
+            None => entry(ModelNodeState::Unknown, Some(awaiting(node, "has not said anything"))),
         };
     };
     let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
-    let is_current = presence.url == all.model_url
-        && (*state != PresenceState::Present || all.sha256.is_none() || all.sha256 == *sha256);
-    let said = |default: Reason| {
+    let is_current = presence.url == spec.model_url
+        && (*state != PresenceState::Present || spec.sha256.is_none() || spec.sha256 == *sha256);
+    let reported = |default: Reason| {
         let reason = reason.map_or(default, Reason::from);
         let message = if message.is_empty() { reason.to_string() } else { message.clone() };
         Some(Finding::new(reason, message))
     };
     let listed = match state {
         _ if !is_current => {
-            entry(ModelNodeState::Outdated, Some(awaited(facts, all, "has an earlier version")))
+            entry(ModelNodeState::Outdated, Some(awaiting(node, "has an earlier version")))
         }
         PresenceState::Present => entry(ModelNodeState::Present, None),
         PresenceState::Downloading => {
-            entry(ModelNodeState::Downloading, said(Reason::ModelDownloading))
+            entry(ModelNodeState::Downloading, reported(Reason::ModelDownloading))
         }
-        PresenceState::Failed => entry(ModelNodeState::Failed, said(Reason::ModelUnavailable)),
+        PresenceState::Failed => entry(ModelNodeState::Failed, reported(Reason::ModelUnavailable)),
     };
     let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
     ModelNode { sha256sum: sha256.clone(), bytes, ..listed }
 }
 
-/// Why a node is waited for.
-fn awaited(facts: &NodeFacts, all: &Facts, what: &str) -> Finding {
-    match facts.agent {
-        Presence::Offline { since } => Finding::new(
-            Reason::NodeOffline,
-            format!("it {what}, and is not connected, last heard {since:.0}"),
-        ),
-        Presence::NeverSeen if all.settled => Finding::new(
-            Reason::AgentNotSeen,
-            "no agent of that node has spoken; start neptune-edge there",
-        ),
-        Presence::Online | Presence::NeverSeen => {
-            Finding::new(Reason::AwaitingAgent, format!("it {what} yet"))
-        }
-    }
+/// Why a node has nothing current.
+fn awaiting(node: &NodeObservation, what: &str) -> Finding {
+    let messages = AgentMessages {
+        awaiting: format!("it {what} yet"),
+        never_seen: "no agent of that node has spoken; start neptune-edge there".to_owned(),
+        offline: Box::new(|since| {
+            format!("it {what}, and is not connected, last heard {since:.0}")
+        }),
+    };
+    missing_report(node.agent, &messages)
 }
 
-fn ready(nodes: &[ModelNode], present: usize, facts: &Facts) -> (&'static str, Finding) {
+fn ready(
+    nodes: &[ModelNode],
+    present: usize,
+    observed: &ModelObservation,
+) -> (&'static str, Finding) {
     let finding = |reason, message: &str| Finding::new(reason, message);
-    if facts.users.is_empty() {
+    if observed.users.is_empty() {
         let message = "no service uses it; a node gets it when one does";
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
@@ -177,12 +177,12 @@ fn ready(nodes: &[ModelNode], present: usize, facts: &Facts) -> (&'static str, F
 type Metrics = (Vec<KeyValue>, Option<MetricsSource>, Option<Time>);
 
 /// The newest metrics, and who said them when.
-fn metrics(previous: &ModelStatus, facts: &Facts) -> Metrics {
+fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> Metrics {
     let known = || {
         let ModelStatus { metrics, reported_by, update_time, .. } = previous;
         (metrics.clone(), reported_by.clone(), update_time.clone())
     };
-    let Some(Evaluation { node, object, taken, output }) = &facts.evaluation else {
+    let Some(Evaluation { node, object, taken, output }) = &observed.evaluation else {
         return known();
     };
     let source = MetricsSource {
@@ -207,14 +207,14 @@ fn metrics(previous: &ModelStatus, facts: &Facts) -> Metrics {
 fn evaluated(
     metrics: &[KeyValue],
     source: Option<&MetricsSource>,
-    facts: &Facts,
+    observed: &ModelObservation,
 ) -> Option<(&'static str, Finding)> {
     let source = source.filter(|_| !metrics.is_empty())?;
     let MetricsSource { node, object, model_url, .. } = source;
-    let is_current = *model_url == facts.model_url
-        && (facts.sha256.is_none()
+    let is_current = *model_url == observed.model_url
+        && (observed.sha256.is_none()
             || source.sha256sum.is_none()
-            || facts.sha256 == source.sha256sum);
+            || observed.sha256 == source.sha256sum);
     Some(if is_current {
         let message = format!("the metrics are those that {object} found on node {node}");
         ("True", Finding::new(Reason::MetricsCurrent, message))
@@ -226,30 +226,13 @@ fn evaluated(
     })
 }
 
-/// What is to be said when `previous` becomes `next`: nodes that cannot get the model, each once for a
-/// reason.
-pub fn events(previous: &ModelStatus, next: &ModelStatus) -> Vec<ObjectEvent> {
-    let has_failed = |node: &&ModelNode| node.state == ModelNodeState::Failed;
-    let is_known = |node: &ModelNode| {
-        let mut before = previous.nodes.iter().filter(has_failed);
-        before.any(|before| before.node == node.node && before.reason == node.reason)
-    };
-    let failed = next.nodes.iter().filter(has_failed).filter(|node| !is_known(node));
-    failed
-        .map(|node| {
-            let why = node.message.as_deref().unwrap_or_default();
-            let reason = node.reason.as_deref().unwrap_or("ModelUnavailable");
-            ObjectEvent::warning(reason, format!("node {}: {why}", node.node))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_wire::{Metric, ModelOutput, WorkerReason};
 
     use super::*;
+    use crate::fleet::Presence;
 
     const URL: &str = "http://h/small.pb";
 
@@ -269,24 +252,30 @@ mod tests {
         }
     }
 
-    fn node(name: &str, presence: Option<ModelPresenceReport>) -> NodeFacts {
-        NodeFacts {
+    fn node(name: &str, presence: Option<ModelPresenceReport>) -> NodeObservation {
+        NodeObservation {
             node: name.parse().unwrap(),
-            agent: Presence::Online,
+            agent: AgentState { presence: Presence::Online, settled: true },
             presence: presence.map(Box::new),
         }
     }
 
-    fn facts(nodes: Vec<NodeFacts>) -> Facts {
-        Facts {
-            generation: Some(1),
+    fn inputs(observed: ModelObservation) -> StatusInputs<'static, ModelObservation> {
+        let now = at(100);
+        StatusInputs { generation: Some(1), findings: &[], observed, unreported: &[], now }
+    }
+
+    fn next(previous: &ModelStatus, observed: ModelObservation) -> ModelStatus {
+        super::next(previous, &inputs(observed))
+    }
+
+    fn observed(nodes: Vec<NodeObservation>) -> ModelObservation {
+        ModelObservation {
             model_url: URL.to_owned(),
             sha256: None,
             users: vec!["jointinferenceservices/demo".to_owned()],
             nodes,
             evaluation: None,
-            settled: true,
-            now: at(100),
         }
     }
 
@@ -308,7 +297,7 @@ mod tests {
         }
     }
 
-    fn word(status: &ModelStatus, type_: &str) -> String {
+    fn brief(status: &ModelStatus, type_: &str) -> String {
         let found = status.conditions.iter().find(|condition| condition.type_ == type_);
         found.map_or_else(|| "-".to_owned(), |c| format!("{} {}", c.status, c.reason))
     }
@@ -319,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_ready_when_every_node_that_uses_it_has_it() {
+    fn model_is_ready_when_every_node_that_uses_it_has_it() {
         use PresenceState::{Downloading, Failed, Present};
         let failed = || {
             let reason = Some(WorkerReason::ModelDigestMismatch);
@@ -343,20 +332,22 @@ mod tests {
             (vec![node("a", None)], "False AwaitingAgent", "0/1"),
             (vec![node("a", Some(earlier()))], "False AwaitingAgent", "0/1"),
         ] {
-            let status = next(&ModelStatus::default(), &facts(nodes));
-            assert_eq!(word(&status, READY), ready);
+            let status = next(&ModelStatus::default(), observed(nodes));
+            assert_eq!(brief(&status, READY), ready);
             assert_eq!(status.present_on.as_deref(), Some(present_on), "{ready}");
         }
-        let unused = Facts { users: vec![], ..facts(vec![]) };
-        assert_eq!(word(&next(&ModelStatus::default(), &unused), READY), "Unknown ModelUnused");
+        let unused = ModelObservation { users: vec![], ..observed(vec![]) };
+        assert_eq!(brief(&next(&ModelStatus::default(), unused), READY), "Unknown ModelUnused");
     }
 
     #[test]
-    fn what_a_node_has_is_judged_by_the_digest_where_the_spec_gives_one() {
+    fn digest_of_the_spec_decides_what_is_current() {
         let of = |sum: String| {
             let nodes = vec![node("a", Some(presence(PresenceState::Present)))];
-            let status =
-                next(&ModelStatus::default(), &Facts { sha256: Some(sum), ..facts(nodes) });
+            let status = next(
+                &ModelStatus::default(),
+                ModelObservation { sha256: Some(sum), ..observed(nodes) },
+            );
             status.nodes[0].clone()
         };
         let listed = of("ab".repeat(32));
@@ -365,11 +356,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_says_so_and_keeps_what_was_known_of_it() {
-        let silent = |agent| NodeFacts { agent, ..node("a", None) };
+    fn missing_node_has_a_reason_and_keeps_its_last_state() {
+        let silent = |presence, settled| NodeObservation {
+            agent: AgentState { presence, settled },
+            ..node("a", None)
+        };
         let new = |agent, settled| {
-            let facts = Facts { settled, ..facts(vec![silent(agent)]) };
-            word(&next(&ModelStatus::default(), &facts), READY)
+            let observed = observed(vec![silent(agent, settled)]);
+            brief(&next(&ModelStatus::default(), observed), READY)
         };
         let gone = Presence::Offline { since: at(1) };
         assert_eq!(new(gone, true), "False NodeOffline");
@@ -377,25 +371,26 @@ mod tests {
         assert_eq!(new(Presence::NeverSeen, false), "False AwaitingAgent");
         let present = next(
             &ModelStatus::default(),
-            &facts(vec![node("a", Some(presence(PresenceState::Present)))]),
+            observed(vec![node("a", Some(presence(PresenceState::Present)))]),
         );
-        let restarted = next(&present, &facts(vec![silent(Presence::NeverSeen)]));
-        assert_eq!(restarted, present, "a controller that starts anew changes nothing");
-        let changed = Facts { generation: Some(2), ..facts(vec![silent(Presence::NeverSeen)]) };
-        assert_eq!(next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
+        let restarted = next(&present, observed(vec![silent(Presence::NeverSeen, true)]));
+        assert_eq!(restarted, present, "a restarted controller changes nothing");
+        let changed = inputs(observed(vec![silent(Presence::NeverSeen, true)]));
+        let changed = StatusInputs { generation: Some(2), ..changed };
+        assert_eq!(super::next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
     }
 
     #[test]
-    fn the_newest_metrics_win_and_none_are_blanked() {
+    fn newest_metrics_win_and_missing_ones_change_nothing() {
         let with = |previous: &ModelStatus, evaluation| {
-            next(previous, &Facts { evaluation, ..facts(vec![]) })
+            next(previous, ModelObservation { evaluation, ..observed(vec![]) })
         };
         let first = with(&ModelStatus::default(), Some(evaluation("a", 50, "0.9")));
         assert_eq!(accuracy(&first), ("0.9", 50));
-        assert_eq!(word(&first, EVALUATED), "True MetricsCurrent");
+        assert_eq!(brief(&first, EVALUATED), "True MetricsCurrent");
         let source = first.reported_by.as_ref().unwrap();
         assert_eq!((&*source.node, &*source.object), ("a", "jointinferenceservices/demo"));
-        assert_eq!(with(&first, None), first, "a controller that starts anew");
+        assert_eq!(with(&first, None), first, "a restarted controller");
         assert_eq!(accuracy(&with(&first, Some(evaluation("b", 40, "0.1")))), ("0.9", 50));
         assert_eq!(accuracy(&with(&first, Some(evaluation("b", 60, "0.8")))), ("0.8", 60));
         let again = Evaluation { taken: at(70), ..evaluation("a", 50, "0.9") };
@@ -403,43 +398,25 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_another_version_are_said_to_be() {
+    fn metrics_of_another_version_are_outdated() {
         let evaluation = Some(evaluation("a", 50, "0.9"));
-        let facts = Facts { evaluation, model_url: "http://h/new".into(), ..facts(vec![]) };
-        let status = next(&ModelStatus::default(), &facts);
-        assert_eq!(word(&status, EVALUATED), "False MetricsOutdated");
-        assert_eq!(word(&ModelStatus::default(), EVALUATED), "-");
+        let observed =
+            ModelObservation { evaluation, model_url: "http://h/new".into(), ..observed(vec![]) };
+        let status = next(&ModelStatus::default(), observed);
+        assert_eq!(brief(&status, EVALUATED), "False MetricsOutdated");
+        assert_eq!(brief(&ModelStatus::default(), EVALUATED), "-");
     }
 
     #[test]
-    fn long_lists_are_cut_with_the_trouble_first() {
+    fn long_lists_are_cut_with_failed_nodes_first() {
         let mut nodes: Vec<_> = (0..40)
             .map(|n| node(&format!("n{n:02}"), Some(presence(PresenceState::Present))))
             .collect();
         nodes.push(node("zz", Some(presence(PresenceState::Failed))));
         let users = (0..40).map(|n| format!("jointinferenceservices/s{n:02}")).collect();
-        let status = next(&ModelStatus::default(), &Facts { users, ..facts(nodes) });
+        let status = next(&ModelStatus::default(), ModelObservation { users, ..observed(nodes) });
         assert_eq!((status.nodes.len(), status.wanted_on), (32, Some(41)));
         assert_eq!((&*status.nodes[0].node, status.present_on.as_deref()), ("zz", Some("40/41")));
         assert_eq!((status.used_by.len(), status.users), (32, Some(40)));
-    }
-
-    #[test]
-    fn a_node_that_cannot_get_it_is_an_event_once_for_a_reason() {
-        let of = |reason| {
-            let failed = presence(PresenceState::Failed);
-            let failed =
-                ModelPresenceReport { reason: Some(reason), message: "why".into(), ..failed };
-            next(&ModelStatus::default(), &facts(vec![node("a", Some(failed))]))
-        };
-        let unavailable = of(WorkerReason::ModelUnavailable);
-        let said = |previous: &ModelStatus, next: &ModelStatus| -> Vec<(String, String)> {
-            let events = events(previous, next).into_iter();
-            events.map(|event| (event.reason, event.note)).collect()
-        };
-        let expected = [("ModelUnavailable".to_owned(), "node a: why".to_owned())];
-        assert_eq!(said(&ModelStatus::default(), &unavailable), expected);
-        assert_eq!(said(&unavailable, &unavailable), []);
-        assert_eq!(said(&unavailable, &of(WorkerReason::ModelDigestMismatch)).len(), 1);
     }
 }

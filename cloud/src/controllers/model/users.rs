@@ -1,8 +1,8 @@
-//! Which services use which models, and waking the models of a service that changed.
+//! Which services use which models, and enqueueing the models of a service that changed.
 
 use neptune_api::{JointInferenceService, Model};
 
-use crate::controllers::runtime::context::Context;
+use crate::controllers::runtime::Context;
 
 /// Whether a service names a model of its namespace.
 pub fn uses(service: &JointInferenceService, namespace: Option<&String>, model: &str) -> bool {
@@ -11,14 +11,14 @@ pub fn uses(service: &JointInferenceService, namespace: Option<&String>, model: 
         && [&spec.edge_worker.model, &spec.cloud_worker.model].iter().any(|used| used.name == model)
 }
 
-/// Looks again at the models that a service names, and at those that it named before.
+/// Enqueues the models that a service names, and those that it named before.
 pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
     let entry = service.metadata.name.as_deref().map(entry);
     context.enqueue_where(|model: &Model| {
         let name = model.metadata.name.as_deref().unwrap_or_default();
         let is_of_namespace = model.metadata.namespace == service.metadata.namespace;
         let named_it = model.status.as_ref().is_some_and(|status| {
-            // What is left out of a long list may be this one.
+            // A service that is cut off a long list may be this one.
             let is_cut = usize::try_from(status.users.unwrap_or_default())
                 .is_ok_and(|users| users > status.used_by.len());
             is_cut || entry.as_ref().is_some_and(|entry| status.used_by.contains(entry))
@@ -27,7 +27,7 @@ pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
     });
 }
 
-/// How a service stands in `status.usedBy`.
+/// A service in `status.usedBy`.
 pub fn entry(service: &str) -> String {
     format!("jointinferenceservices/{service}")
 }

@@ -12,8 +12,8 @@ use kube::{
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::{context::Context, controller::Controller};
 use crate::{
-    controllers::runtime::{context::Context, controller::Kind},
     error::Error,
     kubernetes::{identity::is_owned, workloads::KubernetesObjects},
 };
@@ -53,7 +53,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn apply<O: Kind>(
+pub async fn apply<O: Controller>(
     owner: &O,
     objects: Option<&KubernetesObjects>,
     before: Option<&Applied>,
@@ -123,7 +123,7 @@ async fn put<O, K>(
     wished: &K,
 ) -> Result<Put<K>, Error>
 where
-    O: Kind,
+    O: Controller,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -178,7 +178,7 @@ async fn prune<O, K>(
     keep: Option<&str>,
 ) -> Result<(), Error>
 where
-    O: Kind,
+    O: Controller,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug

@@ -1,93 +1,97 @@
-//! Tells the nodes and the API server what an object's plan says, of every kind that may run in the cluster.
+//! Executes a plan: publishes what the nodes should have, and applies what the API server should have.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use neptune_wire::{NodeName, ObjectContent, ObjectKey};
+use neptune_wire::ObjectKey;
 
+use super::{
+    apply::{self, REFUSED_RETRY, apply},
+    context::Context,
+    controller::{Controller, WorkloadMessages},
+    events::{ObjectEvent, publish_event},
+};
 use crate::{
-    controllers::runtime::{
-        apply::{self, REFUSED_RETRY, apply},
-        context::Context,
-        controller::Kind,
-        event::ObjectEvent,
-        status_writer::emit,
-    },
     error::{Class, Error},
+    fleet::Requirements,
     kubernetes::workloads::KubernetesObjects,
     reason::{Finding, Reason},
 };
 
 /// What an object means for the nodes and the API server.
 #[must_use]
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// What each node's agent should have because of this object.
-    pub publisher: BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>,
-    /// What the API server should have; `None` where an agent runs what the object asks for.
+    pub requirements: Requirements,
+    /// What the API server should have; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
 }
 
-/// A kind whose objects may be made of a Deployment and a Service.
-pub trait WorkloadOwner: Kind {
-    /// How it speaks of what it makes.
-    const MESSAGES: WorkloadMessages;
+/// The result of an execution.
+#[derive(Debug, Default)]
+pub struct Executed {
+    /// What prevents the plan from being in effect.
+    pub findings: Vec<Finding>,
+    /// When to execute it again although nothing changes.
+    pub retry_after: Option<Duration>,
 }
 
-/// How a kind speaks of what it makes in the cluster.
-pub struct WorkloadMessages {
-    /// The reason of the Event that tells of its Deployment and Service.
-    pub created: &'static str,
-    /// What the Deployment runs, after "the".
-    pub what: &'static str,
-    /// What to rename when somebody else has the name.
-    pub rename: &'static str,
-    /// What to do when it does not fit in a message.
-    pub shorten: &'static str,
-    /// The reason when the API server refuses it.
-    pub refused: Reason,
-}
-
-/// Returns what stands in the way, and in `requeue_after` when to try once more.
-pub async fn execute<O: WorkloadOwner>(
-    object: &O,
+/// Executes a plan.
+///
+/// # Errors
+/// The API server's answer, unless it rejects the workload: that is a finding.
+pub async fn execute<K: Controller>(
+    object: &K,
     key: &ObjectKey,
     plan: Plan,
-    requeue_after: &mut Option<Duration>,
     context: &Context,
-) -> Result<Vec<Finding>, Error> {
-    let words = O::MESSAGES;
-    let too_large = context
-        .publisher()
-        .set(key, plan.publisher)
-        .map(|why| Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", words.shorten)));
-    let mut findings: Vec<_> = too_large.into_iter().collect();
+) -> Result<Executed, Error> {
+    let messages = K::MESSAGES;
+    let unsent = context.publisher().set(key, plan.requirements);
+    let too_large = unsent.first().map(|why| {
+        Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))
+    });
+    let mut executed = Executed { findings: too_large.into_iter().collect(), retry_after: None };
+    if let Some(messages) = &messages.workload {
+        let finding = apply_workload(object, plan.objects.as_ref(), messages, context).await?;
+        executed.retry_after = finding.is_some().then_some(REFUSED_RETRY);
+        executed.findings.extend(finding);
+    }
+    Ok(executed)
+}
+
+async fn apply_workload<K: Controller>(
+    object: &K,
+    objects: Option<&KubernetesObjects>,
+    messages: &WorkloadMessages,
+    context: &Context,
+) -> Result<Option<Finding>, Error> {
     let (before, removals) =
-        context.memory(object, |memory| (memory.applied.clone(), memory.removals));
-    match apply(object, plan.objects.as_ref(), before.as_ref(), context).await {
+        context.object_state(object, |state| (state.applied.clone(), state.removals));
+    match apply(object, objects, before.as_ref(), context).await {
         Ok(apply::Outcome::Done { applied, created }) => {
-            context.memory(object, |memory| {
-                // What was removed meanwhile has woken the object already: it is looked at again.
-                memory.applied = applied.filter(|_| memory.removals == removals);
+            context.object_state(object, |state| {
+                // If a workload was deleted meanwhile, the object is enqueued already.
+                state.applied = applied.filter(|_| state.removals == removals);
             });
             if let Some(name) = created {
                 let note = format!("Deployment and Service {name} are made");
-                emit(object, ObjectEvent::normal(words.created, note), context).await;
+                publish_event(object, ObjectEvent::normal(messages.created, note), context).await;
             }
+            Ok(None)
         }
         Ok(apply::Outcome::NameTaken { object }) => {
             let message = format!(
                 "{object} exists and belongs to somebody else; delete it, or rename {}",
-                words.rename
+                messages.rename
             );
-            findings.push(Finding::new(Reason::NameTaken, message));
-            *requeue_after = Some(REFUSED_RETRY);
+            Ok(Some(Finding::new(Reason::NameTaken, message)))
         }
         Err(error) if error.class() == Class::Refused => {
-            let message = format!("the API server refuses the {}: {}", words.what, error.answer());
-            findings.push(Finding::new(words.refused, message));
-            *requeue_after = Some(REFUSED_RETRY);
+            let message =
+                format!("the API server refuses the {}: {}", messages.what, error.answer());
+            Ok(Some(Finding::new(messages.refused, message)))
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(findings)
 }

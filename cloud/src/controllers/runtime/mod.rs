@@ -1,11 +1,26 @@
-//! The generic part of every controller: queue, triggers, reconcile, plan execution, status writer, Events.
+//! The generic part of every controller. One reconcile over the [`Controller`] trait: queue, triggers, plan execution,
+//! status writer, Events.
 
-pub mod apply;
-pub mod context;
-pub mod controller;
-pub mod event;
-pub mod execute;
+mod apply;
+mod context;
+mod controller;
+mod events;
+mod execute;
 mod merge_patch;
-pub mod queue;
-pub mod status_writer;
-pub mod triggers;
+mod queue;
+mod reconcile;
+mod state;
+mod status_writer;
+#[cfg(test)]
+mod tests;
+mod triggers;
+
+pub use self::{
+    apply::FIELD_MANAGER,
+    context::Context,
+    controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
+    events::ObjectEvent,
+    execute::Plan,
+    queue::run_all,
+    triggers::dispatch,
+};

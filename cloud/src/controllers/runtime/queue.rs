@@ -1,56 +1,50 @@
-//! Looks at one object after another, whenever they are woken.
+//! Runs the controllers: one queue per kind, whose objects are reconciled concurrently.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, channel::mpsc::UnboundedReceiver};
-use kube::{
-    ResourceExt as _,
-    runtime::{
-        controller::{Action, Config, applier},
-        reflector::ObjectRef,
-    },
-};
-use neptune_api::{Dataset, InferenceModel, JointInferenceService};
+use futures::{FutureExt as _, StreamExt as _};
+use kube::runtime::controller::{Action, Config, applier};
 
+use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
-    controllers::runtime::{context::Context, controller::Kind, triggers::forget},
+    cache::Cached as _,
     error::{Class, Error},
     kubernetes::identity::key,
-    metrics,
 };
 
-/// Objects of a kind looked at at the same time, so that many at once do not overrun the API server.
+/// Objects of a kind that are reconciled at the same time. More would overload the API server.
 const CONCURRENCY: u16 = 32;
 
-/// After somebody else's write: until the copy has it.
+/// After a conflict: until the cache has the other write.
 const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 
 /// The first and the longest pause after an error.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
 
-/// Tells the downstream which objects there are: nothing is said to a node before each was planned.
-pub fn expect(context: &Context) {
-    let keys = keys::<JointInferenceService>(context)
-        .chain(keys::<InferenceModel>(context))
-        .chain(keys::<Dataset>(context));
-    context.publisher().expect(keys.collect());
+/// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is published to the nodes
+/// before every object was planned once.
+pub async fn run_all(context: &Context) {
+    let mut objects = std::collections::BTreeSet::new();
+    let mut runs = Vec::new();
+    each_kind!(K => {
+        let existing = K::cache(context.caches()).state();
+        objects.extend(existing.into_iter().filter_map(|object| key(&*object)));
+        runs.push(run::<K>(context.clone()).boxed_local());
+    });
+    context.publisher().begin_initial_sync(objects);
+    futures::future::join_all(runs).await;
 }
 
-fn keys<K: Kind>(context: &Context) -> impl Iterator<Item = neptune_wire::ObjectKey> + use<K> {
-    K::store(context.caches()).state().into_iter().filter_map(|object| key(&*object))
-}
-
-/// Looks at the objects of a kind whenever they are woken, until nobody can wake them any more.
-pub async fn run<K: Kind>(receivers: UnboundedReceiver<ObjectRef<K>>, context: Context) {
+async fn run<K: Controller>(context: Context) {
+    let queue = K::state(context.states()).open_queue().map(Ok::<_, std::convert::Infallible>);
     context.enqueue_where(|_: &K| true);
-    let store = K::store(context.caches()).clone();
-    let queue = receivers.map(Ok::<_, std::convert::Infallible>);
+    let cache = K::cache(context.caches()).clone();
     let config = Config::default().concurrency(CONCURRENCY);
     applier(
-        |object: Arc<K>, context| Box::pin(measured(object, context)),
+        |object: Arc<K>, context| Box::pin(reconcile(object, context)),
         error_policy,
         Arc::new(context),
-        store,
+        cache,
         queue,
         config,
     )
@@ -58,57 +52,14 @@ pub async fn run<K: Kind>(receivers: UnboundedReceiver<ObjectRef<K>>, context: C
     .await;
 }
 
-#[tracing::instrument(name = "reconcile", skip_all, fields(
-    kind = %K::kind(&()),
-    namespace = object.namespace().unwrap_or_default(),
-    name = object.name_any(),
-))]
-async fn measured<K: Kind>(object: Arc<K>, context: Arc<Context>) -> Result<Action, Error> {
-    let result = reconcile(&object, &context).await;
-    context.metrics().reconciled(match &result {
-        Ok(_) => metrics::Outcome::Ok,
-        Err(error) => error.class().into(),
-    });
-    match &result {
-        Ok(_) => context.memory(&*object, |memory| memory.failures = 0),
-        Err(error) if error.class() == Class::Conflict => tracing::debug!(%error, "looking again"),
-        Err(error) => tracing::warn!(%error, "trying again"),
-    }
-    result
-}
-
-async fn reconcile<K: Kind>(cached: &Arc<K>, context: &Arc<Context>) -> Result<Action, Error> {
-    if cached.meta().deletion_timestamp.is_some() {
-        // Others may hold it back by a finalizer. The nodes need not wait for them.
-        forget(&**cached, context);
-        return Ok(Action::await_change());
-    }
-    let Some(key) = key(&**cached) else {
-        // An API server names objects by RFC 1123, so this cannot come from one.
-        return Ok(Action::await_change());
-    };
-    let object = latest(cached, context);
-    let later = K::reconcile(object, Arc::clone(cached), key, Arc::clone(context)).await?;
-    Ok(later.map_or_else(Action::await_change, Action::requeue))
-}
-
-/// The object with the status that was written last, also before the copy has it.
-fn latest<K: Kind>(cached: &Arc<K>, context: &Context) -> Arc<K> {
-    let written = context.memory(&**cached, |memory| memory.written.clone());
-    match written {
-        Some(written) if written.over == cached.resource_version() => written.object,
-        _ => Arc::clone(cached),
-    }
-}
-
 #[expect(clippy::needless_pass_by_value, reason = "the signature that the applier calls")]
-fn error_policy<K: Kind>(object: Arc<K>, error: &Error, context: Arc<Context>) -> Action {
+fn error_policy<K: Controller>(object: Arc<K>, error: &Error, context: Arc<Context>) -> Action {
     if error.class() == Class::Conflict {
         return Action::requeue(CONFLICT_RETRY);
     }
-    let failures = context.memory(&*object, |memory| {
-        memory.failures = memory.failures.saturating_add(1);
-        memory.failures
+    let failures = context.object_state(&*object, |state| {
+        state.failures = state.failures.saturating_add(1);
+        state.failures
     });
     Action::requeue(pause(failures))
 }

@@ -1,53 +1,94 @@
-//! Writes an object's status and its Events. What they say is each kind's own.
+//! Writes the status of every kind, and publishes the Events of its change.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
-    runtime::events::{Event, EventType},
 };
-use serde::Serialize;
+use neptune_wire::ObjectKey;
 use serde_json::{Value, json};
 
-use crate::{
-    controllers::runtime::{
-        apply::FIELD_MANAGER,
-        context::{Context, LastWrite},
-        controller::Kind,
-        event::ObjectEvent,
-        merge_patch::merge_patch,
-    },
-    error::Error,
-    metrics,
+use super::{
+    apply::FIELD_MANAGER,
+    context::Context,
+    controller::{Controller, StatusInputs},
+    events::publish_event,
+    merge_patch::merge_patch,
+    state::{LastWrite, Prepared},
 };
+use crate::{error::Error, metrics};
 
-/// Between two writes of one status that only the fleet's words change.
+/// Between two writes of one status that only reports change.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest note of an Event that an API server takes, in bytes.
-const LONGEST_NOTE: usize = 1024;
-
-/// When a status that says something new may be written: `None` for now.
-pub fn must_rest<K: Kind>(object: &K, is_new_spec: bool, context: &Context) -> Option<Duration> {
-    let last =
-        context.memory(object, |memory| memory.written.as_ref().map(|written| written.at))?;
-    let rest = STATUS_INTERVAL.checked_sub(last.elapsed())?;
-    (!is_new_spec && !rest.is_zero()).then_some(rest)
-}
-
-/// Writes a status over the very version that was looked at: of two writers, one looks again.
-/// `cached` is what the watch has brought so far of `object`.
+/// Writes the status if it changes, and returns when to compute it again although nothing changes. `cached` is the
+/// object as the watch has it, `object` the newest known.
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn save<K: Kind>(
+pub async fn write_status<K: Controller>(
     object: &K,
     cached: &K,
-    status: &impl Serialize,
+    key: &ObjectKey,
+    prepared: &Prepared<K>,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let now = Timestamp::now();
+    let uid = object.uid().unwrap_or_default();
+    let (unreported, settled_at) = {
+        let fleet = context.fleet();
+        (fleet.unreported(&uid).to_vec(), fleet.settled_at())
+    };
+    let inputs = StatusInputs {
+        generation: object.meta().generation,
+        findings: &prepared.findings,
+        observed: object.observe(key, prepared.valid.as_ref(), context, now),
+        unreported: &unreported,
+        now,
+    };
+    let previous = object.status().cloned().unwrap_or_default();
+    let next = object.next_status(&previous, &inputs);
+    // From then on, a missing report means something.
+    let until_settled = settled_at.duration_since(now).try_into().ok();
+    if K::is_same_status(&previous, &next) {
+        context.fleet().mark_reported(&uid, &unreported);
+        return Ok(until_settled);
+    }
+    let is_new_spec = K::observed_generation(&previous) != K::observed_generation(&next);
+    if let Some(pause) = remaining_pause(object, is_new_spec, context) {
+        return Ok(Some(pause));
+    }
+    save(object, cached, &next, context).await?;
+    context.fleet().mark_reported(&uid, &unreported);
+    for event in K::events(&previous, &next) {
+        publish_event(object, event, context).await;
+    }
+    object.enqueue_by_status(&next, context);
+    Ok(until_settled)
+}
+
+/// How long to wait before the status may be written again; `None` to write it now.
+fn remaining_pause<K: Controller>(
+    object: &K,
+    is_new_spec: bool,
+    context: &Context,
+) -> Option<Duration> {
+    let last =
+        context.object_state(object, |state| state.last_write.as_ref().map(|last| last.at))?;
+    let pause = STATUS_INTERVAL.checked_sub(last.elapsed())?;
+    (!is_new_spec && !pause.is_zero()).then_some(pause)
+}
+
+/// Writes a status over exactly the version that it was computed from: of two writers, one gets a conflict.
+async fn save<K: Controller>(
+    object: &K,
+    cached: &K,
+    status: &K::Status,
     context: &Context,
 ) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
@@ -71,26 +112,8 @@ pub async fn save<K: Kind>(
     });
     let object = Arc::new(result?);
     let over = cached.resource_version();
-    context.memory(cached, |memory| {
-        memory.written = Some(LastWrite { over, object, at: Instant::now() });
+    context.object_state(cached, |state| {
+        state.last_write = Some(LastWrite { over, object, at: Instant::now() });
     });
     Ok(())
-}
-
-/// Says something to whoever looks at the object. Only a help: without it the status says it too.
-pub async fn emit<K: Kind>(object: &K, event: ObjectEvent, context: &Context) {
-    let ObjectEvent { warning, reason, mut note } = event;
-    while note.len() > LONGEST_NOTE {
-        note.pop();
-    }
-    let event = Event {
-        type_: if warning { EventType::Warning } else { EventType::Normal },
-        reason,
-        note: Some(note),
-        action: "Reconcile".to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = context.recorder().publish(&event, &object.object_ref(&())).await {
-        tracing::warn!(%error, reason = event.reason, "an Event could not be written");
-    }
 }

@@ -8,57 +8,57 @@ use std::time::{Duration, Instant};
 use neptune_wire::{Revision, Sync};
 
 /// Before the first repetition; it doubles.
-const FIRST: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Between two repetitions at most, jitter apart.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// A node that says nothing at all over so many repetitions, two minutes at least, has no agent now: it gets
 /// its index when it speaks.
-const UNHEARD: u32 = 6;
+const MAX_UNANSWERED: u32 = 6;
 
 /// An index that the node is not known to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unconfirmed {
     revision: Revision,
     /// How often the router has taken it.
-    said: u32,
+    published: u32,
     /// How often it was said since the node spoke last.
-    unheard: u32,
-    again_at: Option<Instant>,
+    unanswered: u32,
+    repeat_at: Option<Instant>,
 }
 
 /// What is to be done when the time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// Say it again.
-    Again,
+    Repeat,
     /// Wait until the node speaks.
-    Rest,
+    Wait,
 }
 
 impl Unconfirmed {
     /// A new index. It is not said again before it was said.
     pub fn new(revision: Revision) -> Self {
-        Self { revision, said: 0, unheard: 0, again_at: None }
+        Self { revision, published: 0, unanswered: 0, repeat_at: None }
     }
 
     /// The router took it.
     pub fn taken(&mut self, revision: Revision, now: Instant, random: u64) {
         if revision == self.revision {
-            self.again_at = Some(now + pause(self.said, random));
-            self.said = self.said.saturating_add(1);
-            self.unheard = self.unheard.saturating_add(1);
+            self.repeat_at = Some(now + pause(self.published, random));
+            self.published = self.published.saturating_add(1);
+            self.unanswered = self.unanswered.saturating_add(1);
         }
     }
 
     /// The node said something.
-    pub fn heard(&mut self) {
-        self.unheard = 0;
+    pub fn on_sign_of_life(&mut self) {
+        self.unanswered = 0;
     }
 
     /// The node was away: it is told at once, and then as if for the first time.
-    pub fn begin_again(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self::new(self.revision);
     }
 
@@ -69,19 +69,19 @@ impl Unconfirmed {
 
     /// When something is to be done.
     pub fn due_at(&self) -> Option<Instant> {
-        self.again_at
+        self.repeat_at
     }
 
     /// The time has come. Until the router takes it again there is no next time.
     pub fn due(&mut self) -> Due {
-        self.again_at = None;
-        if self.unheard < UNHEARD { Due::Again } else { Due::Rest }
+        self.repeat_at = None;
+        if self.unanswered < MAX_UNANSWERED { Due::Repeat } else { Due::Wait }
     }
 }
 
 /// 2 s, 4 s ... 60 s, and up to a quarter more: controllers and nodes that started together drift apart.
-fn pause(said: u32, random: u64) -> Duration {
-    let step = FIRST.saturating_mul(2_u32.saturating_pow(said)).min(LONGEST);
+fn pause(published: u32, random: u64) -> Duration {
+    let step = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(published)).min(MAX_PAUSE);
     let span = u64::try_from(step.as_millis() / 4).unwrap_or(u64::MAX);
     step + Duration::from_millis(random % (span + 1))
 }
@@ -103,9 +103,9 @@ mod tests {
         }
     }
 
-    /// How many seconds after being taken it is due, each time the router takes it at once. `heard` tells
+    /// How many seconds after being taken it is due, each time the router takes it at once. `on_sign_of_life` tells
     /// after which repetitions the node speaks.
-    fn seconds(heard: impl Fn(usize) -> bool, random: u64, times: usize) -> Vec<u64> {
+    fn seconds(on_sign_of_life: impl Fn(usize) -> bool, random: u64, times: usize) -> Vec<u64> {
         let start = Instant::now();
         let mut unconfirmed = Unconfirmed::new(Revision(7));
         let mut pauses = Vec::new();
@@ -113,10 +113,10 @@ mod tests {
             unconfirmed.taken(Revision(7), start, random);
             let Some(at) = unconfirmed.due_at() else { break };
             pauses.push((at - start).as_secs());
-            if heard(n) {
-                unconfirmed.heard();
+            if on_sign_of_life(n) {
+                unconfirmed.on_sign_of_life();
             }
-            if unconfirmed.due() == Due::Rest {
+            if unconfirmed.due() == Due::Wait {
                 break;
             }
         }
@@ -127,9 +127,9 @@ mod tests {
     fn it_is_said_again_after_2_s_and_then_twice_as_late_up_to_a_minute() {
         assert_eq!(seconds(|_| true, 0, 8), [2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(seconds(|_| true, 15_000, 8).last(), Some(&75), "a quarter of jitter at most");
-        for said in [31, 32, 63, 64, u32::MAX] {
-            assert_eq!(pause(said, 0), LONGEST, "{said}");
-            assert!(pause(said, u64::MAX) <= LONGEST + LONGEST / 4);
+        for published in [31, 32, 63, 64, u32::MAX] {
+            assert_eq!(pause(published, 0), MAX_PAUSE, "{published}");
+            assert!(pause(published, u64::MAX) <= MAX_PAUSE + MAX_PAUSE / 4);
         }
     }
 
@@ -173,9 +173,9 @@ mod tests {
         for _ in 0..9 {
             unconfirmed.taken(Revision(7), start, 0);
         }
-        unconfirmed.begin_again();
+        unconfirmed.reset();
         assert_eq!(unconfirmed.due_at(), None);
         unconfirmed.taken(Revision(7), start, 0);
-        assert_eq!(unconfirmed.due_at(), Some(start + FIRST));
+        assert_eq!(unconfirmed.due_at(), Some(start + FIRST_PAUSE));
     }
 }

@@ -33,18 +33,17 @@ use tokio::{
 pub use self::{
     base_url::BaseUrl,
     order::{Kind as OrderKind, Orders},
-    schedule::{NodeReadiness, Outcome as PostOutcome},
 };
 use crate::{
     error::Error,
-    metrics::{Metrics, Rejection},
+    kubernetes::nodes::NodeReadiness,
+    metrics::{Metrics, PostOutcome, Rejection},
     transport::{
-        Event, Events, Refused, Transport,
+        Event, Events, Refused, Transport, encode_message,
         eventbus::{
-            outbox::Letter, rate::Rates, rules::State as RulesState, schedule::Schedule,
+            outbox::QueuedMessage, rate::Rates, rules::State as RulesState, schedule::Schedule,
             token::Tokens,
         },
-        letter,
     },
 };
 
@@ -53,13 +52,13 @@ pub const HEARTBEAT_SECONDS: u32 = 15;
 
 /// Bytes of a message. The router takes no more; it would answer 400. A node may say as much: of what it was told it
 /// has to be able to say that it has it.
-const LARGEST: usize = 12 << 20;
+const MAX_MESSAGE_BYTES: usize = 12 << 20;
 
 /// Batches that may wait to be looked at.
-const WAITING: usize = 64;
+const MAX_QUEUED_ARRIVALS: usize = 64;
 
 /// KiB of batches that are being read or wait, all together: the largest, and many of the usual ones beside it.
-const ROOM: u32 = 16 * 1024;
+const BUFFER_KIB: u32 = 16 * 1024;
 
 /// Senders whose bad batches were logged; more than these are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;
@@ -93,16 +92,16 @@ struct Inner {
     client: reqwest::Client,
     metrics: Metrics,
     arrivals: mpsc::Sender<Arrival>,
-    room: Arc<Semaphore>,
+    buffer: Arc<Semaphore>,
     schedule: Mutex<Schedule>,
     /// Something is in the schedule that was not there.
-    said: Notify,
+    changed: Notify,
     rates: Mutex<Rates>,
     tokens: Mutex<Tokens>,
     rules: Mutex<RulesState>,
     /// The nodes or the token changed.
     rules_changed: Notify,
-    complaint: Mutex<Option<PostOutcome>>,
+    warned_outcome: Mutex<Option<PostOutcome>>,
     warned_senders: Mutex<HashSet<(String, Rejection)>>,
 }
 
@@ -126,21 +125,21 @@ impl EventBus {
         let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let client = post::client().map_err(|error| Error::Client(error.to_string()))?;
-        let (arrivals, arriving) = mpsc::channel(WAITING);
+        let (arrivals, arriving) = mpsc::channel(MAX_QUEUED_ARRIVALS);
         let inner = Inner {
             settings,
             listener,
             client,
             metrics,
             arrivals,
-            room: Arc::new(Semaphore::new(ROOM as usize)),
+            buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
             schedule: Mutex::default(),
-            said: Notify::new(),
+            changed: Notify::new(),
             rates: Mutex::default(),
             tokens: Mutex::new(Tokens::new(token)),
             rules: Mutex::default(),
             rules_changed: Notify::new(),
-            complaint: Mutex::default(),
+            warned_outcome: Mutex::default(),
             warned_senders: Mutex::default(),
         };
         Ok((Transport::EventBus(Self(Arc::new(inner))), Events::EventBus(arriving)))
@@ -156,43 +155,47 @@ impl EventBus {
         );
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
-        let (topic, payload) = letter(node, say);
+    pub(super) fn publish(
+        &self,
+        node: &NodeName,
+        message: &DownstreamMessage,
+    ) -> Result<(), Refused> {
+        let (topic, payload) = encode_message(node, message);
         let topic = topic.under(&self.0.settings.prefix);
-        if payload.len() > LARGEST {
+        if payload.len() > MAX_MESSAGE_BYTES {
             let size = payload.len();
             let text = format!(
-                "message on {topic} has {size} bytes, KubeEdge's router takes {LARGEST} at most"
+                "message on {topic} has {size} bytes, KubeEdge's router takes {MAX_MESSAGE_BYTES} at most"
             );
             return Err(Refused::TooLarge(text));
         }
-        let index = match say {
+        let index = match message {
             DownstreamMessage::Index(index) => Some(index.revision),
             DownstreamMessage::Insert(..) | DownstreamMessage::Delete(..) => None,
         };
-        let letter = Letter { topic, payload: payload.into(), index };
-        self.change(|schedule, now| schedule.say(node, letter, now));
+        let message = QueuedMessage { topic, payload: payload.into(), index };
+        self.change(|schedule, now| schedule.enqueue(node, message, now));
         Ok(())
     }
 
-    pub(super) fn heard(&self, node: &NodeName, is_back: bool) {
-        self.change(|schedule, now| schedule.heard(node, is_back, now));
+    pub(super) fn on_sign_of_life(&self, node: &NodeName, is_back: bool) {
+        self.change(|schedule, now| schedule.on_sign_of_life(node, is_back, now));
     }
 
-    pub(super) fn synced(&self, node: &NodeName, sync: &Sync) {
-        self.change(|schedule, now| schedule.synced(node, sync, now));
+    pub(super) fn on_sync(&self, node: &NodeName, sync: &Sync) {
+        self.change(|schedule, now| schedule.on_sync(node, sync, now));
     }
 
     pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
         self.change(|schedule, now| schedule.set_readiness(node, readiness, now));
     }
 
-    pub(super) fn nodes_changed(&self) {
+    pub(super) fn on_nodes_changed(&self) {
         self.0.rules_changed.notify_one();
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.schedule().has_router() && self.rules_are_in_place()
+        self.schedule().is_router_reachable() && self.rules_are_in_place()
     }
 
     pub(super) fn readiness(&self) -> (bool, String) {
@@ -208,7 +211,7 @@ impl EventBus {
         *self.lock_rules() == RulesState::InPlace
     }
 
-    fn rules_are(&self, state: RulesState) {
+    fn set_rules_state(&self, state: RulesState) {
         let mut held = self.lock_rules();
         if *held != state {
             match &state {
@@ -223,13 +226,13 @@ impl EventBus {
     }
 
     /// Says once what the router does not do, until it does something.
-    fn complain(&self, outcome: PostOutcome, why: &str) {
-        let mut complaint = self.0.complaint.lock().expect(NO_PANIC);
+    fn warn_outcome(&self, outcome: PostOutcome, why: &str) {
+        let mut warned_outcome = self.0.warned_outcome.lock().expect(NO_PANIC);
         match outcome {
-            PostOutcome::Taken => *complaint = None,
+            PostOutcome::Taken => *warned_outcome = None,
             // A node that is away is no matter of the router's.
             PostOutcome::NoSession => {}
-            _ if complaint.replace(outcome) == Some(outcome) => {}
+            _ if warned_outcome.replace(outcome) == Some(outcome) => {}
             _ => {
                 let router = &self.0.settings.router;
                 tracing::warn!(%router, ?outcome, why, "the router took no message");
@@ -256,7 +259,7 @@ impl EventBus {
 
     fn change(&self, change: impl FnOnce(&mut Schedule, Instant)) {
         change(&mut self.schedule(), Instant::now());
-        self.0.said.notify_one();
+        self.0.changed.notify_one();
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -264,10 +267,10 @@ impl EventBus {
     }
 
     /// Waits until there is room for a batch of so many bytes.
-    async fn room_for(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(ROOM).min(ROOM);
-        let room = Arc::clone(&self.0.room).acquire_many_owned(needed).await;
-        room.expect("nobody closes the semaphore")
+    async fn reserve_buffer(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(BUFFER_KIB).min(BUFFER_KIB);
+        let buffer = Arc::clone(&self.0.buffer).acquire_many_owned(needed).await;
+        buffer.expect("nobody closes the semaphore")
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {
@@ -322,8 +325,9 @@ mod tests {
     async fn what_the_router_would_not_take_is_refused_before_it_is_posted() {
         let transport = start("neptune", None).await.unwrap();
         let node = "edge0".parse().unwrap();
-        assert!(transport.say(&node, &insert(LARGEST / 2)).is_ok());
-        let Err(Refused::TooLarge(text)) = transport.say(&node, &insert(LARGEST)) else {
+        assert!(transport.publish(&node, &insert(MAX_MESSAGE_BYTES / 2)).is_ok());
+        let Err(Refused::TooLarge(text)) = transport.publish(&node, &insert(MAX_MESSAGE_BYTES))
+        else {
             unreachable!("it is larger with its frame")
         };
         assert!(text.contains("edge0/downstream") && text.contains("12582912"), "{text}");

@@ -8,7 +8,7 @@ use neptune_wire::Revision;
 
 /// A message for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct QueuedMessage {
     /// The whole topic, prefix included.
     pub topic: String,
     /// Its payload.
@@ -20,7 +20,7 @@ pub struct Letter {
 /// Letters in the order in which they are to leave.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: BTreeMap<i64, Letter>,
+    waiting: BTreeMap<i64, QueuedMessage>,
     places: HashMap<String, i64>,
     last: i64,
     /// Places below zero are of those that were put back.
@@ -29,29 +29,29 @@ pub struct Outbox {
 
 impl Outbox {
     /// Adds a letter at the end. One that waits on the same topic is dropped.
-    pub fn push(&mut self, letter: Letter) {
+    pub fn push(&mut self, message: QueuedMessage) {
         self.last += 1;
-        if let Some(before) = self.places.insert(letter.topic.clone(), self.last) {
+        if let Some(before) = self.places.insert(message.topic.clone(), self.last) {
             self.waiting.remove(&before);
         }
-        self.waiting.insert(self.last, letter);
+        self.waiting.insert(self.last, message);
     }
 
     /// The next letter.
-    pub fn pop(&mut self) -> Option<Letter> {
-        let (_, letter) = self.waiting.pop_first()?;
-        self.places.remove(&letter.topic);
-        Some(letter)
+    pub fn pop(&mut self) -> Option<QueuedMessage> {
+        let (_, message) = self.waiting.pop_first()?;
+        self.places.remove(&message.topic);
+        Some(message)
     }
 
     /// Puts a letter that did not leave back to its place, unless a newer one on its topic has come.
-    pub fn put_back(&mut self, letter: Letter) {
-        if self.places.contains_key(&letter.topic) {
+    pub fn put_back(&mut self, message: QueuedMessage) {
+        if self.places.contains_key(&message.topic) {
             return;
         }
         self.first -= 1;
-        self.places.insert(letter.topic.clone(), self.first);
-        self.waiting.insert(self.first, letter);
+        self.places.insert(message.topic.clone(), self.first);
+        self.waiting.insert(self.first, message);
     }
 
     /// Drops all.
@@ -69,8 +69,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn letter(topic: &str, payload: &'static str) -> Letter {
-        Letter { topic: topic.to_owned(), payload: payload.into(), index: None }
+    fn message(topic: &str, payload: &'static str) -> QueuedMessage {
+        QueuedMessage { topic: topic.to_owned(), payload: payload.into(), index: None }
     }
 
     fn all(outbox: &mut Outbox) -> Vec<String> {
@@ -83,7 +83,7 @@ mod tests {
     fn a_newer_letter_replaces_a_waiting_one_and_stands_at_the_end() {
         let mut outbox = Outbox::default();
         for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
-            outbox.push(letter(topic, payload));
+            outbox.push(message(topic, payload));
         }
         assert_eq!(all(&mut outbox), ["b=1", "a=2", "c=1"]);
         assert!(outbox.is_empty() && outbox.places.is_empty());
@@ -92,13 +92,13 @@ mod tests {
     #[test]
     fn what_did_not_leave_is_first_again_unless_there_is_a_newer_one() {
         let mut outbox = Outbox::default();
-        outbox.push(letter("a", "1"));
-        outbox.push(letter("b", "1"));
+        outbox.push(message("a", "1"));
+        outbox.push(message("b", "1"));
         let a = outbox.pop().into_iter().next();
-        outbox.put_back(a.clone().unwrap_or_else(|| letter("none", "")));
+        outbox.put_back(a.clone().unwrap_or_else(|| message("none", "")));
         assert_eq!(all(&mut outbox), ["a=1", "b=1"]);
-        outbox.push(letter("a", "2"));
-        outbox.put_back(letter("a", "1"));
+        outbox.push(message("a", "2"));
+        outbox.put_back(message("a", "1"));
         assert_eq!(all(&mut outbox), ["a=2"]);
     }
 
@@ -106,7 +106,7 @@ mod tests {
     fn it_holds_one_letter_a_topic_whatever_is_said() {
         let mut outbox = Outbox::default();
         for n in 0..10_000 {
-            outbox.push(letter(["a", "b", "c"][n % 3], "x"));
+            outbox.push(message(["a", "b", "c"][n % 3], "x"));
         }
         assert_eq!((outbox.waiting.len(), outbox.places.len()), (3, 3));
     }

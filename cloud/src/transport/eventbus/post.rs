@@ -11,7 +11,10 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
-use crate::transport::eventbus::{EventBus, outbox::Letter, schedule::Outcome};
+use crate::{
+    metrics::PostOutcome,
+    transport::eventbus::{EventBus, outbox::QueuedMessage},
+};
 
 /// The router answers within 2 s when it has no session; the rest is for 12 MiB on a slow network.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -34,15 +37,15 @@ pub async fn run(bus: &EventBus) {
     let mut posts = FuturesUnordered::new();
     loop {
         // Registered before the look, so that what is said between the look and the wait is not missed.
-        let mut changed = std::pin::pin!(bus.0.said.notified());
+        let mut changed = std::pin::pin!(bus.0.changed.notified());
         changed.as_mut().enable();
-        while let Some((node, letter)) = bus.schedule().next(Instant::now()) {
+        while let Some((node, message)) = bus.schedule().next(Instant::now()) {
             posts.push(async move {
-                let outcome = post(bus, &node, &letter).await;
-                (node, letter, outcome)
+                let outcome = post(bus, &node, &message).await;
+                (node, message, outcome)
             });
         }
-        bus.0.metrics.set_router_reachable(bus.schedule().has_router());
+        bus.0.metrics.set_router_reachable(bus.schedule().is_router_reachable());
         let wake_at = bus.schedule().wake_at();
         let timer = async {
             match wake_at {
@@ -51,9 +54,9 @@ pub async fn run(bus: &EventBus) {
             }
         };
         tokio::select! {
-            Some((node, letter, outcome)) = posts.next() => {
+            Some((node, message, outcome)) = posts.next() => {
                 bus.0.metrics.posted(outcome);
-                bus.schedule().done(&node, letter, outcome, Instant::now(), random());
+                bus.schedule().done(&node, message, outcome, Instant::now(), random());
             }
             () = changed => {}
             () = timer => {}
@@ -61,11 +64,11 @@ pub async fn run(bus: &EventBus) {
     }
 }
 
-async fn post(bus: &EventBus, node: &NodeName, letter: &Letter) -> Outcome {
+async fn post(bus: &EventBus, node: &NodeName, message: &QueuedMessage) -> PostOutcome {
     let settings = &bus.0.settings;
     // The rule's path is the prefix, with which the topic begins.
-    let url = format!("{}/{node}/{}/{}", settings.router, settings.namespace, letter.topic);
-    let sent = bus.0.client.post(&url).body(letter.payload.clone()).send().await;
+    let url = format!("{}/{node}/{}/{}", settings.router, settings.namespace, message.topic);
+    let sent = bus.0.client.post(&url).body(message.payload.clone()).send().await;
     let answer = match sent {
         Ok(response) => {
             let status = response.status();
@@ -76,28 +79,29 @@ async fn post(bus: &EventBus, node: &NodeName, letter: &Letter) -> Outcome {
     let (outcome, why) = match answer {
         Ok((status, text)) => (meaning(status, &text), format!("{status} {}", text.trim())),
         Err(error) => {
-            let outcome = if is_absent(&error) { Outcome::NoRouter } else { Outcome::Failed };
+            let outcome =
+                if is_absent(&error) { PostOutcome::NoRouter } else { PostOutcome::Failed };
             (outcome, innermost(&error))
         }
     };
-    let bytes = letter.payload.len();
-    if outcome == Outcome::Taken {
-        tracing::debug!(%node, topic = letter.topic, bytes, "posted");
+    let bytes = message.payload.len();
+    if outcome == PostOutcome::Taken {
+        tracing::debug!(%node, topic = message.topic, bytes, "posted");
     } else {
-        tracing::debug!(%node, topic = letter.topic, bytes, ?outcome, why, "not posted");
+        tracing::debug!(%node, topic = message.topic, bytes, ?outcome, why, "not posted");
     }
-    bus.complain(outcome, &why);
+    bus.warn_outcome(outcome, &why);
     outcome
 }
 
 /// What the router's answer means.
-fn meaning(status: StatusCode, text: &str) -> Outcome {
+fn meaning(status: StatusCode, text: &str) -> PostOutcome {
     match status {
-        StatusCode::OK if text.trim() == DELIVERED => Outcome::Taken,
-        StatusCode::INTERNAL_SERVER_ERROR => Outcome::NoSession,
-        StatusCode::NOT_FOUND => Outcome::NoRule,
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge,
-        _ => Outcome::Failed,
+        StatusCode::OK if text.trim() == DELIVERED => PostOutcome::Taken,
+        StatusCode::INTERNAL_SERVER_ERROR => PostOutcome::NoSession,
+        StatusCode::NOT_FOUND => PostOutcome::NoRule,
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => PostOutcome::TooLarge,
+        _ => PostOutcome::Failed,
     }
 }
 
@@ -143,15 +147,15 @@ mod tests {
     #[test]
     fn only_a_200_that_says_so_is_taken() {
         for (status, text, outcome) in [
-            (200, "message delivered", Outcome::Taken),
-            (200, "message delivered\n", Outcome::Taken),
-            (200, "", Outcome::Failed),
-            (200, "ok", Outcome::Failed),
-            (404, "Request error", Outcome::NoRule),
-            (500, "", Outcome::NoSession),
-            (400, "Request error,body is null", Outcome::TooLarge),
-            (503, "", Outcome::Failed),
-            (301, "", Outcome::Failed),
+            (200, "message delivered", PostOutcome::Taken),
+            (200, "message delivered\n", PostOutcome::Taken),
+            (200, "", PostOutcome::Failed),
+            (200, "ok", PostOutcome::Failed),
+            (404, "Request error", PostOutcome::NoRule),
+            (500, "", PostOutcome::NoSession),
+            (400, "Request error,body is null", PostOutcome::TooLarge),
+            (503, "", PostOutcome::Failed),
+            (301, "", PostOutcome::Failed),
         ] {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             assert_eq!(meaning(status, text), outcome, "{status} {text:?}");

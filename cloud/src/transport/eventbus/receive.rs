@@ -31,18 +31,18 @@ use crate::{
     metrics::Rejection,
     transport::{
         Event,
-        eventbus::{EventBus, LARGEST},
+        eventbus::{EventBus, MAX_MESSAGE_BYTES},
     },
 };
 
 /// Connections at once. `KubeEdge` makes one a message.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// How long a connection may take, from its first byte to the last.
-const CONNECTION: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Before the next attempt to accept, when there are no more file descriptors, say.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Why a batch was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ enum Refusal {
     UnknownNode,
     #[error("this node sends more than 30 batches or 2 MiB a second")]
     TooFast,
-    #[error("the batch is larger than {LARGEST} bytes")]
+    #[error("the batch is larger than {MAX_MESSAGE_BYTES} bytes")]
     TooLarge,
     #[error("the body broke off")]
     Broken,
@@ -92,7 +92,7 @@ impl Refusal {
 
 /// Serves for ever. Not before the copy of the nodes is whole.
 pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
-    let slots = std::sync::Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = std::sync::Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         let slot = slots.clone().acquire_owned().await.expect("nobody closes the semaphore");
@@ -102,13 +102,13 @@ pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
                 let (bus, nodes) = (bus.clone(), nodes.clone());
                 connections.spawn(async move {
                     // Whoever is too slow is cut off.
-                    let _ = timeout(CONNECTION, connection(&bus, stream, &nodes)).await;
+                    let _ = timeout(CONNECTION_TIMEOUT, connection(&bus, stream, &nodes)).await;
                     drop(slot);
                 });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
@@ -169,15 +169,17 @@ async fn take(
         return Err(bare(Refusal::UnknownNode));
     }
     // One that does not say how long it will be may be as long as any.
-    let length =
-        body.size_hint().upper().map_or(LARGEST, |length| length.try_into().unwrap_or(usize::MAX));
-    if length > LARGEST {
+    let length = body
+        .size_hint()
+        .upper()
+        .map_or(MAX_MESSAGE_BYTES, |length| length.try_into().unwrap_or(usize::MAX));
+    if length > MAX_MESSAGE_BYTES {
         return Err((Refusal::TooLarge, format!("it has {length}")));
     }
     if !bus.rates().take(&name, length, now) {
         return Err(bare(Refusal::TooFast));
     }
-    let room = bus.room_for(length).await;
+    let buffer = bus.reserve_buffer(length).await;
     let body = Limited::new(body, length).collect().await.map_err(|error| {
         let is_long = error.downcast_ref::<LengthLimitError>().is_some();
         (if is_long { Refusal::TooLarge } else { Refusal::Broken }, error.to_string())
@@ -186,7 +188,7 @@ async fn take(
     // Elsewhere than in texts, JSON's parser would not see it.
     std::str::from_utf8(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
     let batch: Batch = decode(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
-    let arrived = bus.0.arrivals.send((Event::Batch(name, batch), room)).await;
+    let arrived = bus.0.arrivals.send((Event::Batch(name, batch), buffer)).await;
     arrived.map_err(|_| bare(Refusal::Ending))
 }
 

@@ -1,5 +1,5 @@
-//! The nodes through an MQTT broker that both sides reach: inserts and indexes are retained there, so that
-//! a node that comes later finds them.
+//! The transport over an MQTT broker. Inserts and indexes are retained there, so a node that connects later receives
+//! them.
 
 mod unregistered_nodes;
 
@@ -14,14 +14,15 @@ use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 use tokio::sync::Notify;
 
 use crate::{
+    kubernetes::nodes::NodeReadiness,
     metrics::{Metrics, Outcome},
     transport::{
-        Event, Events, NodeReadiness, Refused, Transport, letter,
+        Event, Events, Refused, Transport, encode_message,
         mqtt::unregistered_nodes::UnregisteredNodes,
     },
 };
 
-/// How often agents say that they are there, beside the last will that tells the same sooner.
+/// The heartbeat of agents, in seconds. A last will reports a lost connection sooner.
 pub const HEARTBEAT_SECONDS: u32 = 30;
 
 /// The link to the broker. Cheap to clone.
@@ -33,7 +34,7 @@ pub struct Mqtt {
     replay: Arc<RetainedReplay>,
 }
 
-/// What the broker passes on.
+/// The messages and the connection of the broker.
 #[derive(Debug)]
 pub struct MqttEvents {
     events: neptune_link::LinkEvents,
@@ -42,19 +43,19 @@ pub struct MqttEvents {
     replay: Arc<RetainedReplay>,
 }
 
-/// Who waits to be heard.
+/// The nodes whose retained messages are requested again when they are registered.
 #[derive(Debug, Default)]
 struct RetainedReplay {
-    unregistered: Mutex<UnregisteredNodes>,
-    /// The broker is to be asked earlier than it was.
+    nodes: Mutex<UnregisteredNodes>,
+    /// The next replay is earlier than before.
     changed: Notify,
 }
 
 impl Mqtt {
-    /// Starts to connect. What the nodes say under the prefix is subscribed to.
+    /// Starts to connect, and subscribes to the nodes' topics under the prefix.
     ///
     /// # Errors
-    /// As of [`Link::start`]; that the broker is not there is none.
+    /// As of [`Link::start`]. An unreachable broker is no error.
     pub fn start(
         options: LinkOptions,
         prefix: TopicPrefix,
@@ -63,7 +64,7 @@ impl Mqtt {
         let options = LinkOptions { subscriptions: vec![prefix.upstream_filter()], ..options };
         let (link, events) = Link::start(options)?;
         let replay = Arc::<RetainedReplay>::default();
-        let heard = MqttEvents {
+        let mqtt_events = MqttEvents {
             events,
             link: link.clone(),
             metrics: metrics.clone(),
@@ -71,18 +72,22 @@ impl Mqtt {
         };
         Ok((
             Transport::Mqtt(Box::new(Self { link, prefix, metrics, replay })),
-            Events::Mqtt(Box::new(heard)),
+            Events::Mqtt(Box::new(mqtt_events)),
         ))
     }
 
-    pub(super) fn say(&self, node: &NodeName, say: &DownstreamMessage) -> Result<(), Refused> {
-        if let DownstreamMessage::Delete(key, _) = say {
+    pub(super) fn publish(
+        &self,
+        node: &NodeName,
+        message: &DownstreamMessage,
+    ) -> Result<(), Refused> {
+        if let DownstreamMessage::Delete(key, _) = message {
             let retained = Topic::Insert(node.clone(), key.clone());
-            // Ended or refused, there is nothing more to do: the index tells the node as well.
-            let _ = self.publish(&retained, Vec::new(), true);
+            // If it fails, the index tells the node as well.
+            let _ = self.publish_topic(&retained, Vec::new(), true);
         }
-        let (topic, payload) = letter(node, say);
-        self.publish(&topic, payload, !matches!(say, DownstreamMessage::Delete(..)))
+        let (topic, payload) = encode_message(node, message);
+        self.publish_topic(&topic, payload, !matches!(message, DownstreamMessage::Delete(..)))
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -91,17 +96,17 @@ impl Mqtt {
 
     pub(super) fn readiness(&self) -> (bool, String) {
         let is_connected = self.is_connected();
-        let word = if is_connected { "connected" } else { "not connected" };
-        (is_connected, format!("broker: {word}\n"))
+        let state = if is_connected { "connected" } else { "not connected" };
+        (is_connected, format!("broker: {state}\n"))
     }
 
-    pub(super) fn refused(&self, node: &NodeName) {
-        self.replay.unregistered().refused(node);
+    pub(super) fn on_rejected(&self, node: &NodeName) {
+        self.replay.nodes().add(node);
     }
 
     pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
         if readiness != NodeReadiness::Gone
-            && self.replay.unregistered().registered(node, Instant::now())
+            && self.replay.nodes().on_registered(node, Instant::now())
         {
             self.replay.changed.notify_one();
         }
@@ -111,7 +116,7 @@ impl Mqtt {
         self.link.close(within).await;
     }
 
-    fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) -> Result<(), Refused> {
+    fn publish_topic(&self, topic: &Topic, payload: Vec<u8>, retain: bool) -> Result<(), Refused> {
         let topic = topic.under(&self.prefix);
         tracing::debug!(%topic, bytes = payload.len(), "published");
         let result = self.link.publish(Message { topic, payload: payload.into(), retain });
@@ -126,27 +131,27 @@ impl Mqtt {
 impl MqttEvents {
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {
-            let due = self.replay.unregistered().due();
-            let time_to_ask = async {
-                match due {
+            let replay_at = self.replay.nodes().replay_at();
+            let replay_is_due = async {
+                match replay_at {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                event = self.events.next() => return event.map(|event| self.named(event)),
-                () = time_to_ask => {
+                event = self.events.next() => return event.map(|event| self.translate(event)),
+                () = replay_is_due => {
                     tracing::info!("nodes that spoke are registered now: the broker is asked what they said");
-                    self.replay.unregistered().asked(Instant::now());
+                    self.replay.nodes().on_replay_requested(Instant::now());
                     self.link.resubscribe();
                 }
-                // Its permit is kept while nobody waits for it.
+                // The permit is stored while nothing waits for it.
                 () = self.replay.changed.notified() => {}
             }
         }
     }
 
-    fn named(&self, event: LinkEvent) -> Event {
+    fn translate(&self, event: LinkEvent) -> Event {
         match event {
             LinkEvent::Up => {
                 tracing::info!("connected to the broker");
@@ -164,7 +169,7 @@ impl MqttEvents {
 }
 
 impl RetainedReplay {
-    fn unregistered(&self) -> MutexGuard<'_, UnregisteredNodes> {
-        self.unregistered.lock().expect("nothing panics while it holds this lock")
+    fn nodes(&self) -> MutexGuard<'_, UnregisteredNodes> {
+        self.nodes.lock().expect("nothing panics while it holds this lock")
     }
 }

@@ -1,5 +1,5 @@
-//! Nodes that spoke and were not registered. A broker says once what it retains, so of these it has to be asked again
-//! when their Node is there. Pure.
+//! Nodes whose messages were rejected because no such Node is registered. A broker sends retained messages once per
+//! subscription, so they are requested again when the Node is registered. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -8,46 +8,47 @@ use std::{
 
 use neptune_wire::NodeName;
 
-/// Between two questions: each brings all that is retained of the whole fleet.
-const EVERY: Duration = Duration::from_secs(10);
+/// Between two replays: each brings the retained messages of the whole fleet.
+const REPLAY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Nodes remembered. Of more than these it is heard what they say after they were registered.
-const KEPT: usize = 10_000;
+/// Nodes remembered. Of more nodes, only the messages after their registration are processed.
+const MAX_NODES: usize = 10_000;
 
-/// Who was refused, and when the broker is to be asked again.
+/// The rejected nodes, and when to request a replay.
 #[derive(Debug, Default)]
 pub struct UnregisteredNodes {
-    refused: BTreeSet<NodeName>,
-    due: Option<Instant>,
-    asked: Option<Instant>,
+    nodes: BTreeSet<NodeName>,
+    replay_at: Option<Instant>,
+    last_replay: Option<Instant>,
 }
 
 impl UnregisteredNodes {
-    /// What a node said was not taken.
-    pub fn refused(&mut self, node: &NodeName) {
-        if self.refused.len() < KEPT {
-            self.refused.insert(node.clone());
+    /// A message of a node was rejected.
+    pub fn add(&mut self, node: &NodeName) {
+        if self.nodes.len() < MAX_NODES {
+            self.nodes.insert(node.clone());
         }
     }
 
-    /// There is such a Node. Returns whether [`UnregisteredNodes::due`] is another now.
-    pub fn registered(&mut self, node: &NodeName, now: Instant) -> bool {
-        if !self.refused.remove(node) || self.due.is_some() {
+    /// Such a Node is registered. Returns whether [`UnregisteredNodes::replay_at`] changed.
+    pub fn on_registered(&mut self, node: &NodeName, now: Instant) -> bool {
+        if !self.nodes.remove(node) || self.replay_at.is_some() {
             return false;
         }
-        self.due = Some(self.asked.map_or(now, |asked| (asked + EVERY).max(now)));
+        let earliest = self.last_replay.map_or(now, |last| (last + REPLAY_INTERVAL).max(now));
+        self.replay_at = Some(earliest);
         true
     }
 
-    /// When the broker is to be asked.
-    pub fn due(&self) -> Option<Instant> {
-        self.due
+    /// When to request a replay.
+    pub fn replay_at(&self) -> Option<Instant> {
+        self.replay_at
     }
 
-    /// The broker was asked.
-    pub fn asked(&mut self, now: Instant) {
-        self.due = None;
-        self.asked = Some(now);
+    /// A replay was requested.
+    pub fn on_replay_requested(&mut self, now: Instant) {
+        self.replay_at = None;
+        self.last_replay = Some(now);
     }
 }
 
@@ -61,39 +62,42 @@ mod tests {
     }
 
     #[test]
-    fn the_broker_is_asked_at_once_and_then_once_in_ten_seconds_for_all_that_came_meanwhile() {
+    fn replay_is_requested_at_once_and_then_every_ten_seconds() {
         let (mut unregistered, start) = (UnregisteredNodes::default(), Instant::now());
-        (0..9).for_each(|n| unregistered.refused(&node(n)));
-        assert!(unregistered.registered(&node(0), start));
-        assert_eq!(unregistered.due(), Some(start));
-        assert!(!unregistered.registered(&node(1), start), "one question is for both");
-        unregistered.asked(start);
-        assert_eq!(unregistered.due(), None);
+        (0..9).for_each(|n| unregistered.add(&node(n)));
+        assert!(unregistered.on_registered(&node(0), start));
+        assert_eq!(unregistered.replay_at(), Some(start));
+        assert!(!unregistered.on_registered(&node(1), start), "one question is for both");
+        unregistered.on_replay_requested(start);
+        assert_eq!(unregistered.replay_at(), None);
         let later = start + Duration::from_secs(1);
-        assert!(unregistered.registered(&node(2), later));
-        assert!(!unregistered.registered(&node(3), later));
-        assert_eq!(unregistered.due(), Some(start + EVERY));
-        unregistered.asked(start + EVERY);
-        let much_later = start + 3 * EVERY;
-        assert!(unregistered.registered(&node(4), much_later));
-        assert_eq!(unregistered.due(), Some(much_later));
+        assert!(unregistered.on_registered(&node(2), later));
+        assert!(!unregistered.on_registered(&node(3), later));
+        assert_eq!(unregistered.replay_at(), Some(start + REPLAY_INTERVAL));
+        unregistered.on_replay_requested(start + REPLAY_INTERVAL);
+        let much_later = start + 3 * REPLAY_INTERVAL;
+        assert!(unregistered.on_registered(&node(4), much_later));
+        assert_eq!(unregistered.replay_at(), Some(much_later));
     }
 
     #[test]
-    fn a_node_that_was_registered_before_it_spoke_costs_no_question() {
+    fn node_registered_before_its_first_message_needs_no_replay() {
         let (mut unregistered, now) = (UnregisteredNodes::default(), Instant::now());
-        assert!(!unregistered.registered(&node(0), now));
-        unregistered.refused(&node(0));
-        assert!(unregistered.registered(&node(0), now));
-        unregistered.asked(now);
-        assert!(!unregistered.registered(&node(0), now), "its kubelet writes it again and again");
-        assert_eq!(unregistered.due(), None);
+        assert!(!unregistered.on_registered(&node(0), now));
+        unregistered.add(&node(0));
+        assert!(unregistered.on_registered(&node(0), now));
+        unregistered.on_replay_requested(now);
+        assert!(
+            !unregistered.on_registered(&node(0), now),
+            "its kubelet writes it again and again"
+        );
+        assert_eq!(unregistered.replay_at(), None);
     }
 
     #[test]
-    fn names_that_are_made_up_fill_no_memory() {
+    fn invented_names_use_bounded_memory() {
         let mut unregistered = UnregisteredNodes::default();
-        (0..2 * KEPT).for_each(|n| unregistered.refused(&node(n)));
-        assert_eq!(unregistered.refused.len(), KEPT);
+        (0..2 * MAX_NODES).for_each(|n| unregistered.add(&node(n)));
+        assert_eq!(unregistered.nodes.len(), MAX_NODES);
     }
 }

@@ -1,16 +1,16 @@
-//! Messages are delivered when brokers and networks fail.
+//! Delivery: messages arrive although brokers and networks fail.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use neptune_link::{Link, LinkError, LinkEvent};
 
-use crate::mosquitto::{Mosquitto, OPEN, free_port};
-use crate::proxy::Proxy;
+use neptune_harness::{Broker, Proxy, free_port};
+
 use crate::{await_topics, flush, link, message, next, next_down, next_message, options, retained};
 
 #[tokio::test]
-async fn message_published_while_the_broker_is_down_is_delivered_later() {
+async fn message_published_while_broker_is_down_arrives_later() {
     let port = free_port();
     let (sender, mut events) = Link::start(options(port, "sender", &[])).unwrap();
     let reason = next_down(&mut events).await;
@@ -18,22 +18,22 @@ async fn message_published_while_the_broker_is_down_is_delivered_later() {
         reason.contains(&format!("mqtt://127.0.0.1:{port}")) && reason.contains("refused"),
         "{reason}"
     );
-    sender.publish(retained("early", "1")).unwrap();
+    sender.publish(retained("early", "message")).unwrap();
     assert!(!sender.is_up());
 
-    let _broker = Mosquitto::on_port(port, OPEN).await.unwrap();
+    let _broker = Broker::start_on(port).await;
     assert_eq!(next(&mut events).await, LinkEvent::Up);
     flush(&sender).await;
     let (_reader, mut read) = link(port, "reader", &["early"]).await;
-    assert_eq!(next_message(&mut read).await, retained("early", "1"));
+    assert_eq!(next_message(&mut read).await, retained("early", "message"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_of_40000_messages_are_delivered_with_a_cut_every_200_ms() {
-    let broker = Mosquitto::start().await;
-    let proxy = Proxy::to(broker.port).await;
-    let (_reader, mut read) = link(broker.port, "reader", &["bulk/#"]).await;
-    let (sender, events) = link(proxy.port, "sender", &[]).await;
+async fn resets_every_200_ms_lose_none_of_40000_messages() {
+    let broker = Broker::start().await;
+    let proxy = Proxy::start(broker.port()).await;
+    let (_reader, mut read) = link(broker.port(), "reader", &["bulk/#"]).await;
+    let (sender, events) = link(proxy.port(), "sender", &[]).await;
     drop(events);
 
     let topics: BTreeSet<String> = (0..40_000).map(|n| format!("bulk/{n}")).collect();
@@ -41,28 +41,28 @@ async fn all_of_40000_messages_are_delivered_with_a_cut_every_200_ms() {
         sender.publish(message(topic, "twenty bytes of text")).unwrap();
     }
     let mut cuts = 0;
-    let cutting = async {
+    let resetting = async {
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
             tick.tick().await;
-            proxy.cut();
+            proxy.reset_connections();
             cuts += 1;
         }
     };
     tokio::select! {
         () = async { tokio::join!(await_topics(&mut read, topics), flush(&sender)); } => {}
-        () = cutting => {}
+        () = resetting => {}
     }
-    assert!(cuts > 3, "only {cuts} cuts while it lasted");
+    assert!(cuts > 3, "only {cuts} resets during the transfer");
 }
 
 #[tokio::test]
-async fn restarted_broker_receives_unacknowledged_messages() {
-    let mut broker = Mosquitto::start().await;
-    let (sender, mut events) = link(broker.port, "sender", &["from/reader"]).await;
-    let (reader, mut read) = link(broker.port, "reader", &["kill/#"]).await;
+async fn restarted_broker_gets_unacknowledged_messages() {
+    let mut broker = Broker::start().await;
+    let (sender, mut events) = link(broker.port(), "sender", &["from/reader"]).await;
+    let (reader, mut read) = link(broker.port(), "reader", &["kill/#"]).await;
     for round in 0..3 {
-        broker.kill().await;
+        broker.kill();
         assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
         assert!(matches!(next(&mut read).await, LinkEvent::Down { .. }));
         let topics: BTreeSet<String> = (0..500).map(|n| format!("kill/{round}/{n}")).collect();
@@ -72,20 +72,20 @@ async fn restarted_broker_receives_unacknowledged_messages() {
         broker.restart().await;
         await_topics(&mut read, topics).await;
         flush(&sender).await;
-        reader.publish(retained("from/reader", "connected")).unwrap();
-        // With a broker that starts slowly, the link reports a second loss with another reason.
+        reader.publish(retained("from/reader", "still connected")).unwrap();
+        // A broker that starts slowly causes another Down event, for another reason.
         while next(&mut events).await != LinkEvent::Up {}
         assert_eq!(next_message(&mut events).await.topic, "from/reader");
     }
 }
 
 #[tokio::test]
-async fn newer_message_replaces_a_waiting_one() {
-    let broker = Mosquitto::start().await;
-    let proxy = Proxy::to(broker.port).await;
+async fn newer_message_replaces_a_queued_one_of_its_topic() {
+    let broker = Broker::start().await;
+    let proxy = Proxy::start(broker.port()).await;
     proxy.close();
-    let (_reader, mut read) = link(broker.port, "reader", &["+"]).await;
-    let (sender, _events) = Link::start(options(proxy.port, "sender", &[])).unwrap();
+    let (_reader, mut read) = link(broker.port(), "reader", &["+"]).await;
+    let (sender, _events) = Link::start(options(proxy.port(), "sender", &[])).unwrap();
     for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("a", "3")] {
         sender.publish(message(topic, payload)).unwrap();
     }
@@ -96,15 +96,14 @@ async fn newer_message_replaces_a_waiting_one() {
 }
 
 #[tokio::test]
-async fn message_above_the_limit_is_refused_and_the_link_stays_up() {
-    let broker = Mosquitto::start().await;
-    let mut limited = options(broker.port, "limited", &["t"]);
+async fn message_over_the_size_limit_is_refused_and_link_stays_up() {
+    let broker = Broker::start().await;
+    let mut limited = options(broker.port(), "limited", &["t"]);
     limited.max_packet_size = 20_000;
     let (link, mut events) = Link::start(limited).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
 
-    // One byte for the type, three for the length, two and one for the topic, two for the packet
-    // identifier.
+    // One byte of type, three of length, two of topic length, the topic, and two of packet ID.
     let fits = "x".repeat(20_000 - 1 - 3 - 3 - 2);
     let refused = link.publish(message("t", &format!("{fits}x"))).unwrap_err();
     assert!(
@@ -117,10 +116,10 @@ async fn message_above_the_limit_is_refused_and_the_link_stays_up() {
 }
 
 #[tokio::test]
-async fn full_event_channel_pauses_the_link_without_losing_messages() {
-    let broker = Mosquitto::start().await;
-    let (reader, mut read) = link(broker.port, "reader", &["flood/#"]).await;
-    let (sender, _events) = link(broker.port, "sender", &[]).await;
+async fn unread_events_apply_backpressure_without_loss() {
+    let broker = Broker::start().await;
+    let (reader, mut read) = link(broker.port(), "reader", &["flood/#"]).await;
+    let (sender, _events) = link(broker.port(), "sender", &[]).await;
     let payload = "x".repeat(1000);
     for n in 0..10_000 {
         sender.publish(message(format!("flood/{n}"), &payload)).unwrap();

@@ -1,15 +1,15 @@
-//! The broker that is embedded in agents.
+//! The link with rumqttd, the broker that agents embed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use neptune_harness::free_port;
 use rumqttd::{Broker, Config, ConnectionSettings, RouterConfig, ServerSettings};
 
-use crate::mosquitto::free_port;
 use crate::{flush, message, next, next_message, options};
 use neptune_link::{Link, LinkEvent};
 
-/// Starts the broker. It has no shutdown: its thread stops with the test process.
+/// Starts a broker. It has no shutdown: its thread ends with the test process.
 fn start(port: u16) {
     let server = ServerSettings {
         name: "test".into(),
@@ -34,7 +34,7 @@ fn start(port: u16) {
     };
     let config =
         Config { router, v4: Some(HashMap::from([("1".into(), server)])), ..Config::default() };
-    std::thread::spawn(move || Broker::new(config).start().expect("the embedded broker stopped"));
+    std::thread::spawn(move || Broker::new(config).start().expect("the embedded broker runs"));
 }
 
 #[tokio::test]

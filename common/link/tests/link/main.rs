@@ -1,24 +1,17 @@
-//! Tests a link with real brokers, with a proxy that cuts connections, and with a scripted broker
-//! for the behaviour that real ones rarely show.
+//! The link with real brokers, a proxy that resets connections, and a scripted broker for behaviour that real ones
+//! rarely show.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
 mod embedded;
 mod lifecycle;
-mod mosquitto;
-mod proxy;
 mod scripted;
 mod secrets;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
+use neptune_harness::{TIMEOUT, within};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
-use tokio::time::timeout;
-
-/// Longer than any step takes on a busy machine with the slowest broker, and shorter than the
-/// timeout of the test runner.
-const TIMEOUT: Duration = Duration::from_secs(100);
 
 fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     let mut options =
@@ -27,7 +20,7 @@ fn options(port: u16, client_id: &str, subscriptions: &[&str]) -> LinkOptions {
     options
 }
 
-/// A link that is up.
+/// Returns a link once it is up.
 async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, LinkEvents) {
     let (link, mut events) = Link::start(options(port, client_id, subscriptions)).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
@@ -35,7 +28,7 @@ async fn link(port: u16, client_id: &str, subscriptions: &[&str]) -> (Link, Link
 }
 
 async fn next(events: &mut LinkEvents) -> LinkEvent {
-    timeout(TIMEOUT, events.next()).await.expect("no event in time").expect("the link is closed")
+    within("a link event", events.next()).await.expect("the link is open")
 }
 
 async fn next_message(events: &mut LinkEvents) -> Message {
@@ -48,15 +41,15 @@ async fn next_message(events: &mut LinkEvents) -> Message {
 async fn next_down(events: &mut LinkEvents) -> String {
     match next(events).await {
         LinkEvent::Down { reason } => reason,
-        other => panic!("expected a loss, got {other:?}"),
+        other => panic!("expected a lost connection, got {other:?}"),
     }
 }
 
 async fn flush(link: &Link) {
-    timeout(TIMEOUT, link.flushed()).await.expect("not flushed in time");
+    within("the link to be flushed", link.flushed()).await;
 }
 
-/// Receives until a message has arrived on each of these topics.
+/// Reads events until each of these topics has arrived.
 async fn await_topics(events: &mut LinkEvents, mut missing: BTreeSet<String>) {
     while !missing.is_empty() {
         if let LinkEvent::Message(message) = next(events).await {

@@ -1,4 +1,4 @@
-//! A broker that the test controls packet by packet.
+//! The link with a broker that sends exactly the packets that the test scripts.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::{TIMEOUT, flush, message, next, next_down, options};
+use neptune_harness::within;
+
+use crate::{flush, message, next, next_down, options};
 
 const MAX: usize = 1 << 20;
 
@@ -21,10 +23,9 @@ struct Peer {
 }
 
 impl Peer {
-    /// Accepts the next client and sends CONNACK.
+    /// Accepts the next client and answers its CONNECT.
     async fn accept(listener: &TcpListener) -> Self {
-        let (stream, _) =
-            timeout(TIMEOUT, listener.accept()).await.expect("nobody connects").unwrap();
+        let (stream, _) = within("a client to connect", listener.accept()).await.unwrap();
         let mut peer = Self { stream, buffer: BytesMut::new() };
         match peer.read().await {
             Packet::Connect(connect) => assert!(connect.clean_session),
@@ -39,10 +40,9 @@ impl Peer {
             match Packet::read(&mut self.buffer, MAX) {
                 Ok(packet) => return packet,
                 Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {
-                    let read = timeout(TIMEOUT, self.stream.read_buf(&mut self.buffer))
-                        .await
-                        .expect("no packet in time");
-                    assert_ne!(read.unwrap(), 0, "the client closed the connection");
+                    let reading = self.stream.read_buf(&mut self.buffer);
+                    let read = within("a packet", reading).await.unwrap();
+                    assert_ne!(read, 0, "the client closed the connection");
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Returns topic and payload, and the packet identifier.
+    /// Returns topic and payload as `topic=payload`, and the packet ID.
     async fn read_publish(&mut self) -> (String, u16) {
         match self.read().await {
             Packet::Publish(Publish { topic, payload, pkid, .. }) => {
@@ -122,7 +122,7 @@ async fn unacknowledged_messages_are_resent_in_order_after_subscribing() {
     assert_eq!(peer.read_publish().await.0, "c=1");
     link.publish(message("a", "2")).unwrap();
     assert_eq!(peer.read_publish().await.0, "a=2");
-    // SUBACK and PUBACK arrive before the loss, so both count.
+    // The answer and the acknowledgement arrive before the connection is closed, so both count.
     peer.acknowledge(packet_id).await;
     peer.acknowledge_subscription(&subscribe, accepted.clone()).await;
     assert_eq!(next(&mut events).await, LinkEvent::Up);
@@ -148,12 +148,12 @@ async fn unacknowledged_messages_are_resent_in_order_after_subscribing() {
     assert_eq!(peer.read_publish().await.0, "e=1");
     assert!(timeout(Duration::ZERO, &mut flushed).await.is_err());
     peer.acknowledge(packet_ids[1]).await;
-    // The message published since is not waited for.
-    timeout(TIMEOUT, flushed).await.expect("not flushed in time");
+    // The flush does not wait for messages that were published after it began.
+    within("the link to be flushed", flushed).await;
 }
 
 #[tokio::test]
-async fn broker_that_closes_on_a_message_is_retried_with_backoff() {
+async fn broker_that_disconnects_on_a_message_is_retried_with_backoff() {
     let (listener, port) = listener().await;
     let (link, _events) = Link::start(options(port, "me", &[])).unwrap();
     link.publish(message("poison", "")).unwrap();
@@ -168,10 +168,10 @@ async fn broker_that_closes_on_a_message_is_retried_with_backoff() {
         peer.read_publish().await;
     }
     // A message that the broker accepts replaces it, and the link continues.
-    link.publish(message("poison", "valid")).unwrap();
+    link.publish(message("poison", "accepted")).unwrap();
     let mut peer = Peer::accept(&listener).await;
     let (text, packet_id) = peer.read_publish().await;
-    assert_eq!(text, "poison=valid");
+    assert_eq!(text, "poison=accepted");
     peer.acknowledge(packet_id).await;
     flush(&link).await;
 }

@@ -1,16 +1,16 @@
-//! The cloud worker, and the edge's calls to it.
+//! The cloud worker, and the calls of the edge worker to it.
 
 use std::time::{Duration, Instant};
 
 use digits::call::CloudClient;
 use digits::samples::{Pixels, held_out};
 use digits::{cloud, model_file};
+use neptune_harness::free_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::mosquitto::free_port;
 use crate::program::{BIG, Program, SERVICE};
 
 /// A cloud worker in this process.
@@ -41,7 +41,7 @@ impl Cloud {
         self.server.await.unwrap();
     }
 
-    async fn say(&self, request: &str) -> String {
+    async fn send(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
@@ -51,7 +51,7 @@ impl Cloud {
 
     async fn post(&self, path: &str, body: &str) -> String {
         let head = "Host: cloud\r\nContent-Type: application/json\r\nConnection: close";
-        self.say(&format!(
+        self.send(&format!(
             "POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ))
@@ -81,7 +81,7 @@ async fn each_sample_gets_a_label_and_ten_probabilities() {
 }
 
 #[tokio::test]
-async fn a_question_that_cannot_be_answered_is_refused_with_the_reason() {
+async fn invalid_request_is_refused_with_the_reason() {
     let cloud = Cloud::start().await;
     let short = format!(r#"{{"data":[{:?}]}}"#, [0; 63]);
     let dark = format!(r#"{{"data":[{:?},{:?}]}}"#, [0; 64], [17; 64]);
@@ -102,23 +102,23 @@ async fn a_question_that_cannot_be_answered_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_cloud_worker_says_that_it_is_healthy() {
+async fn cloud_worker_answers_health_check() {
     let answer = Cloud::start()
         .await
-        .say("GET /healthz HTTP/1.1\r\nHost: cloud\r\nConnection: close\r\n\r\n")
+        .send("GET /healthz HTTP/1.1\r\nHost: cloud\r\nConnection: close\r\n\r\n")
         .await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn the_program_serves_and_ends_well_on_sigterm() {
+async fn program_serves_and_exits_cleanly_on_sigterm() {
     let port = free_port().to_string();
     let mut program = Program::start(
         "cloud",
         &[("MODEL_URL", BIG), ("BIG_MODEL_BIND_IP", "127.0.0.1"), ("BIG_MODEL_BIND_PORT", &port)],
     );
     let mut client = CloudClient::new(&format!("http://127.0.0.1:{port}"), SERVICE).unwrap();
-    // It tells nobody when it listens, so ask until it answers.
+    // It does not announce when it listens.
     let labels = loop {
         match client.predict(&images(5)).await {
             Ok(labels) => break labels,
@@ -130,7 +130,7 @@ async fn the_program_serves_and_ends_well_on_sigterm() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_was_closed_is_opened_again() {
+async fn closed_keep_alive_connection_is_reopened() {
     let cloud = Cloud::start().await;
     let mut client = CloudClient::new(&cloud.url, SERVICE).unwrap();
     let address = cloud.url.trim_start_matches("http://").to_owned();
@@ -142,11 +142,11 @@ async fn a_kept_connection_that_was_closed_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_never_answers_costs_two_seconds() {
+async fn silent_cloud_times_out_after_two_seconds() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = CloudClient::new(&url, SERVICE).unwrap().predict(&images(1)).await.unwrap_err();
     assert!(error.to_string().contains("no answer within 2 s"), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(3));
 }

@@ -1,18 +1,18 @@
-//! What the edge worker counts, prints and reports.
+//! The counters, output and reports of the edge worker.
 
 use axum::{Router, http::StatusCode, routing::post};
 use digits::evaluate::{Evaluation, evaluate};
 use digits::{model_file, samples};
 use hard_example::Rule;
+use neptune_harness::{Broker, MqttClient, free_port, within};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::cloud::Cloud;
-use crate::mosquitto::{Mosquitto, counted, free_port};
 use crate::program::{BIG, Program, SMALL};
-use crate::soon;
+use crate::reports::{Reports, counted};
 
-/// What `evaluate` says for the rule of [`Program::edge`].
+/// The result of `evaluate` with the rule of [`Program::edge`].
 fn expected() -> Evaluation {
     let (small, big) = (model_file::read(SMALL).unwrap(), model_file::read(BIG).unwrap());
     let parameters = r#"[{"key":"threshold_cross_entropy","value":"0.75"}]"#;
@@ -24,19 +24,20 @@ fn expected() -> Evaluation {
     )
 }
 
-/// The JSON reader may miss a number's last digit.
+/// Equal but for the last digit, which the JSON parser may miss.
 fn near(number: &serde_json::Value, expected: f64) -> bool {
     number.as_f64().is_some_and(|number| (number - expected).abs() < 1e-12)
 }
 
-fn dead_url() -> String {
+/// A URL on which nothing listens.
+fn unused_url() -> String {
     format!("http://127.0.0.1:{}", free_port())
 }
 
 #[tokio::test]
-async fn with_a_cloud_the_worker_prints_and_reports_what_evaluate_says() {
-    let (broker, cloud) = (Mosquitto::start().await, Cloud::start().await);
-    let mut reports = broker.listen().await;
+async fn worker_with_cloud_reports_the_numbers_of_evaluate() {
+    let (broker, cloud) = (Broker::start().await, Cloud::start().await);
+    let mut reports = Reports::observe(&broker).await;
     let mut worker = Program::edge(&broker.url(), &cloud.url, &[("PASSES", "2")]);
     let expected = expected();
 
@@ -60,7 +61,7 @@ async fn with_a_cloud_the_worker_prints_and_reports_what_evaluate_says() {
     assert!(worker.terminate().await.success());
 }
 
-/// What a report says of the one model that is loaded.
+/// The accuracy that a report contains for its only model.
 fn accuracy(report: &neptune_wire::WorkerInfo) -> String {
     let models = report.models().unwrap();
     let [model] = &models[..] else { panic!("{report:?}") };
@@ -69,19 +70,21 @@ fn accuracy(report: &neptune_wire::WorkerInfo) -> String {
 }
 
 #[tokio::test]
-async fn another_version_is_loaded_while_it_works_and_the_count_goes_on() {
-    let broker = Mosquitto::start().await;
-    let mut reports = broker.listen().await;
+async fn model_is_reloaded_while_the_count_continues() {
+    let broker = Broker::start().await;
+    let mut reports = Reports::observe(&broker).await;
     let topic = "neptune/workers/demo-edge/reload";
     let more = [("WORKER_RELOAD_TOPIC", topic), ("PASSES", "0"), ("RATE", "500")];
-    let mut worker = Program::edge(&broker.url(), &dead_url(), &more);
+    let mut worker = Program::edge(&broker.url(), &unused_url(), &more);
+    let mut agent = MqttClient::connect(broker.port(), &[]).await;
     let small = reports.until(|report| report.output.is_some() && counted(report).0 > 10).await;
     let expected = expected();
     assert_eq!(accuracy(&small), format!("{:.4}", expected.edge_only));
     for (path, wanted) in [("/nowhere", SMALL), (BIG, BIG)] {
         let reload =
             serde_json::json!({"name": "m", "path": path, "url": "http://h/m", "revision": 1});
-        broker.retain(topic, reload.to_string()).await;
+        agent.publish_retained(topic, reload.to_string()).await;
+        agent.flush().await;
         if wanted == BIG {
             let big = reports.until(|report| report.models().unwrap()[0].url == BIG).await;
             assert_eq!(accuracy(&big), format!("{:.4}", expected.cloud_only));
@@ -89,17 +92,17 @@ async fn another_version_is_loaded_while_it_works_and_the_count_goes_on() {
             let start = |report: &neptune_wire::WorkerInfo| {
                 report.task_info.as_ref().unwrap().start_time.clone()
             };
-            assert_eq!(start(&big), start(&small), "one run");
+            assert_eq!(start(&big), start(&small), "the run continues");
         }
     }
     assert!(worker.terminate().await.success());
 }
 
 #[tokio::test]
-async fn without_a_cloud_the_edges_answers_are_used_and_nothing_counts_as_hard() {
-    let broker = Mosquitto::start().await;
-    for cloud in [dead_url(), String::new(), broken_cloud().await.0] {
-        let mut reports = broker.listen().await;
+async fn worker_without_cloud_uses_edge_answers_and_counts_none_as_hard() {
+    let broker = Broker::start().await;
+    for cloud in [unused_url(), String::new(), failing_cloud().await.0] {
+        let mut reports = Reports::observe(&broker).await;
         let mut worker = Program::edge(&broker.url(), &cloud, &[]);
         let line = worker.line().await;
         assert_eq!(line["joint"], line["edgeOnly"], "{cloud}");
@@ -110,32 +113,32 @@ async fn without_a_cloud_the_edges_answers_are_used_and_nothing_counts_as_hard()
     }
 }
 
-/// A cloud that answers every question with an error, and its questions.
-async fn broken_cloud() -> (String, UnboundedReceiver<()>) {
+/// A cloud worker that answers every request with an error, and its requests.
+async fn failing_cloud() -> (String, UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (asked, questions) = unbounded_channel();
+    let (sender, requests) = unbounded_channel();
     let answer = post(async move || {
-        // Whether anybody counts the questions is the test's business.
-        let _ = asked.send(());
+        // Only one of the tests receives the requests.
+        let _ = sender.send(());
         StatusCode::INTERNAL_SERVER_ERROR
     });
     tokio::spawn(async move {
         axum::serve(listener, Router::new().route("/demo/predict", answer)).await
     });
-    (url, questions)
+    (url, requests)
 }
 
 #[tokio::test]
-async fn on_sigterm_the_last_report_has_everything_counted_before() {
-    let (broker, (cloud, mut questions)) = (Mosquitto::start().await, broken_cloud().await);
-    let mut reports = broker.listen().await;
-    // A report in a minute: what comes before was sent because of the start or the end.
+async fn last_report_on_sigterm_contains_all_counts() {
+    let (broker, (cloud, mut requests)) = (Broker::start().await, failing_cloud().await);
+    let mut reports = Reports::observe(&broker).await;
+    // One report per minute: an earlier one is sent because of the start or the exit.
     let more = [("PASSES", "0"), ("RATE", "200"), ("LC_PERIOD", "60")];
     let mut worker = Program::edge(&broker.url(), &cloud, &more);
     assert_eq!(counted(&reports.next().await), (0, 0));
     for _ in 0..3 {
-        soon(questions.recv()).await.unwrap();
+        within("a request to the cloud", requests.recv()).await.unwrap();
     }
     assert!(worker.terminate().await.success());
     let last = reports.next().await;
@@ -144,29 +147,29 @@ async fn on_sigterm_the_last_report_has_everything_counted_before() {
 }
 
 #[tokio::test]
-async fn a_broker_that_comes_late_gets_the_whole_count() {
+async fn broker_that_starts_late_gets_the_whole_count() {
     let port = free_port();
-    let mut worker = Program::edge(&format!("mqtt://127.0.0.1:{port}"), &dead_url(), &[]);
+    let mut worker = Program::edge(&format!("mqtt://127.0.0.1:{port}"), &unused_url(), &[]);
     assert_eq!(worker.line().await["inferenceNumber"], 600);
-    let broker = Mosquitto::on_port(port).await.unwrap();
-    let mut reports = broker.listen().await;
+    let broker = Broker::start_on(port).await;
+    let mut reports = Reports::observe(&broker).await;
     assert_eq!(counted(&reports.next().await), (600, 0));
     assert!(worker.terminate().await.success());
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_start_reports_failed_and_ends_with_an_error() {
-    let broker = Mosquitto::start().await;
+async fn worker_that_cannot_start_reports_failed_and_exits_with_error() {
+    let broker = Broker::start().await;
     for broken in [
         ("MODEL_URL", "/nowhere/small.json"),
         ("HEM_NAME", "Guess"),
         ("HEM_PARAMETERS", r#"[{"key":"threshold","value":"0.5"}]"#),
         ("BIG_MODEL_URL", "https://cloud"),
     ] {
-        let mut reports = broker.listen().await;
-        let mut worker = Program::edge(&broker.url(), &dead_url(), &[broken]);
+        let mut reports = Reports::observe(&broker).await;
+        let mut worker = Program::edge(&broker.url(), &unused_url(), &[broken]);
         let failed = reports.until(|report| report.status == "failed").await;
         assert_eq!(counted(&failed), (0, 0));
-        assert!(!worker.ended().await.success(), "{broken:?}");
+        assert!(!worker.exited().await.success(), "{broken:?}");
     }
 }

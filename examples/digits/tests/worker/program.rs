@@ -1,39 +1,31 @@
 //! The program of this example as a child process.
 
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 
+use neptune_harness::Process;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
-
-use crate::soon;
+use tempfile::TempDir;
 
 pub const SERVICE: &str = "demo";
 pub const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/small.json");
 pub const BIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/big.json");
 
 pub struct Program {
-    child: Child,
-    output: Lines<BufReader<ChildStdout>>,
+    process: Process,
+    _dir: TempDir,
 }
 
 impl Program {
-    /// With this environment and no other.
+    /// Starts a worker with this environment and no other.
     pub fn start(boot: &str, environment: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_digits"))
-            .arg(boot)
-            .env_clear()
-            .env("SERVICE_NAME", SERVICE)
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, output }
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        command.arg(boot).env_clear().env("SERVICE_NAME", SERVICE);
+        command.envs(environment.iter().copied());
+        Self { process: Process::start(boot, dir.path(), &mut command), _dir: dir }
     }
 
-    /// An edge worker that hurries, with the manifest's rule.
+    /// An edge worker that does not wait between samples, with the rule of the manifest.
     pub fn edge(broker: &str, cloud: &str, more: &[(&str, &str)]) -> Self {
         let mut environment = vec![
             ("WORKER_NAME", "demo-edge"),
@@ -51,19 +43,14 @@ impl Program {
 
     /// The next line on standard output, which must be JSON.
     pub async fn line(&mut self) -> Value {
-        let line = soon(self.output.next_line()).await.unwrap();
-        serde_json::from_str(&line.expect("the worker ended early")).unwrap()
+        serde_json::from_str(&self.process.next_line().await).unwrap()
     }
 
     pub async fn terminate(&mut self) -> ExitStatus {
-        let pid = self.child.id().expect("the worker is still running");
-        let sent =
-            Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await.unwrap();
-        assert!(sent.success());
-        self.ended().await
+        self.process.terminate().await
     }
 
-    pub async fn ended(&mut self) -> ExitStatus {
-        soon(self.child.wait()).await.unwrap()
+    pub async fn exited(&mut self) -> ExitStatus {
+        self.process.exited().await
     }
 }

@@ -1,8 +1,8 @@
-//! The broker's rules: a node hears only what is meant for it, and speaks only for itself.
+//! The broker's ACL: a node receives only its own messages, and publishes only on its own topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deploy_tests::broker::{Broker, LocalBroker, connect, next, next_message, say};
+use deploy_tests::broker::{LocalBroker, ShippedBroker, connect, next, next_message, publish};
 use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use tokio::task::JoinSet;
 
@@ -29,7 +29,7 @@ fn subscribing(options: LinkOptions, filters: &[&str]) -> LinkOptions {
     LinkOptions { subscriptions: filters.iter().map(ToString::to_string).collect(), ..options }
 }
 
-/// What a node that has gone bad would say in the name of a victim, of the controller, and of others.
+/// Topics on which a malicious node would forge messages of a victim, of the controller, and of others.
 fn forged(victim: &str) -> [(String, bool); 10] {
     [
         (format!("neptune/{victim}/upstream/node"), true),
@@ -45,7 +45,7 @@ fn forged(victim: &str) -> [(String, bool); 10] {
     ]
 }
 
-/// What such a node would like to read, beside what is its own.
+/// Filters by which such a node would read messages of others.
 const GREEDY: [&str; 10] = [
     "#",
     "+/+/downstream/#",
@@ -60,10 +60,10 @@ const GREEDY: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn ten_nodes_that_forge_and_spy_are_neither_heard_nor_told() {
-    let broker = Broker::start(&users()).await;
+async fn malicious_nodes_can_neither_forge_nor_read_messages() {
+    let broker = ShippedBroker::start(&users()).await;
     let options = subscribing(broker.as_cloud(CONTROLLER), &["neptune/+/upstream/#"]);
-    let (controller, mut heard) = connect(options).await;
+    let (controller, mut received) = connect(options).await;
     let all = ["neptune/+/upstream/#", "neptune/+/downstream/#"];
     let (_observer, mut seen) = connect(subscribing(broker.as_cloud(OBSERVER), &all)).await;
 
@@ -80,38 +80,39 @@ async fn ten_nodes_that_forge_and_spy_are_neither_heard_nor_told() {
         let victim = NODES[(position + 1) % NODES.len()];
         at_work.spawn(async move {
             for (topic, retain) in forged(victim) {
-                say(&link, &topic, "forged", retain).await;
+                publish(&link, &topic, "forged", retain).await;
             }
-            say(&link, &format!("neptune/{node}/upstream/node"), node, false).await;
+            publish(&link, &format!("neptune/{node}/upstream/node"), node, false).await;
             (node, (link, events))
         });
     }
     nodes.extend(at_work.join_all().await);
     let count = 10 * NODES.len();
-    assert_eq!(broker.logs("Denied PUBLISH", count).await, count);
+    broker.until_logged("Denied PUBLISH", count).await;
+    assert_eq!(broker.logged("Denied PUBLISH"), count);
     for node in NODES {
-        say(&controller, &format!("neptune/{node}/downstream/index"), node, false).await;
+        publish(&controller, &format!("neptune/{node}/downstream/index"), node, false).await;
     }
 
-    let mut said = BTreeSet::new();
+    let mut topics = BTreeSet::new();
     for _ in NODES {
-        let Message { topic, payload, .. } = next_message(&mut heard).await;
+        let Message { topic, payload, .. } = next_message(&mut received).await;
         assert_eq!(topic.as_bytes(), [b"neptune/", &payload[..], b"/upstream/node"].concat());
-        said.insert(topic);
+        topics.insert(topic);
     }
-    assert_eq!(said.len(), NODES.len());
+    assert_eq!(topics.len(), NODES.len());
     for _ in 0..2 * NODES.len() {
         assert_ne!(next_message(&mut seen).await.payload, "forged");
     }
-    for (node, (link, mut told)) in nodes {
-        // Filters that overlap may bring the same message more than once. Its last one ends this.
-        say(&controller, &format!("neptune/{node}/downstream/index"), "last", false).await;
+    for (node, (link, mut messages)) in nodes {
+        // Overlapping filters may deliver a message more than once. The last message ends the loop.
+        publish(&controller, &format!("neptune/{node}/downstream/index"), "last", false).await;
         loop {
-            let Message { topic, payload, .. } = next_message(&mut told).await;
+            let Message { topic, payload, .. } = next_message(&mut messages).await;
             assert_eq!(
                 topic,
                 format!("neptune/{node}/downstream/index"),
-                "{node} heard {payload:?}"
+                "{node} received {payload:?}"
             );
             assert_ne!(payload, "forged");
             if payload == "last" {
@@ -120,61 +121,62 @@ async fn ten_nodes_that_forge_and_spy_are_neither_heard_nor_told() {
         }
         drop(link);
     }
-    // The controller has no more rights than it needs either.
-    say(&controller, "neptune/edge0/upstream/node", "forged", true).await;
-    assert_eq!(broker.logs("Denied PUBLISH", count + 1).await, count + 1);
-    // Nothing was kept for who comes later.
-    say_and_hear_nothing_else(&controller, &broker).await;
+    // The controller has only the rights that it needs, too.
+    publish(&controller, "neptune/edge0/upstream/node", "forged", true).await;
+    broker.until_logged("Denied PUBLISH", count + 1).await;
+    assert_eq!(broker.logged("Denied PUBLISH"), count + 1);
+    // No forged message is retained.
+    late_observer_receives_only_new_messages(&controller, &broker).await;
 }
 
-async fn say_and_hear_nothing_else(controller: &Link, broker: &Broker) {
+async fn late_observer_receives_only_new_messages(controller: &Link, broker: &ShippedBroker) {
     let filters = ["neptune/+/upstream/#", "neptune/+/downstream/#"];
     let (_late, mut events) = connect(subscribing(broker.as_cloud(OBSERVER), &filters)).await;
-    say(controller, "neptune/edge0/downstream/index", "end", false).await;
+    publish(controller, "neptune/edge0/downstream/index", "end", false).await;
     assert_eq!(next_message(&mut events).await.payload, "end");
 }
 
 #[tokio::test]
-async fn a_last_will_in_the_name_of_another_node_is_not_published() {
-    let broker = Broker::start(&users()).await;
+async fn last_will_on_another_nodes_topic_is_not_published() {
+    let broker = ShippedBroker::start(&users()).await;
     let options = subscribing(broker.as_cloud(CONTROLLER), &["neptune/+/upstream/#"]);
-    let (_controller, mut heard) = connect(options).await;
+    let (_controller, mut received) = connect(options).await;
     for (node, payload) in [("edge1", "forged"), ("edge0", "its own")] {
         let topic = "neptune/edge0/upstream/node".to_owned();
         let will = Some(Message { topic, payload: payload.into(), retain: false });
-        let dying = connect(LinkOptions { will, ..broker.as_node(node) }).await;
-        // The new connection ends the old one as if it had been cut, before it is greeted itself.
+        let client = connect(LinkOptions { will, ..broker.as_node(node) }).await;
+        // The new connection takes over the session, which ends the old one like a lost connection.
         connect(broker.as_node(node)).await;
-        drop(dying);
+        drop(client);
     }
-    assert_eq!(next_message(&mut heard).await.payload, "its own");
+    assert_eq!(next_message(&mut received).await.payload, "its own");
 }
 
 #[tokio::test]
-async fn a_node_with_anothers_client_id_does_not_throw_it_off() {
-    let broker = Broker::start(&users()).await;
+async fn client_id_of_another_node_does_not_disconnect_it() {
+    let broker = ShippedBroker::start(&users()).await;
     let options = subscribing(broker.as_node("edge0"), &["neptune/edge0/downstream/#"]);
-    let (_victim, mut told) = connect(options).await;
+    let (_victim, mut messages) = connect(options).await;
     for client_id in ["neptune-edge-edge0", "edge0"] {
         let (_thief, _) =
             connect(LinkOptions { client_id: client_id.to_owned(), ..broker.as_node("edge1") })
                 .await;
     }
     let (controller, _) = connect(broker.as_cloud(CONTROLLER)).await;
-    say(&controller, "neptune/edge0/downstream/index", "still there", false).await;
-    assert_eq!(next(&mut told).await, {
+    publish(&controller, "neptune/edge0/downstream/index", "still connected", false).await;
+    assert_eq!(next(&mut messages).await, {
         let topic = "neptune/edge0/downstream/index".to_owned();
-        LinkEvent::Message(Message { topic, payload: "still there".into(), retain: false })
+        LinkEvent::Message(Message { topic, payload: "still connected".into(), retain: false })
     });
 }
 
 #[tokio::test]
-async fn nobody_connects_without_a_password_of_the_list() {
-    let broker = Broker::start(&["edge0"]).await;
-    let (known, stranger) = (broker.as_node("edge0"), broker.as_node("edge1"));
+async fn connections_need_a_listed_user_and_password() {
+    let broker = ShippedBroker::start(&["edge0"]).await;
+    let (known, unknown) = (broker.as_node("edge0"), broker.as_node("edge1"));
     let anonymous = format!("mqtts://localhost:{}", known.url.port()).parse().unwrap();
     let anonymous = LinkOptions { url: anonymous, ..known.clone() };
-    for options in [stranger, anonymous] {
+    for options in [unknown, anonymous] {
         let (_link, mut events) = Link::start(options).unwrap();
         assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
     }
@@ -182,31 +184,31 @@ async fn nobody_connects_without_a_password_of_the_list() {
 }
 
 #[tokio::test]
-async fn a_nodes_own_broker_carries_what_is_the_nodes_and_nothing_else() {
-    let central = Broker::start(&users()).await;
+async fn bridge_of_a_local_broker_forwards_only_its_nodes_topics() {
+    let central = ShippedBroker::start(&users()).await;
     let options = subscribing(central.as_cloud(CONTROLLER), &["neptune/+/upstream/#"]);
-    let (controller, mut heard) = connect(options).await;
-    say(&controller, "neptune/edge0/downstream/index", "before", true).await;
-    say(&controller, "neptune/edge1/downstream/index", "another's", true).await;
+    let (controller, mut received) = connect(options).await;
+    publish(&controller, "neptune/edge0/downstream/index", "before", true).await;
+    publish(&controller, "neptune/edge1/downstream/index", "another's", true).await;
 
     let local = LocalBroker::start(&central).await;
-    let (agent, mut told) = connect(subscribing(local.options(), &["neptune/#"])).await;
-    assert_eq!(next_message(&mut told).await.payload, "before");
-    say(&agent, "neptune/edge1/upstream/node", "forged", true).await;
-    say(&agent, "neptune/workers/w/info", "of a worker", false).await;
-    say(&agent, "neptune/edge0/upstream/node", "here", true).await;
-    let report = next_message(&mut heard).await;
+    let (agent, mut messages) = connect(subscribing(local.options(), &["neptune/#"])).await;
+    assert_eq!(next_message(&mut messages).await.payload, "before");
+    publish(&agent, "neptune/edge1/upstream/node", "forged", true).await;
+    publish(&agent, "neptune/workers/w/info", "of a worker", false).await;
+    publish(&agent, "neptune/edge0/upstream/node", "here", true).await;
+    let report = next_message(&mut received).await;
     assert_eq!(
         (&*report.topic, &report.payload[..]),
         ("neptune/edge0/upstream/node", &b"here"[..])
     );
-    say(&controller, "neptune/edge1/downstream/index", "another's", false).await;
-    say(&controller, "neptune/edge0/downstream/index", "after", false).await;
-    // Beside that, the agent hears what it said itself, on the node.
-    let mut heard = BTreeSet::new();
-    while !heard.contains("after") {
-        let payload = next_message(&mut told).await.payload;
-        heard.insert(String::from_utf8(payload.into()).unwrap());
+    publish(&controller, "neptune/edge1/downstream/index", "another's", false).await;
+    publish(&controller, "neptune/edge0/downstream/index", "after", false).await;
+    // The agent also receives its own messages on the local broker.
+    let mut received = BTreeSet::new();
+    while !received.contains("after") {
+        let payload = next_message(&mut messages).await.payload;
+        received.insert(String::from_utf8(payload.into()).unwrap());
     }
-    assert_eq!(heard, ["after", "forged", "here", "of a worker"].map(str::to_owned).into());
+    assert_eq!(received, ["after", "forged", "here", "of a worker"].map(str::to_owned).into());
 }

@@ -1,62 +1,39 @@
-//! A Kubernetes API, and the clients of its users.
+//! An API server with the namespaces that the installation expects, and its users' clients.
 
-use std::{path::PathBuf, process::Stdio};
-
+use neptune_harness::{Cluster, cluster::KubectlOutput};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, process::Command, task::JoinHandle};
 
-/// It ends with this value.
-pub struct Cluster {
+pub struct Installation {
+    cluster: Cluster,
     dir: TempDir,
-    serving: JoinHandle<Result<(), devcluster::Error>>,
 }
 
-impl Cluster {
-    /// With the namespaces that are there before: a dry run makes nothing, and `KubeEdge` has its own.
+impl Installation {
+    /// Starts an API server with the namespaces `neptune-system` and `kubeedge`: a dry run creates none.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(devcluster::serve(listener, std::future::pending()));
-        let cluster = Self { dir: tempfile::tempdir().unwrap(), serving };
-        devcluster::kubeconfig::write(&cluster.kubeconfig(), address, "deploy").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::in_process(dir.path()).await;
         for namespace in ["neptune-system", "kubeedge"] {
-            let (_, complaints) = cluster.kubectl(&["create", "namespace", namespace]).await;
-            assert_eq!(complaints, "");
+            cluster.kubectl(&["create", "namespace", namespace]);
         }
-        cluster
+        Self { cluster, dir }
     }
 
-    fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
+    /// Standard output and standard error of kubectl.
+    pub fn kubectl(&self, arguments: &[&str]) -> (String, String) {
+        let output = self.cluster.try_kubectl(arguments, "");
+        (output.stdout, output.stderr.replace("No resources found\n", ""))
     }
 
-    /// What kubectl prints, and what it complains of.
-    pub async fn kubectl(&self, arguments: &[&str]) -> (String, String) {
-        let (printed, complaints) = self.run(Command::new("kubectl").args(arguments)).await;
-        (printed, complaints.replace("No resources found\n", ""))
-    }
-
-    /// What helm prints, and what it complains of.
-    pub async fn helm(&self, arguments: &[&str]) -> (String, String) {
-        let mut helm = Command::from(deploy_tests::helm());
-        let helm = helm.args(arguments).args(["--namespace", "neptune-system"]);
+    /// Standard output and standard error of helm.
+    pub fn helm(&self, arguments: &[&str]) -> (String, String) {
+        let mut helm = deploy_tests::helm();
+        helm.args(arguments).args(["--namespace", "neptune-system"]);
         for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             helm.env(folder, self.dir.path());
         }
-        let (printed, complaints) = self.run(helm).await;
-        (printed, deploy_tests::without_remarks(&complaints))
-    }
-
-    async fn run(&self, command: &mut Command) -> (String, String) {
-        let command = command.env("KUBECONFIG", self.kubeconfig());
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (text(output.stdout), text(output.stderr))
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.serving.abort();
+        let output: KubectlOutput =
+            helm.env("KUBECONFIG", self.cluster.kubeconfig()).output().unwrap().into();
+        (output.stdout, deploy_tests::without_notes(&output.stderr))
     }
 }

@@ -1,11 +1,11 @@
-//! The framework table that is shipped is the built-in one, written out.
+//! The shipped framework table equals the built-in one.
 
 use std::collections::BTreeSet;
 
 use deploy_tests::{object, objects, text};
 use serde_json::Value;
 
-/// The first text of each tuple in a function of the controller: the names of its table.
+/// The first string of each tuple in a function of the controller: the names in its table.
 fn names(source: &str, from: &str, to: &str) -> BTreeSet<String> {
     let (_, rest) = source.split_once(from).unwrap();
     let (table, _) = rest.split_once(to).unwrap();
@@ -13,7 +13,7 @@ fn names(source: &str, from: &str, to: &str) -> BTreeSet<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Every text in a value, keys left out.
+/// Every string in a value, without keys.
 fn texts(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
@@ -24,7 +24,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_config_map_says_what_is_built_in() {
+fn config_map_contains_the_built_in_frameworks() {
     let (workers, servers) =
         (text("cloud/src/worker/frameworks.rs"), text("cloud/src/worker/serving_runtimes.rs"));
     let base = objects("base");
@@ -37,7 +37,7 @@ fn the_config_map_says_what_is_built_in() {
     };
 
     let built_in = names(&workers, "let table = [", "];");
-    // As the controller reads it: an entry that has only a server leaves the worker alone.
+    // An entry with only a serving runtime does not change the worker's entry.
     let for_workers =
         shipped(|entry| entry.get("serving").is_none() || entry.get("image").is_some());
     assert_eq!(
@@ -57,7 +57,7 @@ fn the_config_map_says_what_is_built_in() {
     assert!(found.len() > 30, "{found:?}");
     let source = workers + &servers;
     for text in found {
-        // Of a reload only the name of a variant stands in the source.
+        // The source names the variant of a reload mode.
         let there = source.contains(&format!("\"{text}\"")) || text == "watch";
         assert!(there, "{text:?} of build/deploy/base/frameworks.yaml is not built in");
     }

@@ -1,19 +1,19 @@
-//! The chart makes what the overlays are, and its values do what they say.
+//! The chart renders the same objects as the overlays, and its values have their documented effect.
 
 use std::collections::BTreeMap;
 
-use deploy_tests::{chart, helm, object, objects, repository, without_remarks};
+use deploy_tests::{chart, helm, object, objects, repository, without_notes};
 use serde_json::{Value, json};
 
-use crate::{cluster::Cluster, manifests::whole_numbers};
+use crate::{cluster::Installation, manifests::whole_numbers};
 
 /// Kind, namespace and name.
 type Key = (String, String, String);
 
-/// The objects without what either way of making them has of its own: labels that name it, and how a changed
-/// configuration of the broker becomes a new Pod. The namespace has to be there before a chart is installed.
+/// The objects without the parts that are specific to helm or kustomize: labels with the tool's name, and the trigger of
+/// a new Pod when the broker's configuration changes. A chart does not create its namespace.
 fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
-    // kustomize ends this name with a hash of the content.
+    // kustomize appends a hash of the content to this name.
     let is_hashed = |name: &&str| name.starts_with("neptune-mosquitto-");
     let maps = objects.iter().filter(|object| object["kind"] == "ConfigMap");
     let hashed = maps.filter_map(|map| map["metadata"]["name"].as_str()).find(is_hashed);
@@ -37,7 +37,7 @@ fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
         }
         labels.remove("helm.sh/chart");
         if kind == "CustomResourceDefinition" {
-            // Helm takes them as they are.
+            // Helm copies them unchanged.
             labels.remove("app.kubernetes.io/part-of");
         }
         if let Some(template) = object.pointer_mut("/spec/template/metadata")
@@ -53,7 +53,7 @@ fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
     found
 }
 
-/// A patch of kustomize puts what it adds to a list elsewhere than the chart does.
+/// Sorts lists: a patch of kustomize adds to a list in another place than the chart.
 fn sort_by_name(value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -67,7 +67,7 @@ fn sort_by_name(value: &mut Value) {
     }
 }
 
-/// The first place where two values differ, and what stands there.
+/// The first path at which two values differ, and both values.
 fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
     let pairs: Vec<(String, &Value, &Value)> = match (left, right) {
         (Value::Object(l), Value::Object(r)) if l.keys().eq(r.keys()) => {
@@ -84,7 +84,7 @@ fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
 }
 
 #[test]
-fn with_its_own_values_the_chart_makes_what_each_overlay_is() {
+fn chart_renders_the_same_objects_as_each_overlay() {
     for (overlay, values) in [
         ("mqtt", &[][..]),
         ("kubeedge", &["transport=eventbus"]),
@@ -100,24 +100,20 @@ fn with_its_own_values_the_chart_makes_what_each_overlay_is() {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_of() {
+fn helm_lint_reports_nothing() {
     for values in ["transport=mqtt", "transport=eventbus"] {
         let folder = repository("build/helm/neptune");
         let lint =
             helm().args(["lint", "--strict", "--quiet", "--set", values]).arg(folder).output();
         let lint = lint.unwrap();
         let printed = String::from_utf8_lossy(&lint.stdout).into_owned();
-        let complaints = without_remarks(&String::from_utf8_lossy(&lint.stderr));
-        assert_eq!(
-            (lint.status.success(), printed.trim(), &*complaints),
-            (true, "", ""),
-            "{values}"
-        );
+        let stderr = without_notes(&String::from_utf8_lossy(&lint.stderr));
+        assert_eq!((lint.status.success(), printed.trim(), &*stderr), (true, "", ""), "{values}");
     }
 }
 
 #[test]
-fn a_value_is_found_where_it_belongs() {
+fn values_are_rendered_in_their_places() {
     let pod = "/spec/template/spec";
     for (value, kind, name, path, expected) in [
         (
@@ -212,7 +208,7 @@ fn a_value_is_found_where_it_belongs() {
 }
 
 #[test]
-fn parts_can_be_changed_or_left_out() {
+fn parts_can_be_changed_or_disabled() {
     let one = chart(&["controller.replicas=1"]);
     assert_eq!(object(&one, "Deployment", "neptune-cloud")["spec"]["replicas"], 1);
     let port = chart(&["broker.nodePort=31883"]);
@@ -223,14 +219,14 @@ fn parts_can_be_changed_or_left_out() {
     assert_eq!(table, "mine:\n  image: r/mine\n");
     let without = chart(&["agent.enabled=false"]);
     assert!(without.iter().all(|object| object["kind"] != "DaemonSet"));
-    // An empty list, as a file of values has it.
+    // An empty list, as in a values file.
     let own_network = chart(&["transport=eventbus", "eventbus.cloudcoreAddresses=null"]);
     let policy = object(&own_network, "NetworkPolicy", "neptune-cloud");
     assert_eq!(policy["spec"]["ingress"][0]["from"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn without_the_webhook_nothing_speaks_of_it() {
+fn disabled_webhook_is_not_mentioned_anywhere() {
     for transport in ["transport=mqtt", "transport=eventbus"] {
         let with = Value::from(chart(&[transport])).to_string();
         assert!(with.to_lowercase().contains("webhook"));
@@ -240,7 +236,7 @@ fn without_the_webhook_nothing_speaks_of_it() {
 }
 
 #[test]
-fn in_another_namespace_nothing_speaks_of_the_usual_one() {
+fn another_namespace_replaces_the_default_everywhere() {
     for (transport, cloudcore) in [("mqtt", 0), ("eventbus", 1)] {
         let values =
             [&*format!("transport={transport}"), "eventbus.cloudcoreNamespace=their-kubeedge"];
@@ -256,9 +252,9 @@ fn in_another_namespace_nothing_speaks_of_the_usual_one() {
 }
 
 #[test]
-fn a_value_that_cannot_be_is_refused_by_name() {
+fn invalid_values_are_refused_by_name() {
     let folder = repository("build/helm/neptune");
-    for (value, complaint) in [
+    for (value, message) in [
         ("transport=amqp", "transport: transport must be one of the following"),
         ("controler.replicas=1", "Additional property controler is not allowed"),
         ("controller.replicas=two", "controller.replicas: Invalid type"),
@@ -270,35 +266,33 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         ),
     ] {
         let refused = helm().args(["template", "--set", value]).arg(&folder).output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains(complaint), "{value}: {said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && stderr.contains(message), "{value}: {stderr}");
     }
 }
 
 #[tokio::test]
-async fn an_upgrade_to_the_other_transport_keeps_what_the_controller_wrote() {
-    let cluster = Cluster::start().await;
+async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
+    let cluster = Installation::start().await;
     let chart = repository("build/helm/neptune");
     let chart = chart.to_str().unwrap();
     let every_list =
         "agent.directories={/opt/a},imagePullSecrets[0].name=r,agent.env.NEPTUNE_DNS=10.0.0.1";
-    let done = |(printed, complaints): (String, String)| {
-        assert_eq!(complaints, "");
+    let done = |(printed, stderr): (String, String)| {
+        assert_eq!(stderr, "");
         printed
     };
-    done(
-        cluster.helm(&["install", "neptune", chart, "--dry-run=server", "--set", every_list]).await,
-    );
-    assert_eq!(cluster.kubectl(&["get", "deployments,daemonsets", "-A"]).await.0, "");
-    done(cluster.helm(&["install", "neptune", chart, "--set", every_list]).await);
+    done(cluster.helm(&["install", "neptune", chart, "--dry-run=server", "--set", every_list]));
+    assert_eq!(cluster.kubectl(&["get", "deployments,daemonsets", "-A"]).0, "");
+    done(cluster.helm(&["install", "neptune", chart, "--set", every_list]));
 
     let webhook = "validatingwebhookconfiguration/neptune";
     let secret = "secret/neptune-webhook";
     let bundle = r#"[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Zm9v"}]"#;
-    done(cluster.kubectl(&["patch", webhook, "--type=json", "-p", bundle]).await);
+    done(cluster.kubectl(&["patch", webhook, "--type=json", "-p", bundle]));
     let key = r#"{"data": {"tls.key": "Zm9v"}}"#;
-    done(cluster.kubectl(&["-n", "neptune-system", "patch", secret, "-p", key]).await);
-    done(cluster.helm(&["upgrade", "neptune", chart, "--set", "transport=eventbus"]).await);
+    done(cluster.kubectl(&["-n", "neptune-system", "patch", secret, "-p", key]));
+    done(cluster.helm(&["upgrade", "neptune", chart, "--set", "transport=eventbus"]));
 
     for (object, path, expected) in [
         (webhook, "{.webhooks[0].clientConfig.caBundle}", "Zm9v"),
@@ -306,12 +300,12 @@ async fn an_upgrade_to_the_other_transport_keeps_what_the_controller_wrote() {
         ("deployment/neptune-cloud", "{.spec.replicas}{.spec.strategy}", r#"1{"type":"Recreate"}"#),
     ] {
         let path = format!("jsonpath={path}");
-        let got = cluster.kubectl(&["-n", "neptune-system", "get", object, "-o", &path]).await;
+        let got = cluster.kubectl(&["-n", "neptune-system", "get", object, "-o", &path]);
         assert_eq!(done(got), expected, "{object}");
     }
     let brokers = ["get", "all", "-A", "-l", "app.kubernetes.io/name=neptune-mosquitto"];
-    assert_eq!(cluster.kubectl(&brokers).await.0, "", "the broker went");
-    done(cluster.helm(&["uninstall", "neptune"]).await);
-    let left = cluster.kubectl(&["get", "crds", "-o", "name"]).await;
+    assert_eq!(cluster.kubectl(&brokers).0, "", "the broker was removed");
+    done(cluster.helm(&["uninstall", "neptune"]));
+    let left = cluster.kubectl(&["get", "crds", "-o", "name"]);
     assert_eq!(done(left).lines().count(), 4, "with the definitions, every object would go");
 }

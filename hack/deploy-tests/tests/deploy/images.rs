@@ -1,9 +1,9 @@
-//! What the images are built from. They cannot be built by the tests, which reach no registry.
+//! The sources of the images. The tests cannot build the images, because they reach no registry.
 
 use deploy_tests::text;
 
 #[test]
-fn the_builder_gets_the_whole_workspace_and_its_compiler() {
+fn image_builder_gets_the_whole_workspace_and_its_compiler() {
     let (workspace, ignored) = (text("Cargo.toml"), text("build/Dockerfile.dockerignore"));
     let (_, members) = workspace.split_once("members = [").unwrap();
     let (members, _) = members.split_once(']').unwrap();

@@ -1,4 +1,4 @@
-//! What `build/` ships is accepted where it is meant to be used, and says the same as the code.
+//! The files in `build/` are valid for the tools that read them, and agree with the code.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;

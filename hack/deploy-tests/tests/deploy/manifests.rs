@@ -1,4 +1,4 @@
-//! A Kubernetes API takes every manifest, as strictly as it can look.
+//! A Kubernetes API server accepts every manifest with strict validation.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -18,14 +18,14 @@ use k8s_openapi::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::Installation;
 
 fn read_as<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
     let typed: T = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{value}: {e}"));
     whole_numbers(serde_json::to_value(typed).unwrap())
 }
 
-/// A definition's bounds are floating-point numbers to its type.
+/// Turns whole floating-point numbers into integers: the type of a CRD has its bounds as floats.
 pub fn whole_numbers(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -42,7 +42,7 @@ pub fn whole_numbers(value: Value) -> Value {
 }
 
 #[test]
-fn every_manifest_has_only_fields_that_its_kind_has() {
+fn manifests_contain_only_known_fields() {
     for overlay in OVERLAYS {
         for value in objects(overlay) {
             let read = match value["kind"].as_str().unwrap() {
@@ -65,7 +65,7 @@ fn every_manifest_has_only_fields_that_its_kind_has() {
                 }
                 other => panic!("{overlay}: no type for {other} in this test"),
             };
-            // A field that the type does not know would be gone.
+            // A field that the type does not know would be missing.
             let name = &value["metadata"]["name"];
             assert!(
                 read == value,
@@ -76,28 +76,28 @@ fn every_manifest_has_only_fields_that_its_kind_has() {
 }
 
 #[tokio::test]
-async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
+async fn every_overlay_applies_twice() {
     for overlay in OVERLAYS {
-        let cluster = Cluster::start().await;
+        let cluster = Installation::start().await;
         let folder = repository("build/deploy").join(overlay);
         let folder = folder.to_str().unwrap();
         let count = objects(overlay).len();
-        // The namespace was made by other means than apply, which kubectl remarks on once.
+        // The namespace was not created by apply; kubectl warns about that once.
         let remark =
             |line: &&str| !line.contains("is missing the kubectl.kubernetes.io/last-applied");
         let dry_run = ["apply", "-k", folder, "--validate=strict", "--dry-run=server"];
-        let (printed, complaints) = cluster.kubectl(&dry_run).await;
+        let (printed, stderr) = cluster.kubectl(&dry_run);
         let taken = printed.lines().filter(|line| line.ends_with(" (server dry run)"));
-        let complaints: Vec<_> = complaints.lines().filter(remark).collect();
-        assert_eq!((taken.count(), complaints), (count, vec![]), "{overlay}:\n{printed}");
-        let (made, _) = cluster.kubectl(&["get", "deployments,daemonsets", "-A"]).await;
+        let stderr: Vec<_> = stderr.lines().filter(remark).collect();
+        assert_eq!((taken.count(), stderr), (count, vec![]), "{overlay}:\n{printed}");
+        let (made, _) = cluster.kubectl(&["get", "deployments,daemonsets", "-A"]);
         assert_eq!(made, "", "a dry run makes nothing");
         for time in ["first", "second"] {
             let apply = ["apply", "-k", folder, "--validate=strict", "--server-side"];
-            let (printed, complaints) = cluster.kubectl(&apply).await;
+            let (printed, stderr) = cluster.kubectl(&apply);
             let applied = printed.lines().filter(|line| line.ends_with(" serverside-applied"));
             assert_eq!(
-                (applied.count(), complaints.as_str()),
+                (applied.count(), stderr.as_str()),
                 (count, ""),
                 "{overlay}, the {time} time:\n{printed}"
             );
@@ -106,7 +106,7 @@ async fn a_kubernetes_api_takes_every_overlay_and_takes_it_again() {
 }
 
 #[test]
-fn a_drain_is_never_held_up_and_takes_no_more_than_one_controller_at_a_time() {
+fn drain_is_never_blocked_and_evicts_one_controller_at_a_time() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         let deployment = &object(&objects, "Deployment", "neptune-cloud")["spec"];
@@ -114,7 +114,7 @@ fn a_drain_is_never_held_up_and_takes_no_more_than_one_controller_at_a_time() {
         assert_eq!(budget["selector"], deployment["selector"], "{overlay}");
         let budget: PodDisruptionBudgetSpec = serde_json::from_value(budget.clone()).unwrap();
         assert_eq!(budget.unhealthy_pod_eviction_policy.as_deref(), Some("AlwaysAllow"));
-        // As Kubernetes reckons: with all Pods healthy so many may go.
+        // As Kubernetes computes it: the number of Pods that may be evicted while all are healthy.
         let replicas = i32::try_from(deployment["replicas"].as_i64().unwrap()).unwrap();
         let may_go = match (budget.max_unavailable, budget.min_available) {
             (Some(IntOrString::Int(count)), None) => count.min(replicas),
@@ -125,9 +125,9 @@ fn a_drain_is_never_held_up_and_takes_no_more_than_one_controller_at_a_time() {
     }
 }
 
-/// What a kubelet puts into a Pod's container from elsewhere has to be there, and is made by the user.
+/// Secrets and `ConfigMap`s that a Pod mounts and no manifest contains are created by the user.
 #[test]
-fn what_users_make_themselves_is_told_in_the_documents() {
+fn objects_that_users_create_are_documented() {
     for (overlay, page) in [("mqtt", "build/acl/README.md"), ("kubeedge", "docs/kubeedge.md")] {
         let objects = objects(overlay);
         let secrets = |object: &Value| -> Vec<String> {
@@ -152,7 +152,7 @@ fn what_users_make_themselves_is_told_in_the_documents() {
 }
 
 #[test]
-fn every_definition_is_included_as_it_is() {
+fn every_crd_is_included_unchanged() {
     let files = |folder: &str| -> BTreeMap<String, String> {
         let entries = fs::read_dir(repository(folder)).unwrap().map(|entry| entry.unwrap().path());
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -173,7 +173,7 @@ fn every_definition_is_included_as_it_is() {
 }
 
 #[test]
-fn pods_that_serve_models_fetch_them_with_the_agents_image() {
+fn model_server_pods_download_with_the_agents_image() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         let container = |kind, name| {
@@ -192,7 +192,7 @@ fn pods_that_serve_models_fetch_them_with_the_agents_image() {
 }
 
 #[test]
-fn nothing_but_the_agent_has_more_than_a_pod_needs() {
+fn only_the_agent_has_more_privileges_than_a_pod_needs() {
     for overlay in OVERLAYS {
         for object in objects(overlay) {
             let pod = &object["spec"]["template"]["spec"];

@@ -1,12 +1,12 @@
-//! The controller's rights are what its code calls: the list is kept here, by reading `cloud/src`. That it
-//! works with them and uses them, `hack/e2e/tests/e2e/rights.rs` shows.
+//! The controller's rights are exactly the calls of its code: this file lists them by the files of `cloud/src`.
+//! `hack/e2e/tests/e2e/rights.rs` tests that the controller works with them and uses each.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use deploy_tests::{OVERLAYS, objects, repository};
 use serde_json::Value;
 
-/// Group, resource, verbs; where the calls are stands above each.
+/// Group, resource, verbs. A comment above each names the file with the calls.
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// In all namespaces.
@@ -25,12 +25,12 @@ const EVERYWHERE: [Right; 12] = [
     ("edgeai.io", "models/status", &["patch"]),
     ("edgeai.io", "datasets/status", &["patch"]),
     // cache/mod.rs follows them; controllers/runtime/apply.rs: `put` gets what its copy does not have and applies
-    // (a server-side apply of what is not there needs create), `prune` deletes.
+    // (a server-side apply of a missing object needs create), `prune` deletes.
     ("apps", "deployments", &["get", "list", "watch", "create", "patch", "delete"]),
     ("", "services", &["get", "list", "watch", "create", "patch", "delete"]),
 ];
 
-/// Also in all namespaces: an Event stands beside its object.
+/// Also in all namespaces: an Event is in the namespace of its object.
 // controllers/runtime/context.rs makes the `Recorder`, controllers/runtime/status_writer.rs calls `publish`, which creates an
 // Event and patches the one of the same thing.
 const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
@@ -39,7 +39,7 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 // cache/mod.rs: `Caches::watch` follows the one ConfigMap by a field selector on its name.
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
-/// The Lease of the replica that acts, in the same namespace, and an empty name for any.
+/// The Lease of the leader, in the same namespace. An empty name stands for any.
 // kubernetes/leader_election.rs: the library kube-lease-manager gets it, creates it when it is missing, and patches it.
 const LEASE: [(Right, &str); 2] = [
     (("coordination.k8s.io", "leases", &["create"]), ""),
@@ -47,19 +47,19 @@ const LEASE: [(Right, &str); 2] = [
 ];
 
 /// In the controller's own namespace, of this name.
-// admission/certificate_store.rs: `follow` watches it by a field selector on its name, `save` replaces it. It is made by
-// the manifest.
+// admission/certificate_store.rs: `follow` watches it by a field selector on its name, `save` replaces it. The
+// manifest creates it.
 const CERTIFICATE: (Right, &str) =
     (("", "secrets", &["list", "watch", "update"]), "neptune-webhook");
 
 /// In the controller's own namespace, of the overlay `kubeedge`.
-// transport/eventbus/rules/mod.rs follows both, and makes them anew instead of changing them.
+// transport/eventbus/rules/mod.rs follows both, and recreates them instead of changing them.
 const RULES: [Right; 2] = [
     ("rules.kubeedge.io", "rules", &["list", "watch", "create", "delete"]),
     ("rules.kubeedge.io", "ruleendpoints", &["list", "watch", "create", "delete"]),
 ];
 
-/// Of the cluster, of this name.
+/// Cluster-scoped, of this name.
 // admission/certificate_store.rs: `follow` watches it, `tell` patches its caBundle. (Only with --webhook-url, outside of
 // the cluster and with another identity, is it made.)
 const WEBHOOK: (Right, &str) = (
@@ -71,7 +71,7 @@ const WEBHOOK: (Right, &str) = (
     "neptune",
 );
 
-/// The files that speak to the API server. One more of them may need one more right above.
+/// The files that call the API server. Another file may need another right above.
 const CALLERS: [&str; 8] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
@@ -132,7 +132,7 @@ fn allowed(objects: &[Value], kind: &str) -> BTreeSet<Rule> {
 }
 
 #[test]
-fn the_roles_allow_what_the_controller_calls_and_nothing_else() {
+fn roles_allow_exactly_what_the_controller_calls() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         let everywhere = expand(EVERYWHERE.iter().chain([&EVENTS]), "");
@@ -148,7 +148,7 @@ fn the_roles_allow_what_the_controller_calls_and_nothing_else() {
 }
 
 #[test]
-fn the_rights_are_the_controllers_alone() {
+fn rights_are_bound_to_the_controller_only() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         for binding in objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("Binding")) {
@@ -168,14 +168,12 @@ fn the_rights_are_the_controllers_alone() {
 }
 
 #[test]
-fn no_other_file_of_the_controller_speaks_to_the_api_server() {
+fn no_other_file_of_the_controller_calls_the_api_server() {
     let root = repository("cloud/src");
     let mut callers = BTreeSet::new();
     visit(&root, &mut |path, text| {
-        // `status` is a user's command, with the user's own rights; the other is compiled into tests alone.
-        if path.starts_with(root.join("commands/status"))
-            || path.ends_with("controllers/crd_consistency.rs")
-        {
+        // `status` is a user's command with the user's rights; the other is compiled for tests only.
+        if path.starts_with(root.join("status")) || path.ends_with("controllers/agreement.rs") {
             return;
         }
         if [

@@ -1,17 +1,17 @@
-//! The settings that `build/` names are the programs' own.
+//! The settings in `build/` are those of the programs.
 
 use std::collections::BTreeSet;
 
 use deploy_tests::{OVERLAYS, objects, text};
 
-/// Every `NEPTUNE_...` in a text.
+/// Every `NEPTUNE_...` variable in a text.
 fn variables(text: &str) -> BTreeSet<&str> {
     let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     text.split(|c| !is_part(c)).filter(|word| word.starts_with("NEPTUNE_")).collect()
 }
 
 #[test]
-fn the_agents_settings_file_has_every_option_of_run_commented_out() {
+fn agents_settings_file_lists_every_option_of_run() {
     let file = text("build/systemd/edge.env");
     assert!(file.lines().all(|line| line.is_empty() || line.starts_with('#')), "all is commented");
     let cli = text("edge/src/cli.rs");
@@ -24,7 +24,7 @@ fn the_agents_settings_file_has_every_option_of_run_commented_out() {
 }
 
 #[test]
-fn the_manifests_set_only_variables_that_the_programs_read() {
+fn manifests_set_only_variables_that_the_programs_read() {
     let (cloud, edge) = (text("cloud/src/cli.rs"), text("edge/src/cli.rs"));
     let known = &variables(&cloud) | &variables(&edge);
     for overlay in OVERLAYS {
@@ -35,9 +35,8 @@ fn the_manifests_set_only_variables_that_the_programs_read() {
 }
 
 #[test]
-fn the_operators_page_has_every_reason_and_every_metric() {
-    let pages = ["operations", "joint-inference-service", "models", "datasets"];
-    let page = pages.map(|page| text(&format!("docs/{page}.md"))).concat();
+fn operations_page_lists_every_reason_and_metric() {
+    let page = text("docs/operations.md");
     let reasons = text("cloud/src/reason.rs");
     let (_, reasons) = reasons.split_once("reasons! {\n    ///").unwrap();
     let (reasons, _) = reasons.split_once("\n}\n").unwrap();

@@ -1,4 +1,4 @@
-//! systemd takes the unit as it is, and the unit says what the agent does.
+//! The systemd unit is valid and agrees with the agent.
 
 use std::{fs, process::Command};
 
@@ -6,7 +6,7 @@ use deploy_tests::text;
 
 const UNIT: &str = "build/systemd/neptune-edge.service";
 
-/// What `systemd-analyze verify` says of a unit of this text; nothing, if nothing is wrong.
+/// The messages of `systemd-analyze verify` for a unit; empty for a valid unit.
 fn complaints(unit: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("neptune-edge.service");
@@ -22,7 +22,7 @@ fn complaints(unit: &str) -> String {
 }
 
 #[test]
-fn systemd_takes_the_unit_and_would_not_take_a_misspelt_one() {
+fn systemd_accepts_the_unit_and_refuses_a_misspelled_one() {
     let unit = text(UNIT);
     assert_eq!(complaints(&unit), "");
     for (right, wrong) in [
@@ -37,7 +37,7 @@ fn systemd_takes_the_unit_and_would_not_take_a_misspelt_one() {
 }
 
 #[test]
-fn the_unit_waits_for_docker_and_does_not_depend_on_it() {
+fn unit_starts_after_docker_without_depending_on_it() {
     let unit = text(UNIT);
     let has = |line: &str| unit.lines().any(|found| found == line);
     assert!(has("Wants=docker.service network-online.target"));

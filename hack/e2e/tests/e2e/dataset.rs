@@ -1,4 +1,4 @@
-//! Data on a node: counted where it is, seen in kubectl, and mounted into a worker that names it.
+//! Datasets: counted on their node, shown by kubectl, and mounted into the worker that names them.
 
 use std::{
     fmt::Write as _,
@@ -10,19 +10,20 @@ use std::{
 };
 
 use neptune_api::{DatasetStatus, JisConditionType, JointInferenceServiceStatus};
-use neptune_e2e::{Fleet, KillTarget, Transport, is_running, root, run};
+use neptune_e2e::{Fleet, KillTarget, Transport, is_running};
+use neptune_harness::workspace::{root, run};
 use serde_json::Value;
 
 use crate::digits;
 
 over_each_transport!(
-    the_documents_sample_applies_unchanged_and_says_what_it_lacks,
-    a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_reading_it_again,
-    data_that_is_not_there_is_said_and_counted_when_it_comes,
-    a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_is_deleted,
+    sample_dataset_applies_unchanged_and_reports_what_is_missing,
+    appended_csv_lines_are_counted_in_seconds_without_rereading,
+    missing_data_is_reported_and_counted_once_it_exists,
+    service_waits_for_its_dataset_and_mounts_it_read_only,
 );
 
-/// So many lines: with a line of headings one is no sample.
+/// Lines of a file. With a header, one of them is not a sample.
 const LINES: usize = 1797;
 
 fn reason(status: &DatasetStatus) -> &str {
@@ -53,16 +54,17 @@ fn append(path: &Path, text: &str) {
     fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks(transport: Transport) {
+async fn sample_dataset_applies_unchanged_and_reports_what_is_missing(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let sample = fs::read_to_string(root().join("common/api/tests/samples/dataset.yaml"));
     let sample = sample.unwrap();
     fleet.apply(&sample);
-    let status =
-        fleet.until_dataset("dataset-examp", "told", |status| !reason(status).is_empty()).await;
+    let status = fleet
+        .until_dataset("dataset-examp", "a condition", |status| !reason(status).is_empty())
+        .await;
     assert_eq!(reason(&status), "NodeNotFound", "{status:#?}");
 
-    // On a node that is there, and that allows other directories.
+    // On an existing node that allows other directories.
     fleet.apply(&sample.replace("edge0", &fleet.edge));
     let outside = |status: &DatasetStatus| reason(status) == "OutsideAllowedDirectories";
     let status = fleet.until_dataset("dataset-examp", "outside", outside).await;
@@ -77,9 +79,7 @@ async fn the_documents_sample_applies_unchanged_and_says_what_it_lacks(transport
     assert!(status.conditions[0].message.contains("csv, txt, xml, json, jsonl, images, tfrecord"));
 }
 
-async fn a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_reading_it_again(
-    transport: Transport,
-) {
+async fn appended_csv_lines_are_counted_in_seconds_without_rereading(transport: Transport) {
     let mut fleet = Fleet::start(transport).await;
     let file = fleet.data_dir().join("a.csv");
     fs::write(&file, lines(LINES)).unwrap();
@@ -95,7 +95,7 @@ async fn a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_re
         table.lines().find(|line| line.starts_with("headed")).unwrap().split_whitespace().collect();
     assert_eq!((row[1], row[2]), ("1796", fleet.edge.as_str()), "{table}");
 
-    // EventBus carries a batch a second, and the status is written once a second.
+    // EventBus transports one batch per second, and the status is written once per second.
     let within = match transport {
         Transport::Mqtt => Duration::from_secs(2),
         Transport::EventBus => Duration::from_secs(4),
@@ -107,7 +107,7 @@ async fn a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_re
     let read = more.bytes_read.unwrap() - headed.bytes_read.unwrap();
     assert!((1..4096).contains(&read), "{read} of {:?} bytes were read", more.bytes);
 
-    // Nor is it read again by an agent that was killed.
+    // A restarted agent does not read it again, either.
     fleet.kill(KillTarget::Agent).await;
     append(&file, &lines(10));
     let later = fleet.until_dataset("headed", "1816 samples", has(1816)).await;
@@ -118,7 +118,7 @@ async fn a_csv_is_counted_and_what_is_appended_is_seen_within_seconds_without_re
     fleet.nothing_retained("headed").await;
 }
 
-async fn data_that_is_not_there_is_said_and_counted_when_it_comes(transport: Transport) {
+async fn missing_data_is_reported_and_counted_once_it_exists(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let file = fleet.data_dir().join("later/b.csv");
     fleet.apply(&csv(&fleet, "later", &file, ""));
@@ -129,21 +129,19 @@ async fn data_that_is_not_there_is_said_and_counted_when_it_comes(transport: Tra
     assert!(status.conditions[0].message.contains(&path), "{}", status.conditions[0].message);
     let events = fleet.kubectl(&["get", "events", "-o", "json"]);
     let events: Value = serde_json::from_str(&events).unwrap();
-    let told =
+    let has_event =
         events["items"].as_array().unwrap().iter().any(|event| event["reason"] == "PathMissing");
-    assert!(told, "{events:#}");
+    assert!(has_event, "{events:#}");
 
     fs::create_dir(file.parent().unwrap()).unwrap();
     fs::write(&file, lines(5)).unwrap();
     fleet.until_dataset("later", "counted", has(4)).await;
     fs::remove_file(&file).unwrap();
     let gone = fleet.until_dataset("later", "missing again", missing).await;
-    assert_eq!(gone.number_of_samples, Some(4), "the last count stays");
+    assert_eq!(gone.number_of_samples, Some(4), "the last count stays in the status");
 }
 
-async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_is_deleted(
-    transport: Transport,
-) {
+async fn service_waits_for_its_dataset_and_mounts_it_read_only(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let models = digits::models().await;
     fleet.apply(&digits::models_manifest(&fleet, &models));
@@ -189,6 +187,6 @@ async fn a_service_waits_for_its_dataset_gets_it_read_only_and_goes_on_when_it_i
     }
 
     fleet.kubectl(&["delete", "dataset", "digits-test"]);
-    fleet.until(digits::NAME, "missing it", pending("DatasetNotFound")).await;
-    assert_eq!(fleet.container(&fleet.edge), id, "what runs goes on");
+    fleet.until(digits::NAME, "the deleted dataset", pending("DatasetNotFound")).await;
+    assert_eq!(fleet.container(&fleet.edge), id, "the running worker is not replaced");
 }

@@ -1,12 +1,13 @@
-//! The example that the tests use, at a pace of their own.
+//! The example `digits`, with a rate and a number of passes for each test.
 
-use neptune_e2e::{Fleet, ModelServer, need_image, root};
+use neptune_e2e::{Fleet, ModelServer};
+use neptune_harness::{docker::require_image, workspace::root};
 
 pub const NAME: &str = "digits";
 
-/// Its models, served over HTTP.
+/// Serves the example's models over HTTP.
 pub async fn models() -> ModelServer {
-    need_image("neptune/digits:dev", "hack/build-digits-image.sh");
+    require_image("neptune/digits:dev", "hack/build-digits-image.sh");
     ModelServer::start(&root().join("examples/digits/models")).await
 }
 
@@ -15,7 +16,7 @@ pub fn models_manifest(fleet: &Fleet, models: &ModelServer) -> String {
     fleet.manifest("examples/digits/models.yaml", &replace)
 }
 
-/// The service, at so many samples a second and so many passes over 600 samples.
+/// The service with this rate in samples per second, and this many passes over 600 samples.
 pub fn service_manifest(fleet: &Fleet, rate: u32, passes: u32) -> String {
     let parameter =
         |key: &str, value: &str| format!("key: \"{key}\"\n          value: \"{value}\"");

@@ -1,18 +1,20 @@
-//! The document's own sample, with Python scripts that the node has.
+//! The sample `helmet-detection-demo`, with Python scripts on the node.
 
 use std::process::Command;
 
 use neptune_api::JointInferenceServiceStatus;
-use neptune_e2e::{Fleet, Transport, is_running, need_image, root, run, totals};
+use neptune_e2e::{Fleet, Transport, is_running, totals};
+use neptune_harness::{
+    docker::require_image,
+    workspace::{root, run},
+};
 
 const NAME: &str = "helmet-detection-demo";
 
-over_each_transport!(the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub);
+over_each_transport!(sample_service_counts_in_kubectl_and_mosquitto_sub);
 
-async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_sub(
-    transport: Transport,
-) {
-    need_image("neptune/python:dev", "hack/build-python-image.sh");
+async fn sample_service_counts_in_kubectl_and_mosquitto_sub(transport: Transport) {
+    require_image("neptune/python:dev", "hack/build-python-image.sh");
     let fleet = Fleet::start(transport).await;
     let code = root().join("examples/helmet-detection");
     for (file, more) in [("models.yaml", None), ("service.yaml", Some("solar-corona-cloud"))] {
@@ -31,7 +33,7 @@ async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_s
     assert_eq!((first.active, first.failed), (Some(2), Some(0)));
     let rises =
         |status: &JointInferenceServiceStatus| totals(status).inference > totals(&first).inference;
-    fleet.until(NAME, "counting on", rises).await;
+    fleet.until(NAME, "more counters", rises).await;
 
     let table = fleet.kubectl(&["get", "jis"]);
     let mut lines = table.lines();
@@ -42,20 +44,20 @@ async fn the_documents_sample_runs_counts_and_is_seen_by_kubectl_and_mosquitto_s
 
     let topic = match transport {
         Transport::Mqtt => format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge),
-        // In batches, of which some say only that the node is there.
+        // In batches, some of which are only heartbeats.
         Transport::EventBus => format!("{}/user/neptune/upstream", fleet.namespace),
     };
-    let heard = overheard(&fleet, &topic, 5);
+    let output = observe(&fleet, &topic, 5);
     let upstream = format!("neptune/{}/upstream/", fleet.edge);
     let counts = |line: &str| line.contains(&upstream) && line.contains("\"inferenceNumber\":");
-    assert!(heard.lines().any(counts), "{heard}");
+    assert!(output.lines().any(counts), "{output}");
 }
 
-/// What the next so many messages are on a topic of the edge node's broker.
-fn overheard(fleet: &Fleet, topic: &str, messages: usize) -> String {
+/// The next messages on a topic of the edge node's broker, by `mosquitto_sub`.
+fn observe(fleet: &Fleet, topic: &str, messages: usize) -> String {
     let (port, count) = (fleet.broker.port().to_string(), messages.to_string());
-    let heard = run(Command::new("mosquitto_sub")
+    let output = run(Command::new("mosquitto_sub")
         .args(["-p", &port, "-t", topic, "-v", "-C", &count, "-W", "20"]));
-    assert_eq!(heard.lines().count(), messages, "{heard}");
-    heard
+    assert_eq!(output.lines().count(), messages, "{output}");
+    output
 }

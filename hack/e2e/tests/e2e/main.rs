@@ -1,7 +1,7 @@
-//! Neptune as a user meets it: kubectl on one side, containers on the other.
+//! Neptune end to end: kubectl on one side, containers on the other.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-/// Makes a test of each of these for either transport, named after it: `mqtt::...` and `eventbus::...`.
+/// Makes one test per function and transport: `mqtt::<name>` and `eventbus::<name>`.
 macro_rules! over_each_transport {
     ($($test:ident),+ $(,)?) => {
         mod mqtt {
@@ -27,12 +27,12 @@ macro_rules! over_each_transport {
 mod dataset;
 mod demo;
 mod digits;
+mod failures;
 mod forged;
 mod helmet;
 mod model;
 mod offline;
 mod power;
 mod rights;
-mod sample;
+mod sample_model;
 mod serving;
-mod trouble;

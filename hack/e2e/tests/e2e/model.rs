@@ -1,23 +1,24 @@
-//! A `Model` as a user meets it: how good its workers find it, who uses it and where it is; and another
-//! version of it, which workers load while they run, or after a restart.
+//! A `Model`: its metrics, users and nodes in the status, and a new version, which workers load while they run or after a
+//! restart.
 
 use std::{fs, process::Command};
 
-use kube::{Api, runtime::wait::await_condition};
 use neptune_api::{Model, ModelNodeState, ModelStatus};
-use neptune_e2e::{Fleet, ModelServer, Transport, is_running, need_image, root, run, totals};
+use neptune_e2e::{Fleet, ModelServer, Transport, is_running, totals};
+use neptune_harness::{
+    docker::require_image,
+    workspace::{root, run},
+};
 
 use crate::digits::{self, NAME};
 
-over_each_transport!(
-    a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a_restart,
-);
+over_each_transport!(model_shows_metrics_users_and_nodes_and_reloads,);
 
 const SMALL: &str = "digits-small";
 
-/// The example's models, and both again under other names.
+/// Serves the example's models, and copies of both under other names.
 async fn models(fleet: &Fleet) -> ModelServer {
-    need_image("neptune/digits:dev", "hack/build-digits-image.sh");
+    require_image("neptune/digits:dev", "hack/build-digits-image.sh");
     let dir = fleet.dir().join("models");
     fs::create_dir(&dir).unwrap();
     for (from, to) in [
@@ -31,17 +32,8 @@ async fn models(fleet: &Fleet) -> ModelServer {
     ModelServer::start(&dir).await
 }
 
-async fn until(fleet: &Fleet, what: &str, so: impl Fn(&ModelStatus) -> bool) -> ModelStatus {
-    let models: Api<Model> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
-    let condition =
-        |model: Option<&Model>| model.and_then(|model| model.status.as_ref()).is_some_and(&so);
-    let waiting = await_condition(models.clone(), SMALL, condition);
-    let patience = std::time::Duration::from_secs(90);
-    let Ok(found) = tokio::time::timeout(patience, waiting).await else {
-        let seen = models.get_opt(SMALL).await;
-        panic!("{SMALL} did not become: {what}. It is: {seen:#?}\n{}", fleet.containers());
-    };
-    found.unwrap().and_then(|model| model.status).expect("the condition saw a status")
+async fn until(fleet: &Fleet, what: &str, matches: impl Fn(&ModelStatus) -> bool) -> ModelStatus {
+    fleet.until_status::<Model>(SMALL, what, matches).await
 }
 
 fn accuracy(status: &ModelStatus) -> f64 {
@@ -53,7 +45,7 @@ fn is(status: &ModelStatus, type_: &str, reason: &str) -> bool {
     status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True" && c.reason == reason)
 }
 
-/// Gives the Model another file.
+/// Changes the Model's URL and digest.
 fn change(fleet: &Fleet, models: &ModelServer, file: &str) {
     let folder = root().join("examples/digits/models");
     let source = if file == "better.json" { "big.json" } else { "small.json" };
@@ -64,13 +56,11 @@ fn change(fleet: &Fleet, models: &ModelServer, file: &str) {
     fleet.kubectl(&["patch", "model", SMALL, "--type=merge", "-p", &patch]);
 }
 
-async fn a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a_restart(
-    transport: Transport,
-) {
+async fn model_shows_metrics_users_and_nodes_and_reloads(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     fleet.apply(&digits::models_manifest(&fleet, &models));
-    // It infers for as long as the test takes.
+    // It infers until the test ends.
     let service = digits::service_manifest(&fleet, 50, 0);
     let reloading = service.replacen(
         "image: \"neptune/digits:dev\"",
@@ -93,26 +83,27 @@ async fn a_model_shows_its_metrics_its_users_and_its_nodes_and_changes_without_a
     assert!(shown.contains(&format!("jointinferenceservices/{NAME}")), "{shown}");
 
     let container = fleet.container(&fleet.edge);
-    let before = totals(&fleet.until(NAME, "it counts", |s| totals(s).inference > 0).await);
+    let before = totals(&fleet.until(NAME, "counters", |s| totals(s).inference > 0).await);
     change(&fleet, &models, "better.json");
-    let status = until(&fleet, "the better one is evaluated", |status| {
+    let status = until(&fleet, "the evaluation of the better model", |status| {
         accuracy(status) > 0.97 && is(status, "Evaluated", "MetricsCurrent")
     })
     .await;
     assert!(status.reported_by.unwrap().model_url.ends_with("/better.json"));
-    let after = fleet.until(NAME, "it counts on", |s| totals(s).inference > before.inference).await;
+    let after =
+        fleet.until(NAME, "more counters", |s| totals(s).inference > before.inference).await;
     assert!(is_running(&after));
-    assert_eq!(fleet.container(&fleet.edge), container, "the same container");
+    assert_eq!(fleet.container(&fleet.edge), container, "the container was not replaced");
 
-    // Without having asked for it, the worker is restarted with another version.
+    // A worker without reload is restarted for another version.
     fleet.apply(&service);
     let container = fleet.replaced(&fleet.edge, &container).await;
     change(&fleet, &models, "again.json");
-    until(&fleet, "the first one is evaluated again", |status| {
+    until(&fleet, "the evaluation of the first model", |status| {
         (0.85..0.93).contains(&accuracy(status)) && is(status, "Evaluated", "MetricsCurrent")
     })
     .await;
     fleet.replaced(&fleet.edge, &container).await;
     let counted = totals(&after).inference;
-    fleet.until(NAME, "nothing counted is lost", |s| totals(s).inference > counted).await;
+    fleet.until(NAME, "no lost count", |s| totals(s).inference > counted).await;
 }

@@ -1,32 +1,33 @@
-//! The controller works with the rights that `build/deploy` gives it, and uses each of them; and a user sees
-//! with kubectl's plugin what it does. devcluster decides by the shipped roles, and says which it looked for.
+//! The controller works with the rights of `build/deploy` and uses each of them; kubectl's plugin shows its work.
+//! devcluster authorizes by the shipped roles and logs every right that a request needs.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, process::Command, time::Duration};
 
 use deploy_tests::{object, objects};
-use neptune_e2e::{Broker, Cluster, Process, free_port, program, root, run};
+use neptune_harness::{
+    Broker, Cluster, Process, TIMEOUT, eventually, free_port,
+    workspace::{program, root, run},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
-/// Longer than any wait that ends well.
-const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is granted and not seen here.
+/// Rights that are granted and not used here.
 const NOT_SEEN: [&str; 4] = [
-    // An Event is patched when its like comes again within minutes; what is said here is new.
+    // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
-    // The webhook gets what the copies do not have yet; devcluster reaches no Service, so nobody asks it.
-    // cloud/tests/webhook.rs does.
+    // The webhook reads objects that the cache lacks. devcluster cannot reach a Service, so it is not called here;
+    // cloud/tests/webhook.rs tests it.
     "edgeai.io datasets get",
     "edgeai.io models get",
     " nodes get",
 ];
 
-/// Group, resource and verb; and the name that it is held to, if it is.
+/// Group, resource and verb; and the resource name, if the right is restricted to one.
 type Right = (String, String);
 
-/// What the overlay grants to the controller.
+/// The rights that the overlay grants to the controller.
 fn granted(objects: &[Value]) -> BTreeSet<Right> {
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         let texts = rule[field].as_array().into_iter().flatten();
@@ -52,13 +53,13 @@ fn granted(objects: &[Value]) -> BTreeSet<Right> {
     rights
 }
 
-/// What devcluster says that the controller has asked for, and how that went: `used` or `missing`.
-fn asked(log: &str, how: &str) -> BTreeSet<Right> {
-    let begin = format!("right {how}: ");
+/// The rights that the controller's requests needed by the log of devcluster. `state` is `used` or `missing`.
+fn requested(log: &str, state: &str) -> BTreeSet<Right> {
+    let begin = format!("right {state}: ");
     let lines = log.lines().filter_map(|line| Some(line.split_once(&begin)?.1));
     let right = |line: &str| {
-        let asked: Value = serde_json::from_str(line).unwrap();
-        let text = |field: &str| asked[field].as_str().unwrap().to_owned();
+        let request: Value = serde_json::from_str(line).unwrap();
+        let text = |field: &str| request[field].as_str().unwrap().to_owned();
         let resource = match text("subresource").as_str() {
             "" => text("resource"),
             sub => format!("{}/{sub}", text("resource")),
@@ -68,21 +69,12 @@ fn asked(log: &str, how: &str) -> BTreeSet<Right> {
     lines.map(right).collect()
 }
 
-/// Granted and not used. A right for all names is used with any.
+/// Rights that are granted and not used. A right for all names is used with any name.
 fn superfluous(granted: &BTreeSet<Right>, used: &BTreeSet<Right>) -> BTreeSet<Right> {
     let is_used = |(right, name): &&Right| {
         used.iter().any(|(other, with)| other == right && (name.is_empty() || name == with))
     };
     granted.iter().filter(|right| !is_used(right)).cloned().collect()
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waited = tokio::time::timeout(PATIENCE, async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    assert!(waited.await.is_ok(), "never {what}");
 }
 
 const WORKLOAD: &str = r#"
@@ -142,8 +134,8 @@ spec:
   replicas: 1
 "#;
 
-/// A cluster with all that an overlay ships, and its controller as a process with the same arguments, settings
-/// and rights.
+/// A cluster with all objects of an overlay, and the controller as a process with the same arguments, settings and
+/// rights.
 struct Shipped {
     objects: Vec<Value>,
     cluster: Cluster,
@@ -155,14 +147,14 @@ struct Shipped {
 impl Shipped {
     async fn start(overlay: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let cluster = Cluster::own(dir.path()).await;
-        let broker = Broker::start(dir.path()).await;
+        let cluster = Cluster::devcluster(dir.path()).await;
+        let broker = Broker::start().await;
         let objects = objects(overlay);
         let rules = root().join("hack/eventbus/crds");
         cluster.kubectl(&["apply", "-f", rules.to_str().unwrap()]);
         cluster.kubectl(&["create", "namespace", "kubeedge"]);
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        cluster.piped(&["apply", "--server-side", "-f", "-"], &list.to_string());
+        cluster.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &list.to_string());
 
         let deployment = object(&objects, "Deployment", "neptune-cloud");
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -176,7 +168,7 @@ impl Shipped {
                 command.env(variable["name"].as_str().unwrap(), value);
             }
         }
-        // What is different outside of a Pod.
+        // Different from a Pod.
         for listen in ["NEPTUNE_LISTEN", "NEPTUNE_WEBHOOK_LISTEN", "NEPTUNE_UPSTREAM_LISTEN"] {
             command.env(listen, format!("127.0.0.1:{}", free_port()));
         }
@@ -191,61 +183,62 @@ impl Shipped {
         Self { objects, cluster, dir, _broker: broker, _controller: controller }
     }
 
-    /// How many there are in the namespace of the workload, or of the rules.
+    /// Number of objects of a kind in the default namespace.
     fn count(&self, what: &str) -> usize {
-        let output = self.cluster.command().args(["get", what, "-o", "name"]).output().unwrap();
+        let output =
+            self.cluster.kubectl_command().args(["get", what, "-o", "name"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().count()
     }
 
-    /// Waits until every right was used, and sees that none was missing.
-    async fn uses_its_rights(&self) {
+    /// Waits until every right was used, and checks that none was missing.
+    async fn uses_exactly_its_rights(&self) {
         let granted = granted(&self.objects);
         let unused = || -> BTreeSet<Right> {
-            let unused = superfluous(&granted, &asked(&self.cluster.log(), "used"));
+            let unused = superfluous(&granted, &requested(&self.cluster.log(), "used"));
             unused.into_iter().filter(|(right, _)| !NOT_SEEN.contains(&right.as_str())).collect()
         };
         // The Lease is renewed every few seconds.
-        let all_used = tokio::time::timeout(PATIENCE, async {
+        let all_used = tokio::time::timeout(TIMEOUT, async {
             while !unused().is_empty() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         });
         let all_used = all_used.await.is_ok();
         assert!(all_used, "granted in build/deploy and not used: {:?}", unused());
-        let missing = asked(&self.cluster.log(), "missing");
+        let missing = requested(&self.cluster.log(), "missing");
         assert!(missing.is_empty(), "missing in build/deploy: {missing:?}");
     }
 
-    /// Has what ran in the cluster run by an agent: it is removed from the cluster.
+    /// Moves the model to the edge, and waits until its workload in the cluster is removed.
     async fn move_to_the_edge(&self) {
-        until("the Deployments of both", || self.count("deployments") == 2).await;
-        until("the Services of both", || self.count("services") == 2).await;
+        eventually("the Deployments of both", || self.count("deployments") == 2).await;
+        eventually("the Services of both", || self.count("services") == 2).await;
         let moved = r#"{"spec": {"deployToLayer": "edge", "nodeName": "edge0"}}"#;
         self.cluster.kubectl(&["patch", "im", "served", "--type", "merge", "-p", moved]);
-        until("one Deployment less", || self.count("deployments") == 1).await;
-        until("one Service less", || self.count("services") == 1).await;
+        eventually("one Deployment less", || self.count("deployments") == 1).await;
+        eventually("one Service less", || self.count("services") == 1).await;
     }
 }
 
 #[tokio::test]
-async fn the_controller_has_the_rights_that_it_uses() {
+async fn controller_uses_exactly_its_rights() {
     let shipped = Shipped::start("mqtt").await;
     shipped.move_to_the_edge().await;
-    shipped.uses_its_rights().await;
+    shipped.uses_exactly_its_rights().await;
 }
 
 #[tokio::test]
-async fn over_the_event_bus_it_has_those_of_the_rules_too() {
+async fn controller_over_eventbus_uses_exactly_its_rights() {
     let shipped = Shipped::start("kubeedge").await;
     shipped.move_to_the_edge().await;
-    // In the namespace of the Rules.
+    // The Rules are in the controller's namespace.
     let rules = || {
         let all = ["-n", "neptune-system", "get", "rules.rules.kubeedge.io", "-o", "name"];
-        let output = shipped.cluster.command().args(all).output().unwrap();
+        let output = shipped.cluster.kubectl_command().args(all).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    until("a Rule of the node", || rules().contains("neptune-upstream-edge0")).await;
-    // The endpoint is made anew where somebody has changed it.
+    eventually("a Rule of the node", || rules().contains("neptune-upstream-edge0")).await;
+    // A changed endpoint is recreated.
     let other = r#"{"spec": {"ruleEndpointType": "servicebus"}}"#;
     shipped.cluster.kubectl(&[
         "-n",
@@ -259,25 +252,26 @@ async fn over_the_event_bus_it_has_those_of_the_rules_too() {
         other,
     ]);
     shipped.cluster.kubectl(&["delete", "node", "edge0"]);
-    until("no Rule of the node that is gone", || !rules().contains("neptune-upstream-edge0")).await;
-    shipped.uses_its_rights().await;
+    eventually("no Rule of the node that is gone", || !rules().contains("neptune-upstream-edge0"))
+        .await;
+    shipped.uses_exactly_its_rights().await;
 }
 
 #[tokio::test]
-async fn kubectl_finds_its_plugin_which_shows_one_page() {
+async fn kubectl_plugin_shows_one_page() {
     let shipped = Shipped::start("mqtt").await;
     let bin = shipped.dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
     symlink(program("neptune-cloud"), bin.join("kubectl-neptune")).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let plugin = |args: &[&str]| {
-        let mut command = shipped.cluster.command();
+        let mut command = shipped.cluster.kubectl_command();
         command.env("PATH", &path).args(["neptune", "status"]).args(args);
         command
     };
-    until("a Deployment", || shipped.count("deployments") == 2).await;
+    eventually("a Deployment", || shipped.count("deployments") == 2).await;
     let json = || run(&mut plugin(&["watch", "-o", "json"]));
-    until("a written status", || json().contains("\"state\": \"Pending\"")).await;
+    eventually("a written status", || json().contains("\"state\": \"Pending\"")).await;
     let page = run(&mut plugin(&["watch"]));
     for line in [
         "JointInferenceService default/watch: Pending (AwaitingAgent), for ",
@@ -287,8 +281,8 @@ async fn kubectl_finds_its_plugin_which_shows_one_page() {
         assert!(page.contains(line), "{line} is not in:\n{page}");
     }
     let page = || run(&mut plugin(&["im/served", "-n", "default"]));
-    until("a page of the model", || page().contains("default/served: InProgress")).await;
+    eventually("a page of the model", || page().contains("default/served: InProgress")).await;
     let missing = plugin(&["nothing"]).output().unwrap();
-    let said = String::from_utf8(missing.stderr).unwrap();
-    assert!(!missing.status.success() && said.contains("\"nothing\" not found"), "{said}");
+    let stderr = String::from_utf8(missing.stderr).unwrap();
+    assert!(!missing.status.success() && stderr.contains("\"nothing\" not found"), "{stderr}");
 }

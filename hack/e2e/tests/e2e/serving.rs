@@ -1,5 +1,5 @@
-//! `InferenceModel`s as a user meets them: applied, switched under load, given a broken version, deleted; and two of them with
-//! an app that decides, as spec 000 draws joint inference.
+//! `InferenceModel`s: applied, switched under load, with a broken version, deleted; and two of them with an app that
+//! decides which one answers.
 
 use std::{
     cell::RefCell,
@@ -10,24 +10,29 @@ use std::{
 
 use digits::samples::held_out;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
-use neptune_e2e::{Fleet, ModelServer, Transport, free_port, need_image, root, run};
+use neptune_e2e::{Fleet, ModelServer, Transport};
+use neptune_harness::{
+    docker::require_image,
+    free_port,
+    workspace::{root, run},
+};
 use serde_json::Value;
 use three_resources::client::Client;
 use tokio::{sync::watch, task::JoinHandle};
 
 over_each_transport!(
-    a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken,
-    a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version,
-    two_models_and_an_app_that_decides_infer_jointly,
+    model_switches_under_load_and_survives_a_broken_version,
+    replaced_server_is_away_under_two_seconds_and_rolls_back,
+    two_models_and_an_app_infer_jointly,
 );
 
 pub const IMAGE: &str = "neptune/model-server:dev";
 const EDGE: &str = "digits-edge";
 const CLOUD: &str = "digits-cloud";
 
-/// The examples' models and one that is none, served over HTTP.
+/// Serves the examples' models and an invalid one over HTTP.
 async fn models(fleet: &Fleet) -> ModelServer {
-    need_image(IMAGE, "hack/build-model-server-image.sh");
+    require_image(IMAGE, "hack/build-model-server-image.sh");
     let dir = fleet.dir().join("models");
     fs::create_dir(&dir).unwrap();
     for name in ["small.json", "big.json"] {
@@ -41,7 +46,7 @@ async fn models(fleet: &Fleet) -> ModelServer {
     ModelServer::start(&dir).await
 }
 
-/// The two models of the example on this fleet, the edge's with this target version, on servers that take another one so.
+/// Applies the two models of the example, with this target version for the edge's, and this reload mode of the servers.
 fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
     let namespace = format!("namespace: {}", fleet.namespace);
     let reload = format!("reload: {reload}");
@@ -66,25 +71,25 @@ pub fn switch(fleet: &Fleet, name: &str, version: &str) {
     fleet.kubectl(&["patch", "im", name, "--type=merge", "-p", &patch]);
 }
 
-/// Gives the edge's model a version 5 that its server cannot load, and waits until it is back at 3.
-async fn break_it(fleet: &Fleet, models: &ModelServer) {
+/// Switches the edge's model to a version 5 that its server cannot load, and waits until it is rolled back to 3.
+async fn deploy_broken_version(fleet: &Fleet, models: &ModelServer) {
     let patch = format!(
         r#"[{{"op":"add","path":"/spec/manifest/-","value":{{"version":"5","downloadURL":"{}/broken.json"}}}},
             {{"op":"replace","path":"/spec/targetVersion","value":"5"}}]"#,
         models.url()
     );
     fleet.kubectl(&["patch", "im", EDGE, "--type=json", "-p", &patch]);
-    is_back_at_3(fleet, EDGE).await;
+    is_rolled_back_to_3(fleet, EDGE).await;
 }
 
-pub async fn is_back_at_3(fleet: &Fleet, name: &str) {
+pub async fn is_rolled_back_to_3(fleet: &Fleet, name: &str) {
     let blocked = |status: &InferenceModelStatus| {
         status.transition_status == Some(TransitionStatus::BlockedByFailedLoad)
             && status.serving_version.as_deref() == Some("3")
             && status.last_failure.as_ref().is_some_and(|failure| failure.version == "5")
     };
     let status = fleet.until_model(name, "blocked by 5, serving 3", blocked).await;
-    assert!(conditions_say(&status, "returned to 3"), "{status:#?}");
+    assert!(has_message(&status, "returned to 3"), "{status:#?}");
     assert_eq!(status.last_failure.unwrap().reason, "HealthCheckFailed");
 }
 
@@ -96,7 +101,7 @@ pub fn serves(version: &str) -> impl Fn(&InferenceModelStatus) -> bool {
     }
 }
 
-pub fn conditions_say(status: &InferenceModelStatus, text: &str) -> bool {
+pub fn has_message(status: &InferenceModelStatus, text: &str) -> bool {
     status.conditions.iter().any(|condition| condition.message.contains(text))
 }
 
@@ -104,24 +109,24 @@ pub fn client(status: &InferenceModelStatus, model: &str) -> Client {
     Client::new(status.url.as_deref().unwrap(), model).unwrap()
 }
 
-/// Asks without a pause, and tells which versions answered, in their order.
+/// Sends requests without a pause, and records which versions answer, in order.
 pub struct Load {
     versions: watch::Receiver<Vec<String>>,
-    asking: JoinHandle<Outage>,
+    task: JoinHandle<Outage>,
 }
 
-/// What a load had to bear.
+/// Failed requests of a load.
 #[derive(Debug, Default)]
 pub struct Outage {
     pub failed: u32,
-    /// From a good answer to the next one.
+    /// The longest time between two successful answers.
     longest: Duration,
 }
 
 impl Load {
     pub fn on(client: Client) -> Self {
         let (seen, versions) = watch::channel(Vec::<String>::new());
-        let asking = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let sample = &held_out()[0];
             let (mut outage, mut last) = (Outage::default(), Instant::now());
             while !seen.is_closed() {
@@ -142,10 +147,10 @@ impl Load {
             }
             outage
         });
-        Self { versions, asking }
+        Self { versions, task }
     }
 
-    /// Waits until these versions have answered, one after the other.
+    /// Waits until exactly these versions have answered, in this order.
     pub async fn answered(&mut self, wanted: &[&str]) {
         let waiting = self.versions.wait_for(|versions| versions == wanted);
         let answered = tokio::time::timeout(Duration::from_secs(30), waiting).await;
@@ -154,13 +159,11 @@ impl Load {
 
     pub async fn end(self) -> Outage {
         drop(self.versions);
-        self.asking.await.expect("every answer was right")
+        self.task.await.expect("every answer is correct")
     }
 }
 
-async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_broken(
-    transport: Transport,
-) {
+async fn model_switches_under_load_and_survives_a_broken_version(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     apply(&fleet, &models, "4", "watch");
@@ -171,42 +174,40 @@ async fn a_model_is_served_switched_under_load_and_kept_when_the_next_one_is_bro
         serves("4")(status)
     };
     let status = fleet.until_model(EDGE, "serving 4", watched).await;
-    let on_its_way = [TransitionStatus::InProgress, TransitionStatus::UpToDate];
-    assert!(seen.borrow().ends_with(&on_its_way), "{seen:?}");
+    let transitions = [TransitionStatus::InProgress, TransitionStatus::UpToDate];
+    assert!(seen.borrow().ends_with(&transitions), "{seen:?}");
     assert_eq!(status.node.as_deref(), Some(&*fleet.edge));
     let container = fleet.container(&fleet.edge);
 
     let mut load = Load::on(client(&status, "digits"));
     load.answered(&["4"]).await;
     switch(&fleet, EDGE, "3");
-    // While 3 is on probation, the server has both and answers with the higher number; the status says what answers.
+    // During the probation of 3 the server has both versions and answers with the higher one. The status names it.
     let on_probation = |status: &InferenceModelStatus| {
         status.target_version.as_deref() == Some("3")
-            && conditions_say(status, "3 answers, and is on probation")
+            && has_message(status, "3 answers, and is on probation")
     };
     let status = fleet.until_model(EDGE, "3 on probation", on_probation).await;
     assert_eq!(status.serving_version.as_deref(), Some("4"));
     fleet.until_model(EDGE, "serving 3", serves("3")).await;
     let answer = client(&status, "digits").infer(&[held_out()[0].pixels]).await.unwrap();
-    assert_eq!(answer.version.as_deref(), Some("3"), "when it is said, it is so");
+    assert_eq!(answer.version.as_deref(), Some("3"), "the status is correct");
     load.answered(&["4", "3"]).await;
 
-    break_it(&fleet, &models).await;
+    deploy_broken_version(&fleet, &models).await;
     switch(&fleet, EDGE, "4");
     fleet.until_model(EDGE, "serving 4 again", serves("4")).await;
     load.answered(&["4", "3", "4"]).await;
     let outage = load.end().await;
     assert_eq!(outage.failed, 0, "{outage:?}");
-    assert_eq!(fleet.container(&fleet.edge), container, "the same server all the time");
+    assert_eq!(fleet.container(&fleet.edge), container, "the container was not replaced");
 
     fleet.kubectl(&["delete", "im", EDGE, CLOUD]);
     fleet.no_containers().await;
     fleet.nothing_retained(EDGE).await;
 }
 
-async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns_from_a_broken_version(
-    transport: Transport,
-) {
+async fn replaced_server_is_away_under_two_seconds_and_rolls_back(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     apply(&fleet, &models, "4", "replace");
@@ -221,12 +222,12 @@ async fn a_server_that_is_replaced_is_away_for_less_than_two_seconds_and_returns
     assert!(outage.longest < Duration::from_secs(2), "{outage:?}");
     assert_ne!(fleet.container(&fleet.edge), container);
 
-    break_it(&fleet, &models).await;
+    deploy_broken_version(&fleet, &models).await;
     let answer = client(&status, "digits").infer(&[held_out()[0].pixels]).await.unwrap();
     assert_eq!(answer.version.as_deref(), Some("3"));
 }
 
-async fn two_models_and_an_app_that_decides_infer_jointly(transport: Transport) {
+async fn two_models_and_an_app_infer_jointly(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let models = models(&fleet).await;
     apply(&fleet, &models, "3", "watch");

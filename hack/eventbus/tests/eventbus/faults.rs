@@ -1,142 +1,151 @@
-//! Cuts, silence, restarts.
+//! Faults: cut connections, silent nodes, restarts.
 
 use std::time::{Duration, Instant};
 
-use crate::bed::{Bed, NODE, UP, until};
+use neptune_harness::eventually;
+
+use crate::harness::{Harness, NODE, UP};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silence_is_answered_200_for_thirty_seconds_and_then_500() {
-    let mut bed = Bed::start(0.02).await;
-    bed.emulator.partition(NODE).unwrap();
+async fn silent_node_is_a_200_for_thirty_seconds_and_then_a_500() {
+    let mut harness = Harness::start(0.02).await;
+    harness.emulator.partition(NODE).unwrap();
     let started = Instant::now();
     let mut delivered = 0;
     loop {
-        let asked = started.elapsed();
-        let (status, _) = bed.post("/neptune/a", "body").await;
+        let elapsed = started.elapsed();
+        let (status, _) = harness.post("/neptune/a", "body").await;
         if status == 500 {
-            assert!(asked >= Duration::from_millis(400), "{asked:?}");
+            assert!(elapsed >= Duration::from_millis(400), "{elapsed:?}");
             break;
         }
-        assert!(asked < Duration::from_millis(601), "{asked:?}");
+        assert!(elapsed < Duration::from_millis(601), "{elapsed:?}");
         delivered += 1;
     }
     assert!(delivered > 20, "{delivered}");
-    assert!(bed.client.arrived().is_empty());
+    assert!(harness.client.received().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_posted_into_silence_comes_late_or_never() {
+async fn messages_for_a_silent_node_arrive_late_or_never() {
     let (mut late, mut never) = (0, 0);
     for seed in 0..3 {
-        let mut bed = Bed::start_with(0.01, seed).await;
-        bed.emulator.partition(NODE).unwrap();
+        let mut harness = Harness::start_with(0.01, seed).await;
+        harness.emulator.partition(NODE).unwrap();
         let started = Instant::now();
         for _ in 0..20 {
-            bed.post("/neptune/a", "body").await;
+            harness.post("/neptune/a", "body").await;
         }
         tokio::time::sleep(Duration::from_millis(350).saturating_sub(started.elapsed())).await;
-        assert!(bed.client.arrived().is_empty());
-        bed.emulator.heal(NODE).unwrap();
+        assert!(harness.client.received().is_empty());
+        harness.emulator.heal(NODE).unwrap();
         let settled = || {
-            let down = bed.emulator.traffic(NODE).unwrap().down;
+            let down = harness.emulator.traffic(NODE).unwrap().down;
             down.passed + down.lost == down.taken
         };
-        until("each has its fate", settled).await;
-        let down = bed.emulator.traffic(NODE).unwrap().down;
+        eventually("every message to be accounted for", settled).await;
+        let down = harness.emulator.traffic(NODE).unwrap().down;
         late += down.passed;
         never += down.lost;
         for _ in 0..down.passed {
-            bed.client.next().await;
+            harness.client.next().await;
         }
     }
     assert!(late > 0 && never > 0, "{late} late, {never} never");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_seconds_of_silence_cost_the_messages_until_the_node_is_back() {
-    let mut bed = Bed::start_with(0.02, 2).await;
+async fn sixty_silent_seconds_lose_messages_until_reconnect() {
+    let mut harness = Harness::start_with(0.02, 2).await;
     let a_fifth = Duration::from_millis(4);
     let mut ticks = tokio::time::interval(a_fifth);
     for n in 0..750_usize {
         ticks.tick().await;
         match n {
-            200 => bed.emulator.partition(NODE).unwrap(),
-            500 => bed.emulator.heal(NODE).unwrap(),
+            200 => harness.emulator.partition(NODE).unwrap(),
+            500 => harness.emulator.heal(NODE).unwrap(),
             _ => {}
         }
-        bed.client.publish(UP, n.to_string()).await;
+        harness.client.publish(UP, n.to_string()).await;
     }
     let settled = || {
-        let up = bed.emulator.traffic(NODE).unwrap().up;
+        let up = harness.emulator.traffic(NODE).unwrap().up;
         up.passed + up.lost == 750
     };
-    until("each has its fate", settled).await;
-    // 60 s, and up to 30 s until edgehub is back: 416 were seen.
-    let lost = bed.emulator.traffic(NODE).unwrap().up.lost;
+    eventually("every message to be accounted for", settled).await;
+    // 60 s, and up to 30 s until edgehub reconnects. 416 were measured.
+    let lost = harness.emulator.traffic(NODE).unwrap().up.lost;
     assert!((290..=470).contains(&lost), "{lost}");
-    assert_eq!(bed.receiver.count() as u64, 750 - lost);
+    assert_eq!(harness.receiver.count() as u64, 750 - lost);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_loses_what_is_on_the_way_in_both_directions() {
-    // A hundred times slower: the way takes 100 ms at least.
-    let mut bed = Bed::start(100.0).await;
-    bed.client.publish(UP, "lost").await;
-    bed.taken(1).await;
-    bed.emulator.cut(NODE).unwrap();
-    until("it is lost", || bed.emulator.traffic(NODE).unwrap().up.lost == 1).await;
-    bed.emulator.heal(NODE).unwrap();
+async fn cut_loses_messages_in_transit_in_both_directions() {
+    // A hundred times slower: a message takes at least 100 ms.
+    let mut harness = Harness::start(100.0).await;
+    harness.client.publish(UP, "lost").await;
+    harness.taken(1).await;
+    harness.emulator.cut(NODE).unwrap();
+    eventually("the message to be lost", || harness.emulator.traffic(NODE).unwrap().up.lost == 1)
+        .await;
+    harness.emulator.heal(NODE).unwrap();
     let cut = async {
-        until("it is queued", || bed.emulator.traffic(NODE).unwrap().down.taken == 1).await;
-        bed.emulator.cut(NODE).unwrap();
+        eventually("the message to be queued", || {
+            harness.emulator.traffic(NODE).unwrap().down.taken == 1
+        })
+        .await;
+        harness.emulator.cut(NODE).unwrap();
     };
-    let ((status, _), ()) = tokio::join!(bed.post("/neptune/a", "lost"), cut);
+    let ((status, _), ()) = tokio::join!(harness.post("/neptune/a", "lost"), cut);
     assert_eq!(status, 200);
-    assert_eq!(bed.emulator.traffic(NODE).unwrap().down.lost, 1);
-    assert_eq!(bed.receiver.count(), 0);
+    assert_eq!(harness.emulator.traffic(NODE).unwrap().down.lost, 1);
+    assert_eq!(harness.receiver.count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_cloudcore_loses_what_is_on_the_way() {
-    let mut bed = Bed::start(100.0).await;
-    bed.client.publish(UP, "lost").await;
-    bed.taken(1).await;
-    bed.emulator.restart_cloudcore();
-    until("it is lost", || bed.emulator.traffic(NODE).unwrap().up.lost == 1).await;
-    assert_eq!(bed.receiver.count(), 0);
+async fn killed_cloudcore_loses_messages_in_transit() {
+    let mut harness = Harness::start(100.0).await;
+    harness.client.publish(UP, "lost").await;
+    harness.taken(1).await;
+    harness.emulator.restart_cloudcore();
+    eventually("the message to be lost", || harness.emulator.traffic(NODE).unwrap().up.lost == 1)
+        .await;
+    assert_eq!(harness.receiver.count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_cloudcore_answers_nobody_until_it_is_back_with_its_nodes() {
-    let mut bed = Bed::start(0.1).await;
-    let url = format!("{}/edge0/neptune-system/neptune/a", bed.emulator.router_url());
-    bed.emulator.restart_cloudcore();
-    assert!(bed.http.post(&url).body("x").send().await.is_err());
-    bed.emulator.listening().await;
-    bed.emulator.connected(NODE).await.unwrap();
-    bed.client.publish(UP, "1").await;
-    until("it arrives", || bed.receiver.count() == 1).await;
-    assert_eq!(bed.post("/neptune/a", "body").await.0, 200);
-    while bed.client.next().await.topic != "neptune/a" {}
+async fn killed_cloudcore_answers_again_once_its_nodes_reconnect() {
+    let mut harness = Harness::start(0.1).await;
+    let url = format!("{}/edge0/neptune-system/neptune/a", harness.emulator.router_url());
+    harness.emulator.restart_cloudcore();
+    assert!(harness.http.post(&url).body("x").send().await.is_err());
+    harness.emulator.listening().await;
+    harness.emulator.connected(NODE).await.unwrap();
+    harness.client.publish(UP, "1").await;
+    eventually("the message to arrive", || harness.receiver.count() == 1).await;
+    assert_eq!(harness.post("/neptune/a", "body").await.0, 200);
+    while harness.client.next().await.topic != "neptune/a" {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_cuts_lose_messages_and_account_for_each() {
-    let mut bed = Bed::start(0.1).await;
+async fn thousand_cuts_account_for_every_message() {
+    let mut harness = Harness::start(0.1).await;
     for n in 0..1000 {
         if n % 10 == 0 {
-            bed.client.publish(UP, n.to_string()).await;
+            harness.client.publish(UP, n.to_string()).await;
         }
-        bed.post("/neptune/a", n.to_string()).await;
-        bed.emulator.cut(NODE).unwrap();
-        bed.emulator.heal(NODE).unwrap();
+        harness.post("/neptune/a", n.to_string()).await;
+        harness.emulator.cut(NODE).unwrap();
+        harness.emulator.heal(NODE).unwrap();
     }
     let settled = || {
-        let traffic = bed.emulator.traffic(NODE).unwrap();
-        [traffic.down, traffic.up].iter().all(|way| way.passed + way.lost == way.taken)
+        let traffic = harness.emulator.traffic(NODE).unwrap();
+        [traffic.down, traffic.up]
+            .iter()
+            .all(|direction| direction.passed + direction.lost == direction.taken)
     };
-    until("each has its fate", settled).await;
-    let down = bed.emulator.traffic(NODE).unwrap().down;
+    eventually("every message to be accounted for", settled).await;
+    let down = harness.emulator.traffic(NODE).unwrap().down;
     assert_eq!(down.taken, 1000);
     assert!(down.lost > 0 && down.passed > 0, "{down:?}");
 }

@@ -1,10 +1,10 @@
-//! Each fact about KubeEdge that the emulator claims, against real mosquittos. README.md has the table.
+//! Every property of KubeEdge that README.md lists, checked on the emulator with real mosquittos.
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::doc_markdown, reason = "the names of KubeEdge's parts are no code")]
+#![allow(clippy::doc_markdown, reason = "the names of KubeEdge components are not code")]
 
-mod bed;
 mod downstream;
 mod faults;
+mod harness;
 mod program;
 mod rules;
 mod upstream;

@@ -4,72 +4,77 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use eventbus_emulator::{Emulator, Options};
+use neptune_harness::eventually;
 use tokio::io::AsyncReadExt as _;
 
-use crate::bed::{Bed, NODE, Receiver, UP, until, up_rule};
+use crate::harness::{Harness, NODE, Receiver, UP, up_rule};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_on_the_rules_topic_is_posted_as_it_is_to_the_rules_url() {
-    let mut bed = Bed::start(1.0).await;
-    bed.client.publish(UP, r#"{"a": 1}"#).await;
-    until("it arrives", || bed.receiver.count() == 1).await;
-    bed.receiver.look(|got| {
-        assert_eq!(&got.bodies[0][..], br#"{"a": 1}"#);
-        assert_eq!(got.paths[0], "/upstream/edge0");
-        // Nothing but the URL says whence it comes.
-        let headers = format!("{:?}", got.headers[0]);
+async fn message_on_the_rules_topic_is_posted_unchanged_to_its_url() {
+    let mut harness = Harness::start(1.0).await;
+    harness.client.publish(UP, r#"{"a": 1}"#).await;
+    eventually("the message to arrive", || harness.receiver.count() == 1).await;
+    harness.receiver.inspect(|requests| {
+        assert_eq!(&requests.bodies[0][..], br#"{"a": 1}"#);
+        assert_eq!(requests.paths[0], "/upstream/edge0");
+        // Only the URL identifies the node.
+        let headers = format!("{:?}", requests.headers[0]);
         assert!(!headers.contains(NODE) && !headers.contains("upstream"), "{headers}");
     });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_exact_topic_is_forwarded_and_wildcards_are_not() {
-    let mut bed = Bed::start(0.1).await;
-    bed.emulator.apply(up_rule("wild", "user/wild/#", &bed.receiver.url("wild"))).unwrap();
-    bed.emulator.apply(up_rule("plus", "plain/+", &bed.receiver.url("plus"))).unwrap();
+async fn only_the_exact_topic_is_forwarded() {
+    let mut harness = Harness::start(0.1).await;
+    harness.emulator.apply(up_rule("wild", "user/wild/#", &harness.receiver.url("wild"))).unwrap();
+    harness.emulator.apply(up_rule("plus", "plain/+", &harness.receiver.url("plus"))).unwrap();
     for topic in ["neptune-system/user/wild/a", "neptune-system/plain/a", "neptune-system/user/b"] {
-        bed.client.publish(topic, "no").await;
+        harness.client.publish(topic, "no").await;
     }
     let other_namespace = UP.replace("neptune-system", "other");
-    bed.client.publish(&other_namespace, "no").await;
-    bed.client.publish(UP, "yes").await;
-    until("it arrives", || bed.receiver.count() == 1).await;
-    until("the others are lost", || bed.emulator.traffic(NODE).unwrap().up.lost >= 3).await;
-    bed.receiver.look(|got| assert_eq!(&got.bodies[0][..], b"yes"));
+    harness.client.publish(&other_namespace, "no").await;
+    harness.client.publish(UP, "yes").await;
+    eventually("the message to arrive", || harness.receiver.count() == 1).await;
+    eventually("the other messages to be lost", || {
+        harness.emulator.traffic(NODE).unwrap().up.lost >= 3
+    })
+    .await;
+    harness.receiver.inspect(|requests| assert_eq!(&requests.bodies[0][..], b"yes"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_is_ignored_nothing_is_retried_and_each_message_is_a_new_connection() {
-    let mut bed = Bed::start(0.1).await;
+async fn status_is_ignored_without_retry_and_connections_are_not_reused() {
+    let mut harness = Harness::start(0.1).await;
     let broken = Receiver::start(StatusCode::INTERNAL_SERVER_ERROR).await;
-    bed.emulator.delete_rule("neptune-system", "up");
-    bed.emulator.apply(up_rule("up", "user/neptune/upstream", &broken.url(NODE))).unwrap();
-    bed.publish_numbers(20).await;
-    until("all are answered", || bed.emulator.traffic(NODE).unwrap().up.passed == 20).await;
-    // A retry would come within the time of many messages.
+    harness.emulator.delete_rule("neptune-system", "up");
+    harness.emulator.apply(up_rule("up", "user/neptune/upstream", &broken.url(NODE))).unwrap();
+    harness.publish_numbers(20).await;
+    eventually("all answers", || harness.emulator.traffic(NODE).unwrap().up.passed == 20).await;
+    // A retry would come within this time.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(broken.count(), 20);
-    assert_eq!(broken.look(|got| got.peers.len()), 20);
+    assert_eq!(broken.inspect(|requests| requests.peers.len()), 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_finds_nobody_at_the_url_is_lost() {
-    let mut bed = Bed::start(0.1).await;
-    bed.emulator.delete_rule("neptune-system", "up");
-    bed.emulator.apply(up_rule("up", "user/neptune/upstream", "http://127.0.0.1:1/x")).unwrap();
-    bed.client.publish(UP, "lost").await;
-    until("it is lost", || bed.emulator.traffic(NODE).unwrap().up.lost == 1).await;
+async fn message_for_an_unreachable_url_is_lost() {
+    let mut harness = Harness::start(0.1).await;
+    harness.emulator.delete_rule("neptune-system", "up");
+    harness.emulator.apply(up_rule("up", "user/neptune/upstream", "http://127.0.0.1:1/x")).unwrap();
+    harness.client.publish(UP, "lost").await;
+    eventually("the message to be lost", || harness.emulator.traffic(NODE).unwrap().up.lost == 1)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn six_hundred_messages_take_eighteen_seconds_and_arrive_out_of_order() {
-    let mut bed = Bed::start(0.1).await;
+async fn six_hundred_messages_take_eighteen_seconds_out_of_order() {
+    let mut harness = Harness::start(0.1).await;
     let started = Instant::now();
-    bed.publish_numbers(600).await;
-    until("all arrive", || bed.receiver.count() == 600).await;
+    harness.publish_numbers(600).await;
+    eventually("all messages", || harness.receiver.count() == 600).await;
     let took = started.elapsed();
     assert!((1.75..8.0).contains(&took.as_secs_f64()), "{took:?}");
-    let numbers = bed.receiver.numbers();
+    let numbers = harness.receiver.numbers();
     let inversions = numbers.windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert!((130..=280).contains(&inversions), "{inversions}");
     let mut sorted = numbers;
@@ -78,63 +83,66 @@ async fn six_hundred_messages_take_eighteen_seconds_and_arrive_out_of_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_messages_go_at_once() {
-    let mut bed = Bed::start(1.0).await;
-    bed.publish_numbers(90).await;
-    until("the burst arrives", || bed.receiver.count() >= 60).await;
-    let at_once = bed.receiver.count();
+async fn burst_of_sixty_messages_is_sent_at_once() {
+    let mut harness = Harness::start(1.0).await;
+    harness.publish_numbers(90).await;
+    eventually("the burst", || harness.receiver.count() >= 60).await;
+    let at_once = harness.receiver.count();
     assert!(at_once < 75, "{at_once}");
-    until("the rest arrives", || bed.receiver.count() == 90).await;
+    eventually("the rest", || harness.receiver.count() == 90).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_in_edgecore_is_lost_when_it_stops_though_it_was_acknowledged() {
-    let mut bed = Bed::start(0.2).await;
-    bed.publish_numbers(2000).await;
+async fn acknowledged_messages_queued_in_edgecore_are_lost_on_stop() {
+    let mut harness = Harness::start(0.2).await;
+    harness.publish_numbers(2000).await;
     let started = Instant::now();
-    bed.taken(2000).await;
+    harness.taken(2000).await;
     let four_seconds = Duration::from_millis(800);
     tokio::time::sleep(four_seconds.saturating_sub(started.elapsed())).await;
-    bed.emulator.restart_edgecore(NODE).await.unwrap();
+    harness.emulator.restart_edgecore(NODE).await.unwrap();
     let settled = || {
-        let up = bed.emulator.traffic(NODE).unwrap().up;
+        let up = harness.emulator.traffic(NODE).unwrap().up;
         up.passed + up.lost == 2000
     };
-    until("all are accounted for", settled).await;
-    // 60 and 30 a second; the publishing took a while, too.
-    let arrived = bed.receiver.count();
+    eventually("all messages to be accounted for", settled).await;
+    // A burst of 60, then 30 per second; publishing took time, too.
+    let arrived = harness.receiver.count();
     assert!((150..=1500).contains(&arrived), "{arrived}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_publisher_has_its_puback_though_the_message_is_lost() {
-    let mut bed = Bed::start(0.1).await;
-    bed.emulator.cut(NODE).unwrap();
-    bed.publish_numbers(3).await;
-    bed.taken(3).await;
-    bed.emulator.heal(NODE).unwrap();
-    bed.client.publish(UP, "99").await;
-    until("the last arrives", || bed.receiver.count() == 1).await;
-    assert_eq!(bed.receiver.numbers(), [99]);
-    assert_eq!(bed.emulator.traffic(NODE).unwrap().up.lost, 3);
+async fn publisher_gets_puback_although_the_message_is_lost() {
+    let mut harness = Harness::start(0.1).await;
+    harness.emulator.cut(NODE).unwrap();
+    harness.publish_numbers(3).await;
+    harness.taken(3).await;
+    harness.emulator.heal(NODE).unwrap();
+    harness.client.publish(UP, "99").await;
+    eventually("the last message", || harness.receiver.count() == 1).await;
+    assert_eq!(harness.receiver.numbers(), [99]);
+    assert_eq!(harness.emulator.traffic(NODE).unwrap().up.lost, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_payloads_are_refused() {
-    let mut bed = Bed::start(0.1).await;
-    bed.client.publish(UP, "").await;
-    bed.client.publish(UP, "1").await;
-    until("the other arrives", || bed.receiver.count() == 1).await;
-    until("the empty one is lost", || bed.emulator.traffic(NODE).unwrap().up.lost == 1).await;
-    assert_eq!(bed.receiver.numbers(), [1]);
+async fn empty_payloads_are_dropped() {
+    let mut harness = Harness::start(0.1).await;
+    harness.client.publish(UP, "").await;
+    harness.client.publish(UP, "1").await;
+    eventually("the other message", || harness.receiver.count() == 1).await;
+    eventually("the empty message to be lost", || {
+        harness.emulator.traffic(NODE).unwrap().up.lost == 1
+    })
+    .await;
+    assert_eq!(harness.receiver.numbers(), [1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_are_not_utf8_arrive_as_replacement_characters() {
-    let mut bed = Bed::start(0.1).await;
-    bed.client.publish(UP, b"a\xff\xfeb".to_vec()).await;
-    until("it arrives", || bed.receiver.count() == 1).await;
-    bed.receiver.look(|got| assert_eq!(got.bodies[0], "a\u{fffd}\u{fffd}b"));
+    let mut harness = Harness::start(0.1).await;
+    harness.client.publish(UP, b"a\xff\xfeb".to_vec()).await;
+    eventually("the message to arrive", || harness.receiver.count() == 1).await;
+    harness.receiver.inspect(|requests| assert_eq!(requests.bodies[0], "a\u{fffd}\u{fffd}b"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

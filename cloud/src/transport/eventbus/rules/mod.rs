@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 use crate::{
     error::Error,
-    kubernetes::{nodes::is_edge_node, workloads::MANAGED_BY},
+    kubernetes::{labels::MANAGED_BY, nodes::is_edge_node},
     transport::eventbus::{
         EventBus,
-        rules::plan::{Held, Key, Kind, Step, Wish, plan, wishes},
+        rules::plan::{DesiredRule, ExistingRule, Key, Kind, Step, desired_rules, plan},
     },
 };
 
@@ -34,10 +34,10 @@ const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "eventbus");
 const NODE: &str = "neptune.io/node";
 
 /// Between two looks, so that changes that come together are one.
-const PAUSE: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// After a request that failed.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(5);
 
 /// How far it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +72,10 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
     let namespace = bus.0.settings.namespace.as_str();
     let mut endpoints = Watched::new(Kind::Endpoint, client, namespace);
     let mut rules = Watched::new(Kind::Rule, client, namespace);
-    let mut again = None;
+    let mut retry = None;
     loop {
         let timer = async {
-            match again {
+            match retry {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => std::future::pending().await,
             }
@@ -86,28 +86,33 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
             () = bus.0.rules_changed.notified() => {}
             () = timer => {}
         }
-        tokio::time::sleep(PAUSE).await;
-        endpoints.catch_up();
-        rules.catch_up();
+        tokio::time::sleep(DEBOUNCE).await;
+        endpoints.drain_events();
+        rules.drain_events();
         if !endpoints.is_listed || !rules.is_listed {
             let trouble = endpoints.trouble.clone().or_else(|| rules.trouble.clone());
-            bus.rules_are(trouble.map_or_else(State::default, State::Waiting));
+            bus.set_rules_state(trouble.map_or_else(State::default, State::Waiting));
             continue;
         }
-        let state = look(bus, &endpoints, &rules, nodes).await;
-        again = (state != State::InPlace).then_some(AGAIN);
-        bus.rules_are(state);
+        let state = reconcile_rules(bus, &endpoints, &rules, nodes).await;
+        retry = (state != State::InPlace).then_some(RETRY);
+        bus.set_rules_state(state);
     }
 }
 
-async fn look(bus: &EventBus, endpoints: &Watched, rules: &Watched, nodes: &Store<Node>) -> State {
+async fn reconcile_rules(
+    bus: &EventBus,
+    endpoints: &Watched,
+    rules: &Watched,
+    nodes: &Store<Node>,
+) -> State {
     let nodes = nodes.state();
     let edge = nodes.iter().filter(|node| is_edge_node(node));
     let token = bus.tokens().current().cloned();
     let names = edge.filter_map(|node| node.name_any().parse().ok());
-    let wishes = wishes(&bus.0.settings, token.as_ref(), names);
-    let held = endpoints.held().chain(rules.held()).collect();
-    let plan = plan(&wishes, &held);
+    let desired_rules = desired_rules(&bus.0.settings, token.as_ref(), names);
+    let existing = endpoints.existing().chain(rules.existing()).collect();
+    let plan = plan(&desired_rules, &existing);
     for step in plan.steps {
         let (key, done) = match &step {
             Step::Delete { key, .. } => (key, "removed"),
@@ -115,7 +120,7 @@ async fn look(bus: &EventBus, endpoints: &Watched, rules: &Watched, nodes: &Stor
         };
         let watched = if key.0 == Kind::Endpoint { endpoints } else { rules };
         let name = key.1.clone();
-        match watched.take(step).await {
+        match watched.execute(step).await {
             Ok(true) => tracing::info!(kind = watched.resource.kind, name, "{done}"),
             Ok(false) => {}
             Err(error) => return State::Waiting(error.to_string()),
@@ -155,7 +160,7 @@ impl Watched {
     }
 
     /// Takes what has come meanwhile.
-    fn catch_up(&mut self) {
+    fn drain_events(&mut self) {
         while let Some(Some(event)) = self.events.next().now_or_never() {
             self.on_event(event);
         }
@@ -183,21 +188,21 @@ impl Watched {
         };
     }
 
-    fn held(&self) -> impl Iterator<Item = (Key, Held)> {
+    fn existing(&self) -> impl Iterator<Item = (Key, ExistingRule)> {
         self.store.state().into_iter().map(|object| {
             let labels = object.labels();
             let has = |(name, value): (&str, &str)| labels.get(name).is_some_and(|v| v == value);
-            let held = Held {
+            let existing = ExistingRule {
                 spec: object.data.get("spec").cloned().unwrap_or_default(),
                 is_ours: has(MANAGED_BY) && has(COMPONENT),
                 uid: object.uid().unwrap_or_default(),
             };
-            ((self.kind, object.name_any()), held)
+            ((self.kind, object.name_any()), existing)
         })
     }
 
     /// Returns whether that was needed yet.
-    async fn take(&self, step: Step) -> Result<bool, Error> {
+    async fn execute(&self, step: Step) -> Result<bool, Error> {
         match step {
             Step::Delete { key: (_, name), uid } => {
                 let preconditions = Preconditions { uid: Some(uid), resource_version: None };
@@ -210,8 +215,8 @@ impl Watched {
                     Err(error) => Err(self.failed("delete", &name)(error)),
                 }
             }
-            Step::Create { key: (_, name), wish } => {
-                let object = self.object(&name, &wish);
+            Step::Create { key: (_, name), desired } => {
+                let object = self.object(&name, &desired);
                 match self.api.create(&PostParams::default(), &object).await {
                     Ok(_) => Ok(true),
                     // It is there already, and the watch is about to say so.
@@ -226,15 +231,15 @@ impl Watched {
         Error::api(format!("{verb} {} {name}", self.resource.kind))
     }
 
-    fn object(&self, name: &str, wish: &Wish) -> DynamicObject {
-        let mut spec = Value::Object(wish.spec.clone());
+    fn object(&self, name: &str, desired: &DesiredRule) -> DynamicObject {
+        let mut spec = Value::Object(desired.spec.clone());
         if self.kind == Kind::Endpoint {
             spec["properties"] = json!({});
         }
         let labels =
             [("app.kubernetes.io/part-of", "neptune"), MANAGED_BY, COMPONENT].map(owned).into();
         let annotations: BTreeMap<_, _> =
-            wish.node.iter().map(|node| owned((NODE, node.as_str()))).collect();
+            desired.node.iter().map(|node| owned((NODE, node.as_str()))).collect();
         let metadata = ObjectMeta {
             labels: Some(labels),
             annotations: (!annotations.is_empty()).then_some(annotations),

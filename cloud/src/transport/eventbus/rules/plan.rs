@@ -30,10 +30,10 @@ const DOWNSTREAM: &str = "neptune-downstream";
 const UPSTREAM: &str = "neptune-upstream-";
 
 /// The longest name that an object may have.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// Names shorter than this stand as they are, so no shortened one can be another node's.
-const LONGEST_PLAIN: usize = 240;
+const MAX_PLAIN_NAME: usize = 240;
 
 /// Endpoints come first: they are made before Rules and removed after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +49,7 @@ pub type Key = (Kind, String);
 
 /// What an object should be.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
+pub struct DesiredRule {
     /// The spec, as far as it matters.
     pub spec: Map<String, Value>,
     /// The node whose Rule it is.
@@ -58,7 +58,7 @@ pub struct Wish {
 
 /// What an object is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Held {
+pub struct ExistingRule {
     /// The whole spec.
     pub spec: Value,
     /// Whether it has our labels.
@@ -82,7 +82,7 @@ pub enum Step {
         /// What.
         key: Key,
         /// How.
-        wish: Wish,
+        desired: DesiredRule,
     },
 }
 
@@ -97,20 +97,20 @@ pub struct Plan {
 }
 
 /// Everything that should be there for these nodes.
-pub fn wishes(
+pub fn desired_rules(
     settings: &Settings,
     token: Option<&Token>,
     nodes: impl IntoIterator<Item = NodeName>,
-) -> BTreeMap<Key, Wish> {
-    let endpoint = |kind: &str| wish(json!({ "ruleEndpointType": kind }), None);
-    let publisher = json!({
+) -> BTreeMap<Key, DesiredRule> {
+    let endpoint = |kind: &str| desired(json!({ "ruleEndpointType": kind }), None);
+    let downstream = json!({
         "source": REST, "sourceResource": {"path": format!("/{}", settings.prefix)},
         "target": BUS, "targetResource": {"topic": settings.prefix.to_string()},
     });
-    let mut wishes: BTreeMap<_, _> = [
+    let mut desired_rules: BTreeMap<_, _> = [
         ((Kind::Endpoint, REST.to_owned()), endpoint("rest")),
         ((Kind::Endpoint, BUS.to_owned()), endpoint("eventbus")),
-        ((Kind::Rule, DOWNSTREAM.to_owned()), wish(publisher, None)),
+        ((Kind::Rule, DOWNSTREAM.to_owned()), desired(downstream, None)),
     ]
     .into();
     for node in nodes {
@@ -120,63 +120,68 @@ pub fn wishes(
             "source": BUS, "sourceResource": {"topic": UPSTREAM_TOPIC, "node_name": node},
             "target": REST, "targetResource": {"resource": url},
         });
-        wishes.insert((Kind::Rule, name_for(&node)), wish(upstream, Some(node)));
+        desired_rules.insert((Kind::Rule, name_for(&node)), desired(upstream, Some(node)));
     }
-    wishes
+    desired_rules
 }
 
-/// What is to be done so that `wishes` are there and nothing else of ours.
-pub fn plan(wishes: &BTreeMap<Key, Wish>, held: &BTreeMap<Key, Held>) -> Plan {
+/// What is to be done so that `desired_rules` are there and nothing else of ours.
+pub fn plan(
+    desired_rules: &BTreeMap<Key, DesiredRule>,
+    existing: &BTreeMap<Key, ExistingRule>,
+) -> Plan {
     let mut plan = Plan::default();
-    let is_wrong = |key: &Key, held: &Held| wishes.get(key).is_none_or(|wish| !wish.is_met(held));
-    let endpoint_is_wrong = held
-        .iter()
-        .any(|(key, held)| key.0 == Kind::Endpoint && held.is_ours && is_wrong(key, held));
-    let goes = |key: &Key, held: &Held| {
-        held.is_ours && (is_wrong(key, held) || (endpoint_is_wrong && key.0 == Kind::Rule))
+    let is_wrong = |key: &Key, existing: &ExistingRule| {
+        desired_rules.get(key).is_none_or(|desired| !desired.is_met(existing))
+    };
+    let endpoint_is_wrong = existing.iter().any(|(key, existing)| {
+        key.0 == Kind::Endpoint && existing.is_ours && is_wrong(key, existing)
+    });
+    let goes = |key: &Key, existing: &ExistingRule| {
+        existing.is_ours && (is_wrong(key, existing) || (endpoint_is_wrong && key.0 == Kind::Rule))
     };
     // Rules before endpoints.
-    for (key, held) in held.iter().rev().filter(|(key, held)| goes(key, held)) {
-        plan.steps.push(Step::Delete { key: key.clone(), uid: held.uid.clone() });
+    for (key, existing) in existing.iter().rev().filter(|(key, existing)| goes(key, existing)) {
+        plan.steps.push(Step::Delete { key: key.clone(), uid: existing.uid.clone() });
     }
     // Endpoints before Rules.
-    for (key, wish) in wishes {
-        match held.get(key) {
-            Some(held) if held.is_ours && !goes(key, held) => {}
-            Some(held) if !held.is_ours => {
-                if !wish.is_met(held) {
+    for (key, desired) in desired_rules {
+        match existing.get(key) {
+            Some(existing) if existing.is_ours && !goes(key, existing) => {}
+            Some(existing) if !existing.is_ours => {
+                if !desired.is_met(existing) {
                     plan.taken.push(key.clone());
                 }
             }
-            _ => plan.steps.push(Step::Create { key: key.clone(), wish: wish.clone() }),
+            _ => plan.steps.push(Step::Create { key: key.clone(), desired: desired.clone() }),
         }
     }
     plan
 }
 
-impl Wish {
+impl DesiredRule {
     /// Whether an object does what is wished. Fields of which nothing is wished may be anything.
-    fn is_met(&self, held: &Held) -> bool {
-        self.spec.iter().all(|(field, value)| held.spec.get(field) == Some(value))
+    fn is_met(&self, existing: &ExistingRule) -> bool {
+        self.spec.iter().all(|(field, value)| existing.spec.get(field) == Some(value))
     }
 }
 
-fn wish(spec: Value, node: Option<NodeName>) -> Wish {
+fn desired(spec: Value, node: Option<NodeName>) -> DesiredRule {
     let Value::Object(spec) = spec else { unreachable!("a spec is an object") };
-    Wish { spec, node }
+    DesiredRule { spec, node }
 }
 
 /// A node's name may be as long as an object's.
 fn name_for(node: &NodeName) -> String {
     let plain = format!("{UPSTREAM}{node}");
-    if plain.len() < LONGEST_PLAIN {
+    if plain.len() < MAX_PLAIN_NAME {
         return plain;
     }
     let hash = ContentHash::of(&node).to_string();
     let digits: String = hash.chars().filter(char::is_ascii_hexdigit).rev().collect();
     let head = plain[..200].trim_end_matches(['.', '-']);
     let mut name = format!("{head}-{digits}");
-    name.truncate(LONGEST_NAME);
+    name.truncate(MAX_NAME);
     name
 }
 
@@ -195,18 +200,18 @@ mod tests {
         }
     }
 
-    fn wished(nodes: &[&str]) -> BTreeMap<Key, Wish> {
-        wishes(&settings(), None, nodes.iter().map(|node| node.parse().unwrap()))
+    fn wished(nodes: &[&str]) -> BTreeMap<Key, DesiredRule> {
+        desired_rules(&settings(), None, nodes.iter().map(|node| node.parse().unwrap()))
     }
 
     /// A cluster in which all of it was made.
-    fn made(wishes: &BTreeMap<Key, Wish>) -> BTreeMap<Key, Held> {
-        let held = |wish: &Wish| Held {
-            spec: Value::Object(wish.spec.clone()),
+    fn made(desired_rules: &BTreeMap<Key, DesiredRule>) -> BTreeMap<Key, ExistingRule> {
+        let existing = |desired: &DesiredRule| ExistingRule {
+            spec: Value::Object(desired.spec.clone()),
             is_ours: true,
             uid: "uid".to_owned(),
         };
-        wishes.iter().map(|(key, wish)| (key.clone(), held(wish))).collect()
+        desired_rules.iter().map(|(key, desired)| (key.clone(), existing(desired))).collect()
     }
 
     fn steps(plan: &Plan) -> Vec<String> {
@@ -217,14 +222,20 @@ mod tests {
         plan.steps.iter().map(text).collect()
     }
 
-    fn change(held: &mut BTreeMap<Key, Held>, kind: Kind, name: &str, change: impl Fn(&mut Held)) {
-        change(held.get_mut(&(kind, name.to_owned())).unwrap());
+    fn change(
+        existing: &mut BTreeMap<Key, ExistingRule>,
+        kind: Kind,
+        name: &str,
+        change: impl Fn(&mut ExistingRule),
+    ) {
+        change(existing.get_mut(&(kind, name.to_owned())).unwrap());
     }
 
     #[test]
     fn the_objects_are_those_that_were_tried_on_a_cluster() {
-        let wishes = wished(&["edge0"]);
-        let spec = |kind, name: &str| Value::Object(wishes[&(kind, name.to_owned())].spec.clone());
+        let desired_rules = wished(&["edge0"]);
+        let spec =
+            |kind, name: &str| Value::Object(desired_rules[&(kind, name.to_owned())].spec.clone());
         assert_eq!(spec(Kind::Endpoint, "neptune-rest"), json!({"ruleEndpointType": "rest"}));
         assert_eq!(spec(Kind::Endpoint, "neptune-bus"), json!({"ruleEndpointType": "eventbus"}));
         assert_eq!(
@@ -240,8 +251,9 @@ mod tests {
         });
         assert_eq!(spec(Kind::Rule, "neptune-upstream-edge0"), upstream);
         let token = "0123456789abcdef".parse().unwrap();
-        let wishes = super::wishes(&settings(), Some(&token), ["edge0".parse().unwrap()]);
-        let rule = &wishes[&(Kind::Rule, "neptune-upstream-edge0".to_owned())];
+        let desired_rules =
+            super::desired_rules(&settings(), Some(&token), ["edge0".parse().unwrap()]);
+        let rule = &desired_rules[&(Kind::Rule, "neptune-upstream-edge0".to_owned())];
         let url = rule.spec["targetResource"]["resource"].as_str().unwrap();
         assert!(url.ends_with(":8081/upstream/edge0/0123456789abcdef"), "{url}");
     }
@@ -263,21 +275,21 @@ mod tests {
 
     #[test]
     fn what_is_as_it_should_be_is_left_alone_whatever_else_stands_in_it() {
-        let wishes = wished(&["edge0"]);
-        let mut held = made(&wishes);
-        change(&mut held, Kind::Endpoint, "neptune-rest", |held| {
-            held.spec["properties"] = json!({});
+        let desired_rules = wished(&["edge0"]);
+        let mut existing = made(&desired_rules);
+        change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
+            existing.spec["properties"] = json!({});
         });
-        assert_eq!(plan(&wishes, &held), Plan::default());
+        assert_eq!(plan(&desired_rules, &existing), Plan::default());
     }
 
     #[test]
     fn an_edited_rule_is_made_anew_and_that_of_a_node_that_is_gone_is_removed() {
-        let mut held = made(&wished(&["edge0", "gone"]));
-        change(&mut held, Kind::Rule, "neptune-upstream-edge0", |held| {
-            held.spec["targetResource"]["resource"] = json!("http://elsewhere");
+        let mut existing = made(&wished(&["edge0", "gone"]));
+        change(&mut existing, Kind::Rule, "neptune-upstream-edge0", |existing| {
+            existing.spec["targetResource"]["resource"] = json!("http://elsewhere");
         });
-        let plan = plan(&wished(&["edge0"]), &held);
+        let plan = plan(&wished(&["edge0"]), &existing);
         assert_eq!(
             steps(&plan),
             ["- neptune-upstream-gone", "- neptune-upstream-edge0", "+ neptune-upstream-edge0"]
@@ -287,13 +299,13 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_removed_only_after_all_rules_of_ours() {
-        let wishes = wished(&["edge0"]);
-        let mut held = made(&wishes);
-        change(&mut held, Kind::Endpoint, "neptune-rest", |held| {
-            held.spec["ruleEndpointType"] = json!("servicebus");
+        let desired_rules = wished(&["edge0"]);
+        let mut existing = made(&desired_rules);
+        change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
+            existing.spec["ruleEndpointType"] = json!("servicebus");
         });
         assert_eq!(
-            steps(&plan(&wishes, &held)),
+            steps(&plan(&desired_rules, &existing)),
             [
                 "- neptune-upstream-edge0",
                 "- neptune-downstream",
@@ -307,18 +319,18 @@ mod tests {
 
     #[test]
     fn what_is_somebody_elses_is_never_touched() {
-        let wishes = wished(&["edge0"]);
-        let mut held = made(&wishes);
-        for held in held.values_mut() {
-            held.is_ours = false;
+        let desired_rules = wished(&["edge0"]);
+        let mut existing = made(&desired_rules);
+        for existing in existing.values_mut() {
+            existing.is_ours = false;
         }
-        let foreign = Held { spec: json!({}), is_ours: false, uid: "uid".to_owned() };
-        held.insert((Kind::Rule, "theirs".to_owned()), foreign);
-        assert_eq!(plan(&wishes, &held), Plan::default(), "made by hand, it serves");
-        change(&mut held, Kind::Rule, "neptune-downstream", |held| {
-            held.spec["sourceResource"]["path"] = json!("/other");
+        let foreign = ExistingRule { spec: json!({}), is_ours: false, uid: "uid".to_owned() };
+        existing.insert((Kind::Rule, "theirs".to_owned()), foreign);
+        assert_eq!(plan(&desired_rules, &existing), Plan::default(), "made by hand, it serves");
+        change(&mut existing, Kind::Rule, "neptune-downstream", |existing| {
+            existing.spec["sourceResource"]["path"] = json!("/other");
         });
-        let plan = plan(&wishes, &held);
+        let plan = plan(&desired_rules, &existing);
         assert_eq!(plan.steps, []);
         assert_eq!(plan.taken, [(Kind::Rule, "neptune-downstream".to_owned())]);
     }
@@ -334,7 +346,7 @@ mod tests {
         let long = format!("{label}.{label}.{label}.{label}");
         let names = ["", "b", "c.d"].map(|end| name_for(&node(format!("{long}{end}"))));
         for name in &names {
-            assert!(name.len() <= LONGEST_NAME && name.parse::<NodeName>().is_ok(), "{name}");
+            assert!(name.len() <= MAX_NAME && name.parse::<NodeName>().is_ok(), "{name}");
         }
         assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
         // A dot before the hash would begin a label with '-'.

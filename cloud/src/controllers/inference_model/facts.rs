@@ -1,0 +1,57 @@
+//! Collects what an `InferenceModel` names, from the caches.
+
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use neptune_api::InferenceModel;
+
+use super::{target::InferenceModelFacts, workload};
+use crate::{
+    cache::{Cached as _, Caches},
+    controllers::runtime::Context,
+    kubernetes::{identity::is_owned, nodes::matches},
+};
+
+/// What the cluster has of what the model names.
+pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
+    let caches = context.caches();
+    let spec = &model.spec;
+    let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
+    let by_labels = named.is_none() && !spec.node_selector.is_empty();
+    let mut selected = if by_labels {
+        caches.nodes.state_filter(|node| matches(node, &spec.node_selector))
+    } else {
+        Vec::new()
+    };
+    selected.sort_by_key(|node| node.name_any());
+    let deployment = caches.deployments.find(|held| is_owned(&held.metadata, model));
+    InferenceModelFacts {
+        named: named.and_then(|name| caches.node(name)),
+        selected,
+        frameworks: caches.framework_table(),
+        deployed: deployment.as_deref().and_then(workload::deployed),
+        same_port: same_port(model, caches),
+    }
+}
+
+/// Older models with the same port, and the nodes whose agents serve them.
+fn same_port(model: &InferenceModel, caches: &Caches) -> Vec<(String, String)> {
+    let age = |model: &InferenceModel| {
+        let metadata = &model.metadata;
+        (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.uid.clone())
+    };
+    let port = model.spec.serving_port;
+    let is_older =
+        |other: &InferenceModel| other.spec.serving_port == port && age(other) < age(model);
+    let older = InferenceModel::cache(caches).state_filter(is_older);
+    let at = |other: &Arc<InferenceModel>| {
+        let named = || {
+            let name = other.spec.node_name.as_ref().filter(|name| !name.is_empty());
+            name.filter(|_| other.spec.deploy_to_layer == "edge").cloned()
+        };
+        // Its status may not be written yet.
+        let node = other.status.as_ref().and_then(|status| status.node.clone()).or_else(named)?;
+        Some((node, format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())))
+    };
+    older.iter().filter_map(at).collect()
+}

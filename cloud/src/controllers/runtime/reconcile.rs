@@ -1,0 +1,130 @@
+//! The one reconcile of every kind: facts, validate, plan and execute when one of their inputs changed; observe, status
+//! and events always.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kube::{ResourceExt as _, runtime::controller::Action};
+use neptune_wire::ObjectKey;
+
+use super::{
+    context::Context, controller::Controller, execute::execute, state::Prepared,
+    status_writer::write_status,
+};
+use crate::{
+    error::{Class, Error},
+    kubernetes::identity::key,
+    metrics,
+};
+
+/// Reconciles an object. Measures it, and resets its failures after a success.
+#[tracing::instrument(name = "reconcile", skip_all, fields(
+    kind = %K::kind(&()),
+    namespace = object.namespace().unwrap_or_default(),
+    name = object.name_any(),
+))]
+pub async fn reconcile<K: Controller>(
+    object: Arc<K>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let start = Instant::now();
+    let result = steps(&object, &context).await;
+    let outcome = match &result {
+        Ok(_) => metrics::Outcome::Ok,
+        Err(error) => error.class().into(),
+    };
+    context.metrics().reconciled::<K>(outcome, start.elapsed());
+    match &result {
+        Ok(_) => context.object_state(&*object, |state| state.failures = 0),
+        Err(error) if error.class() == Class::Conflict => tracing::debug!(%error, "looking again"),
+        Err(error) => tracing::warn!(%error, "trying again"),
+    }
+    forget_if_deleted(&*object, &context);
+    result.map(|requeue| requeue.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Returns when to reconcile again although nothing changes.
+async fn steps<K: Controller>(
+    cached: &Arc<K>,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    if cached.meta().deletion_timestamp.is_some() {
+        // A finalizer may delay the deletion. The nodes do not wait for it.
+        context.forget(&**cached);
+        return Ok(None);
+    }
+    let Some(key) = key(&**cached) else {
+        // An API server names objects by RFC 1123, so this cannot happen.
+        return Ok(None);
+    };
+    let object = latest(cached, context);
+    let prepared = match prepared(&*object, context) {
+        Some(prepared) => prepared,
+        None => prepare(&*object, &key, context).await?,
+    };
+    let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
+    let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+    Ok(retry.into_iter().chain(requeue).min())
+}
+
+/// The object with the status that was written last, also before the cache has it.
+fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
+    let version = cached.resource_version();
+    let written = context.object_state(&**cached, |state| {
+        let last = state.last_write.as_ref().filter(|last| last.over == version);
+        last.map(|last| Arc::clone(&last.object))
+    });
+    written.unwrap_or_else(|| Arc::clone(cached))
+}
+
+/// The result of the last facts, validate and plan, if it is still valid.
+fn prepared<K: Controller>(object: &K, context: &Context) -> Option<Arc<Prepared<K>>> {
+    let prepared = context.object_state(object, |state| state.prepared.clone())?;
+    // The cache may have a new spec before the trigger invalidates the result.
+    let is_current = prepared.generation == object.meta().generation
+        && prepared.retry_at.is_none_or(|at| Instant::now() < at);
+    is_current.then_some(prepared)
+}
+
+/// Runs facts, validate, plan and execute.
+async fn prepare<K: Controller>(
+    object: &K,
+    key: &ObjectKey,
+    context: &Context,
+) -> Result<Arc<Prepared<K>>, Error> {
+    let invalidations = context.object_state(object, |state| state.invalidations);
+    let generation = object.meta().generation;
+    let prepared = match object.validate(&object.facts(context)) {
+        Ok(valid) => {
+            let plan = object.plan(&valid, context.fetch_image());
+            let executed = execute(object, key, plan, context).await?;
+            let retry_at = executed.retry_after.map(|pause| Instant::now() + pause);
+            Prepared { generation, valid: Some(valid), findings: executed.findings, retry_at }
+        }
+        Err(findings) => {
+            context.publisher().retain(key, &object.retained(key));
+            Prepared { generation, valid: None, findings, retry_at: None }
+        }
+    };
+    let prepared = Arc::new(prepared);
+    // Before the initial sync is complete, nothing is published, and it is not known what cannot be.
+    let is_published = context.publisher().is_synced();
+    context.object_state(object, |state| {
+        // If an input changed meanwhile, the object is enqueued already and is prepared again.
+        let is_current = is_published && state.invalidations == invalidations;
+        state.prepared = is_current.then(|| Arc::clone(&prepared));
+    });
+    Ok(prepared)
+}
+
+/// An object that is deleted while it is reconciled was forgotten too early: what this reconcile published of it stayed.
+fn forget_if_deleted<K: Controller>(object: &K, context: &Context) {
+    let uid = object.uid().unwrap_or_default();
+    if let Some(key) = key(object)
+        && !context.caches().contains(&key, &uid)
+    {
+        context.forget(object);
+    }
+}

@@ -1,0 +1,160 @@
+//! What a controller remembers of each object, and its queue. Losing it costs requests and nothing else.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use kube::runtime::reflector::ObjectRef;
+
+use super::{apply::Applied, controller::Controller};
+use crate::{cache::Cached, reason::Finding};
+
+/// A kind with a [`ControllerState`]: every registered kind.
+pub trait Stateful: Cached {
+    /// The state of its controller.
+    fn state(states: &States) -> &ControllerState<Self>
+    where
+        Self: Controller;
+}
+
+macro_rules! define_states {
+    ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        /// The state of every controller.
+        #[derive(Default)]
+        pub struct States { $($field: ControllerState<neptune_api::$kind>),* }
+
+        $(impl Stateful for neptune_api::$kind {
+            fn state(states: &States) -> &ControllerState<Self> {
+                &states.$field
+            }
+        })*
+    };
+}
+
+for_each_kind!(define_states!());
+
+/// The state of one kind's controller.
+pub struct ControllerState<K: Controller> {
+    /// Missing until the controller runs: a standby replica enqueues nothing.
+    queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
+    /// By uid.
+    objects: Mutex<HashMap<String, ObjectState<K>>>,
+}
+
+/// What is remembered of an object.
+pub struct ObjectState<K: Controller> {
+    /// What was applied to the API server last.
+    pub applied: Option<Applied>,
+    /// How often a workload of the object was deleted: what was applied meanwhile may be deleted too.
+    pub removals: u64,
+    /// The status that was written last.
+    pub last_write: Option<LastWrite<K>>,
+    /// Errors in a row.
+    pub failures: u32,
+    /// The result of the last facts, validate and plan. Missing when one of their inputs changed since.
+    pub prepared: Option<Arc<Prepared<K>>>,
+    /// How often an input of facts, validate or plan changed.
+    pub invalidations: u64,
+}
+
+/// The result of facts, validate, plan and execute.
+pub struct Prepared<K: Controller> {
+    /// The generation of the spec.
+    pub generation: Option<i64>,
+    /// The valid spec.
+    pub valid: Option<K::Valid>,
+    /// What prevents the spec from being in effect.
+    pub findings: Vec<Finding>,
+    /// When to execute the plan again although nothing changes.
+    pub retry_at: Option<Instant>,
+}
+
+/// A status that was written, and that the cache may not have yet.
+pub struct LastWrite<K> {
+    /// The version of the cached object when the status was written.
+    pub over: Option<String>,
+    /// The object as the API server returned it.
+    pub object: Arc<K>,
+    /// When.
+    pub at: Instant,
+}
+
+impl<K: Controller> Default for ControllerState<K> {
+    fn default() -> Self {
+        Self { queue: Mutex::default(), objects: Mutex::default() }
+    }
+}
+
+impl<K: Controller> Default for ObjectState<K> {
+    fn default() -> Self {
+        Self {
+            applied: None,
+            removals: 0,
+            last_write: None,
+            failures: 0,
+            prepared: None,
+            invalidations: 0,
+        }
+    }
+}
+
+impl<K: Controller> ControllerState<K> {
+    /// Starts the queue.
+    pub fn open_queue(&self) -> UnboundedReceiver<ObjectRef<K>> {
+        let (sender, receiver) = mpsc::unbounded();
+        *self.lock_queue() = Some(sender);
+        receiver
+    }
+
+    /// Enqueues an object, if the controller runs.
+    pub fn enqueue(&self, reference: ObjectRef<K>) {
+        if let Some(queue) = &*self.lock_queue() {
+            // The receiver is dropped only when the program ends.
+            let _ = queue.unbounded_send(reference);
+        }
+    }
+
+    /// What is remembered of the object of a uid.
+    pub fn with_object<T>(&self, uid: &str, action: impl FnOnce(&mut ObjectState<K>) -> T) -> T {
+        let mut objects = self.lock_objects();
+        if !objects.contains_key(uid) {
+            objects.insert(uid.to_owned(), ObjectState::default());
+        }
+        action(objects.get_mut(uid).expect("it was inserted"))
+    }
+
+    /// Forgets an object.
+    pub fn forget(&self, uid: &str) {
+        self.lock_objects().remove(uid);
+    }
+
+    /// Forgets all objects except these.
+    pub fn retain(&self, uids: &BTreeSet<String>) {
+        self.lock_objects().retain(|uid, _| uids.contains(uid));
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, Option<UnboundedSender<ObjectRef<K>>>> {
+        self.queue.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn lock_objects(&self) -> MutexGuard<'_, HashMap<String, ObjectState<K>>> {
+        self.objects.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl<K: Controller> ObjectState<K> {
+    /// An input of facts, validate or plan changed: the next reconcile runs them again.
+    pub fn invalidate(&mut self) {
+        self.prepared = None;
+        self.invalidations += 1;
+    }
+
+    /// A workload of the object was deleted: the next reconcile applies it again.
+    pub fn on_workload_deleted(&mut self) {
+        self.applied = None;
+        self.removals += 1;
+    }
+}

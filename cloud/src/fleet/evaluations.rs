@@ -1,0 +1,62 @@
+//! The newest metrics that workers report per model. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use neptune_wire::{ModelOutput, NodeName, ObjectKey};
+
+/// The newest metrics of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The node.
+    pub node: NodeName,
+    /// The object whose worker reported them.
+    pub object: ObjectKey,
+    /// The time in the report. A time in the future counts as the time of arrival.
+    pub taken: Timestamp,
+    /// The report.
+    pub output: ModelOutput,
+}
+
+/// Per model, by its uid.
+#[derive(Debug, Clone, Default)]
+pub struct Evaluations(BTreeMap<String, Evaluation>);
+
+impl Evaluations {
+    /// Processes what a worker of `object` on `node` reports of a model that exists. Returns whether it is the newest
+    /// now. Of several workers the one with the latest report wins, by their nodes' clocks.
+    pub fn add(
+        &mut self,
+        node: &NodeName,
+        object: &ObjectKey,
+        output: &ModelOutput,
+        now: Timestamp,
+    ) -> bool {
+        let reported: Option<Timestamp> = output.time.parse().ok();
+        let taken = reported.map_or(now, |reported| reported.min(now));
+        let held = self.0.get(&output.uid);
+        let is_newest = held.is_none_or(|held| {
+            let is_same_source = held.node == *node && held.object == *object;
+            let is_known = is_same_source && held.output == *output;
+            let is_next = is_same_source && held.output.time < output.time;
+            !is_known && (is_next || taken > held.taken)
+        });
+        // A report without metrics only names the file that is loaded.
+        if output.metrics.is_empty() || !is_newest {
+            return false;
+        }
+        let (node, object, output) = (node.clone(), object.clone(), output.clone());
+        self.0.insert(output.uid.clone(), Evaluation { node, object, taken, output });
+        true
+    }
+
+    /// The newest metrics of the model of that uid.
+    pub fn get(&self, uid: &str) -> Option<&Evaluation> {
+        self.0.get(uid)
+    }
+
+    /// Forgets a deleted model.
+    pub fn forget(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+}

@@ -1,0 +1,240 @@
+//! Which nodes' agents are online, by their messages and the time since the last one. Pure.
+//!
+//! Messages come late, twice and out of order. The messages of one agent instance are ordered by (epoch, seq); of two
+//! instances of a node, the one whose newer message came last is the current one.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use neptune_wire::{AgentInstance, NodeName, NodeReport};
+
+/// A node that misses this many heartbeats is offline: one may be lost, two may be late.
+const MAX_MISSED_HEARTBEATS: u32 = 3;
+
+/// The seconds between heartbeats that an agent may announce.
+const HEARTBEATS: RangeInclusive<u32> = 1..=3600;
+
+/// Agent instances remembered per node. Only invented ones are more.
+const MAX_INSTANCES: usize = 64;
+
+/// The place of a message among those of its instance: (epoch, seq).
+pub type Order = (u64, u64);
+
+/// The nodes whose agents have reported since this controller started.
+#[derive(Debug, Clone)]
+pub struct Nodes {
+    /// The heartbeat, in seconds, of agents that do not announce theirs.
+    heartbeat: u32,
+    nodes: BTreeMap<NodeName, Node>,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    /// The newest message of each instance; node reports have no seq.
+    newest: BTreeMap<AgentInstance, Order>,
+    current: AgentInstance,
+    online: bool,
+    /// It is offline because its heartbeats stopped, not because of a last will.
+    expired: bool,
+    last_seen: Timestamp,
+    /// Seconds between its heartbeats.
+    heartbeat: u32,
+    address: Option<String>,
+}
+
+/// Whether a node's agent is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Its last sign of life is recent.
+    Online,
+    /// Its last will came, or its heartbeats stopped.
+    Offline {
+        /// The time of its last message.
+        since: Timestamp,
+    },
+    /// It has not reported since this controller started.
+    NeverSeen,
+}
+
+/// How many nodes are online and offline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Nodes that are online.
+    pub online: usize,
+    /// Nodes that were online.
+    pub offline: usize,
+}
+
+/// How long a node with this heartbeat, in seconds, may be silent.
+pub fn offline_after(heartbeat: u32) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(heartbeat) * i64::from(MAX_MISSED_HEARTBEATS))
+}
+
+impl Nodes {
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat` seconds.
+    pub fn new(heartbeat: u32) -> Self {
+        Self { heartbeat, nodes: BTreeMap::new() }
+    }
+
+    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the broker. Returns whether
+    /// the node's presence or address changed.
+    pub fn on_node_report(
+        &mut self,
+        node: &NodeName,
+        report: NodeReport,
+        live: bool,
+        now: Timestamp,
+    ) -> bool {
+        let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
+        if self.is_outdated(node, &instance, epoch) {
+            return false;
+        }
+        let known = self.nodes.get(node);
+        // A retained message of an agent whose heartbeats stopped is no sign of life.
+        let is_expired = known.is_some_and(|known| known.expired && known.current == instance);
+        let is_same_start = || self.newest(node, &instance).is_some_and(|(held, _)| held == epoch);
+        if !live && is_expired && is_same_start() {
+            return false;
+        }
+        // A last will concerns one instance: after a message of a later one it is outdated.
+        if !online && known.is_some_and(|known| known.current != instance) {
+            return false;
+        }
+        let before = known.map(|known| (known.online, known.address.clone()));
+        let entry = self.record(node, &instance, (epoch, 0), now);
+        entry.online = online;
+        if let Some(announced) = heartbeat_seconds {
+            entry.heartbeat = announced.clamp(*HEARTBEATS.start(), *HEARTBEATS.end());
+        }
+        // A last will does not repeat the address, and the workers are still there.
+        entry.address = address.or(entry.address.take());
+        let after = (entry.online, entry.address.clone());
+        before != Some(after)
+    }
+
+    /// Processes any other live message as a sign of life. Returns whether the node was not online before.
+    pub fn on_sign_of_life(
+        &mut self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        order: Order,
+        now: Timestamp,
+    ) -> bool {
+        let was_online = self.presence(node) == Presence::Online;
+        self.record(node, instance, order, now).online = true;
+        !was_online
+    }
+
+    /// After a time without a connection: nodes that expired in it may be online.
+    pub fn on_reconnected(&mut self) {
+        self.nodes.values_mut().for_each(|node| node.expired = false);
+    }
+
+    /// Returns the nodes whose heartbeats stopped and that were online until now.
+    pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
+        let mut expired = Vec::new();
+        for (name, node) in &mut self.nodes {
+            if node.online && node.expires_at() <= now {
+                node.online = false;
+                node.expired = true;
+                expired.push(name.clone());
+            }
+        }
+        expired
+    }
+
+    /// When [`Nodes::expire`] may return a node next.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.nodes.values().filter(|node| node.online).map(Node::expires_at).min()
+    }
+
+    /// Whether a node's agent is connected.
+    pub fn presence(&self, node: &NodeName) -> Presence {
+        match self.nodes.get(node) {
+            None => Presence::NeverSeen,
+            Some(node) if node.online => Presence::Online,
+            Some(node) => Presence::Offline { since: node.last_seen },
+        }
+    }
+
+    /// The address that a node's agent reports.
+    pub fn address(&self, node: &NodeName) -> Option<&str> {
+        self.nodes.get(node)?.address.as_deref()
+    }
+
+    /// How many nodes are online and offline.
+    pub fn counts(&self) -> NodeCounts {
+        let online = self.nodes.values().filter(|node| node.online).count();
+        NodeCounts { online, offline: self.nodes.len() - online }
+    }
+
+    /// Whether a later start of this instance has reported already.
+    pub fn is_outdated(&self, node: &NodeName, instance: &AgentInstance, epoch: u64) -> bool {
+        self.newest(node, instance).is_some_and(|(newest, _)| epoch < newest)
+    }
+
+    /// Whether a message is of the node's current instance, or newer than all of its own instance.
+    pub fn is_current_or_newer(
+        &self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        order: Order,
+    ) -> bool {
+        self.nodes.get(node).is_none_or(|known| known.current == *instance)
+            || self.newest(node, instance).is_none_or(|newest| order > newest)
+    }
+
+    fn newest(&self, node: &NodeName, instance: &AgentInstance) -> Option<Order> {
+        self.nodes.get(node)?.newest.get(instance).copied()
+    }
+
+    fn record(
+        &mut self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        order: Order,
+        now: Timestamp,
+    ) -> &mut Node {
+        let heartbeat = self.heartbeat;
+        let entry = self.nodes.entry(node.clone()).or_insert_with(|| Node {
+            newest: BTreeMap::new(),
+            current: instance.clone(),
+            online: true,
+            expired: false,
+            last_seen: now,
+            heartbeat,
+            address: None,
+        });
+        if entry.newest.len() >= MAX_INSTANCES && !entry.newest.contains_key(instance) {
+            entry.newest.clear();
+        }
+        let newest = entry.newest.entry(instance.clone()).or_default();
+        *newest = order.max(*newest);
+        entry.current = instance.clone();
+        entry.last_seen = now;
+        entry.expired = false;
+        entry
+    }
+}
+
+impl Node {
+    fn expires_at(&self) -> Timestamp {
+        self.last_seen + offline_after(self.heartbeat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invented_instances_use_bounded_memory() {
+        let node: NodeName = "edge0".parse().expect("a name");
+        let mut nodes = Nodes::new(30);
+        for n in 0..1000 {
+            let instance = AgentInstance(n.to_string());
+            nodes.on_sign_of_life(&node, &instance, (1, 0), Timestamp::UNIX_EPOCH);
+        }
+        assert!(nodes.nodes[&node].newest.len() <= MAX_INSTANCES);
+    }
+}

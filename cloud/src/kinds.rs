@@ -1,0 +1,98 @@
+//! The registry of the kinds that have a controller, one line per kind. Caches, queues, triggers, the state per kind,
+//! metrics and admission are derived from it.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use neptune_wire::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Calls `callback!` with its arguments in brackets and all registered kinds behind them.
+///
+/// A line is the kind, its resource on the wire, its field in [`crate::cache::Caches`] (also its label in metrics), and
+/// the name of the gauge that counts its objects.
+macro_rules! for_each_kind {
+    ($callback:ident!($($argument:tt)*)) => {
+        $callback! {
+            [$($argument)*]
+            JointInferenceService(JointInferenceServices, joint_inference_service, "services");
+            Dataset(Datasets, dataset, "datasets");
+            Model(Models, model, "models");
+            InferenceModel(InferenceModels, inference_model, "inference_models");
+        }
+    };
+}
+
+/// Evaluates an expression once per kind: `each_kind!(K => enqueue_all::<K>(context))`.
+macro_rules! each_kind {
+    ($alias:ident => $body:expr) => { for_each_kind!(each_kind_body!($alias => $body)) };
+}
+
+macro_rules! each_kind_body {
+    ([$alias:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {{
+        $({
+            type $alias = neptune_api::$kind;
+            $body;
+        })*
+    }};
+}
+
+/// Evaluates an expression for the kind of a resource: `with_kind!(key.resource, K => enqueue::<K>(key))`.
+macro_rules! with_kind {
+    ($of:expr, $alias:ident => $body:expr) => { for_each_kind!(with_kind_body!($of, $alias => $body)) };
+}
+
+macro_rules! with_kind_body {
+    ([$of:expr, $alias:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        match $of {
+            $(neptune_wire::Resource::$resource => {
+                type $alias = neptune_api::$kind;
+                $body
+            })*
+        }
+    };
+}
+
+/// Evaluates an expression for an [`crate::cache::Object`], whatever its kind.
+macro_rules! with_object {
+    ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
+}
+
+macro_rules! with_object_body {
+    ([$of:expr, $object:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        match $of { $($crate::cache::Object::$kind($object) => $body),* }
+    };
+}
+
+/// A kind of the API that has a controller.
+pub trait Kind:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its name on the wire.
+    const RESOURCE: Resource;
+
+    /// Its name in the labels of metrics.
+    const LABEL: &'static str;
+
+    /// The gauge that counts its objects, without the prefix of all metrics.
+    const GAUGE: &'static str;
+}
+
+macro_rules! implement_kind {
+    ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        $(impl Kind for neptune_api::$kind {
+            const RESOURCE: Resource = Resource::$resource;
+            const LABEL: &'static str = stringify!($field);
+            const GAUGE: &'static str = $gauge;
+        })*
+    };
+}
+
+for_each_kind!(implement_kind!());

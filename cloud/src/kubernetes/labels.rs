@@ -1,0 +1,20 @@
+//! The labels and annotations that this controller reads and writes. Pure.
+
+use crate::kinds::Kind;
+
+/// `KubeEdge`'s mark of an edge node.
+pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
+
+/// The mark of a node whose agent runs the workers, cloud workers too.
+pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
+
+/// The label that names the program that manages an object, and its value on ours.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "neptune-cloud");
+
+/// The label by which a Deployment and a Service select their Pods.
+pub const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+
+/// The annotation of a Pod that names its owner of a kind, such as `neptune.io/inferencemodel`.
+pub fn owner_annotation<K: Kind>() -> String {
+    format!("neptune.io/{}", K::kind(&()).to_lowercase())
+}

@@ -1,0 +1,105 @@
+//! One node of the schedule: what is queued for it, and when. Pure.
+
+use std::time::{Duration, Instant};
+
+use crate::transport::eventbus::{
+    confirm::{Due, Unconfirmed},
+    outbox::{Outbox, QueuedMessage},
+};
+
+/// What is queued for a node, and what is known of it.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// The messages to post.
+    pub outbox: Outbox,
+    /// Whether a post is in flight.
+    pub in_flight: bool,
+    /// Whether nothing is posted until the node sends a message or is Ready again.
+    pub is_away: bool,
+    /// Whether the node sent a message since the post in flight began.
+    pub seen_meanwhile: bool,
+    /// Whether its Node was Ready at the last check.
+    pub is_ready: Option<bool>,
+    /// The pause after failed posts.
+    pub pause: Pause,
+    /// The last index, to post it again.
+    pub index: Option<QueuedMessage>,
+    /// The last index while the node has not confirmed it.
+    pub unconfirmed: Option<Unconfirmed>,
+    /// Its entry in `due`.
+    pub due_at: Option<Instant>,
+}
+
+/// A time before which nothing is tried, longer with each failure.
+#[derive(Debug, Default)]
+pub struct Pause {
+    failures: u32,
+    /// The end of the pause.
+    pub until: Option<Instant>,
+}
+
+impl Node {
+    /// When to post something.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        if self.in_flight || self.is_away {
+            return None;
+        }
+        let earliest = if self.outbox.is_empty() {
+            self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?
+        } else {
+            // It keeps its place behind the nodes that were queued before it.
+            self.due_at.unwrap_or(now).min(now)
+        };
+        Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
+    }
+
+    /// Queues the index again, if it is due.
+    pub fn enqueue_unconfirmed(&mut self) {
+        let due = self.unconfirmed.as_mut().map(Unconfirmed::due);
+        if due == Some(Due::Repeat)
+            && let Some(index) = &self.index
+        {
+            self.outbox.push(index.clone());
+        }
+    }
+
+    /// Queues a message that was not posted.
+    pub fn put_back(&mut self, message: QueuedMessage) {
+        if !self.is_away {
+            self.outbox.put_back(message);
+        }
+    }
+
+    /// Posts nothing until the node is back.
+    pub fn mark_away(&mut self) {
+        self.is_away = true;
+        self.outbox.clear();
+    }
+
+    /// Posts the index at once.
+    pub fn mark_back(&mut self) {
+        self.is_away = false;
+        self.pause = Pause::default();
+        if let Some(index) = &self.index {
+            let revision = index.index.expect("the index kept is an index");
+            self.unconfirmed.get_or_insert_with(|| Unconfirmed::new(revision)).reset();
+            self.outbox.push(index.clone());
+        }
+    }
+}
+
+impl Pause {
+    /// Starts a longer pause. `random` is any number.
+    pub fn fail(&mut self, (first, longest): (Duration, Duration), now: Instant, random: u64) {
+        let step = first.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        let half = step / 2;
+        let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
+        self.until = Some(now + half + Duration::from_millis(random % (span + 1)));
+    }
+
+    /// Whether the pause is over.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+}

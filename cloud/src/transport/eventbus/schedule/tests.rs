@@ -1,0 +1,283 @@
+//! Tests of the schedule.
+
+#![allow(clippy::unwrap_used)]
+use neptune_wire::{AgentInstance, Revision};
+
+use super::*;
+
+/// A schedule, a clock, and what is in flight.
+struct Harness {
+    schedule: Schedule,
+    now: Instant,
+    start: Instant,
+    in_flight: BTreeMap<String, QueuedMessage>,
+}
+
+impl Harness {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { schedule: Schedule::default(), now, start: now, in_flight: BTreeMap::new() }
+    }
+
+    fn enqueue(&mut self, node: &str, text: &str) {
+        let index = text.strip_prefix("index").map(|n| Revision(n.parse().unwrap()));
+        let topic = if index.is_some() { "index" } else { text };
+        let payload = text.to_owned().into();
+        let message = QueuedMessage { topic: topic.to_owned(), payload, index };
+        self.schedule.enqueue(&node.parse().unwrap(), message, self.now);
+    }
+
+    /// Everything that may be posted now.
+    fn posts(&mut self) -> Vec<String> {
+        let mut posts = Vec::new();
+        while let Some((node, message)) = self.schedule.next(self.now) {
+            posts.push(format!("{node} {}", String::from_utf8_lossy(&message.payload)));
+            assert!(self.in_flight.insert(node.to_string(), message).is_none(), "one a node");
+        }
+        posts
+    }
+
+    fn done(&mut self, node: &str, outcome: PostOutcome) {
+        let message = self.in_flight.remove(node).unwrap();
+        self.schedule.done(&node.parse().unwrap(), message, outcome, self.now, 0);
+    }
+
+    /// Each is taken at once until nothing is left; what was posted.
+    fn all_taken(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let posts = self.posts();
+            if posts.is_empty() {
+                return all;
+            }
+            all.extend(posts);
+            while let Some(node) = self.in_flight.keys().next().cloned() {
+                self.done(&node, PostOutcome::Taken);
+            }
+        }
+    }
+
+    fn on_sign_of_life(&mut self, node: &str, is_back: bool) {
+        self.schedule.on_sign_of_life(&node.parse().unwrap(), is_back, self.now);
+    }
+
+    fn set_readiness(&mut self, node: &str, readiness: NodeReadiness) {
+        self.schedule.set_readiness(&node.parse().unwrap(), readiness, self.now);
+    }
+
+    fn on_sync(&mut self, node: &str, index: u64) {
+        let sync = Sync {
+            instance: AgentInstance("i".to_owned()),
+            epoch: 1,
+            index_revision: Revision(index),
+            highest: Revision(index),
+            complete: true,
+            objects: [].into(),
+        };
+        self.schedule.on_sync(&node.parse().unwrap(), &sync, self.now);
+    }
+
+    /// Jumps to the next moment at which something may be due. Returns the milliseconds since the start.
+    fn advance(&mut self) -> u128 {
+        self.now = self.schedule.wake_at().unwrap().max(self.now);
+        (self.now - self.start).as_millis()
+    }
+}
+
+#[test]
+fn a_nodes_messages_go_one_after_the_other_and_nodes_do_not_wait_for_each_other() {
+    let mut controller = Harness::new();
+    for text in ["a", "b", "index1"] {
+        controller.enqueue("edge0", text);
+    }
+    controller.enqueue("edge1", "c");
+    assert_eq!(controller.posts(), ["edge0 a", "edge1 c"]);
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    controller.done("edge1", PostOutcome::Taken);
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    assert_eq!(controller.schedule.wake_at(), None, "edge0's answer is awaited");
+    controller.done("edge0", PostOutcome::Taken);
+    assert_eq!(controller.all_taken(), ["edge0 b", "edge0 index1"]);
+}
+
+#[test]
+fn no_more_than_so_many_are_in_flight_and_the_longest_waiting_comes_next() {
+    let mut controller = Harness::new();
+    for node in 0..=MAX_IN_FLIGHT {
+        controller.enqueue(&format!("n{node}"), "a");
+        controller.enqueue(&format!("n{node}"), "b");
+        controller.now += Duration::from_millis(1);
+    }
+    assert_eq!(controller.posts().len(), MAX_IN_FLIGHT);
+    controller.done("n0", PostOutcome::Taken);
+    assert_eq!(controller.posts(), [format!("n{MAX_IN_FLIGHT} a")], "not n0's second");
+}
+
+#[test]
+fn an_index_is_said_until_the_node_confirms_it() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        times.push(controller.advance());
+        assert_eq!(controller.all_taken(), ["edge0 index1"]);
+    }
+    assert_eq!(times, [2000, 6000, 14_000]);
+    controller.enqueue("edge0", "index2");
+    assert_eq!(controller.all_taken(), ["edge0 index2"]);
+    controller.on_sync("edge0", 1);
+    assert_eq!(controller.advance(), 16_000, "a new index begins with the shortest pause");
+    controller.on_sync("edge0", 2);
+    assert_eq!(controller.schedule.wake_at(), None);
+    assert_eq!(controller.posts(), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_without_a_session_is_left_alone_until_it_speaks_and_then_gets_its_index() {
+    let mut controller = Harness::new();
+    for text in ["a", "index1"] {
+        controller.enqueue("edge0", text);
+    }
+    controller.posts();
+    controller.done("edge0", PostOutcome::NoSession);
+    for text in ["b", "index2"] {
+        controller.enqueue("edge0", text);
+    }
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    assert_eq!(controller.schedule.wake_at(), None, "it costs nothing");
+    controller.on_sign_of_life("edge0", false);
+    assert_eq!(controller.all_taken(), ["edge0 index2"], "the sync that follows asks for the rest");
+}
+
+#[test]
+fn a_node_that_spoke_while_it_was_tried_is_tried_again() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    controller.posts();
+    controller.on_sign_of_life("edge0", false);
+    controller.done("edge0", PostOutcome::NoSession);
+    assert_eq!(controller.advance(), 500);
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_not_tried_and_gets_its_index_when_it_turns_ready_or_speaks() {
+    let mut controller = Harness::new();
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.enqueue("edge0", "a");
+    controller.enqueue("edge0", "index1");
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.set_readiness("edge0", NodeReadiness::Ready);
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+    controller.on_sync("edge0", 1);
+    controller.set_readiness("edge0", NodeReadiness::Ready);
+    assert_eq!(controller.posts(), Vec::<String>::new(), "no transition");
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.on_sign_of_life("edge0", false);
+    assert_eq!(
+        controller.all_taken(),
+        ["edge0 index1"],
+        "its word is worth more than the kubelet's"
+    );
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.enqueue("edge0", "b");
+    assert_eq!(
+        controller.all_taken(),
+        ["edge0 b"],
+        "it is known already, and the node spoke since"
+    );
+}
+
+#[test]
+fn a_node_that_was_silent_gets_its_index_also_when_it_was_confirmed() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    controller.all_taken();
+    controller.on_sync("edge0", 1);
+    controller.on_sign_of_life("edge0", false);
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    controller.on_sign_of_life("edge0", true);
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+    assert_eq!(controller.advance(), 2000);
+}
+
+#[test]
+fn a_node_that_never_spoke_is_left_alone_and_told_when_it_speaks() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    controller.all_taken();
+    while controller.schedule.wake_at().is_some() {
+        controller.advance();
+        controller.all_taken();
+    }
+    assert_eq!((controller.now - controller.start).as_secs(), 2 + 4 + 8 + 16 + 32 + 60);
+    controller.on_sign_of_life("edge0", false);
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+}
+
+#[test]
+fn while_there_is_no_rule_or_no_router_all_wait_and_nothing_is_dropped() {
+    for outcome in [PostOutcome::NoRule, PostOutcome::NoRouter] {
+        let mut controller = Harness::new();
+        controller.enqueue("edge0", "a");
+        controller.enqueue("edge1", "a");
+        controller.posts();
+        controller.done("edge0", outcome);
+        controller.done("edge1", outcome);
+        assert!(!controller.schedule.is_router_reachable());
+        controller.enqueue("edge2", "a");
+        assert_eq!(controller.posts(), Vec::<String>::new());
+        assert_eq!(controller.advance(), 250, "two that failed together are one failure");
+        assert_eq!(controller.posts().len(), 3);
+        controller.done("edge2", outcome);
+        assert_eq!(controller.advance(), 250 + 500);
+        for node in ["edge0", "edge1"] {
+            controller.done(node, PostOutcome::Taken);
+        }
+        assert!(controller.schedule.is_router_reachable());
+        assert_eq!(controller.all_taken(), ["edge2 a"]);
+    }
+}
+
+#[test]
+fn a_post_that_failed_is_made_again_after_a_pause_that_grows_to_a_minute() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "a");
+    let mut before = 0;
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        controller.posts();
+        controller.done("edge0", PostOutcome::Failed);
+        let now = controller.advance();
+        pauses.push(now - before);
+        before = now;
+    }
+    assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+    controller.enqueue("edge0", "b");
+    assert_eq!(controller.all_taken(), ["edge0 a", "edge0 b"]);
+}
+
+#[test]
+fn what_the_router_never_takes_does_not_hold_up_the_rest() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "a");
+    controller.enqueue("edge0", "b");
+    controller.posts();
+    controller.done("edge0", PostOutcome::TooLarge);
+    assert_eq!(controller.all_taken(), ["edge0 b"]);
+}
+
+#[test]
+fn a_node_that_is_gone_leaves_nothing_behind_and_one_that_returns_gets_its_index() {
+    let mut controller = Harness::new();
+    controller.set_readiness("edge0", NodeReadiness::Ready);
+    controller.set_readiness("edge0", NodeReadiness::Gone);
+    assert!(controller.schedule.nodes.is_empty());
+    controller.enqueue("edge1", "index1");
+    controller.set_readiness("edge1", NodeReadiness::Gone);
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    controller.set_readiness("edge1", NodeReadiness::Ready);
+    assert_eq!(controller.all_taken(), ["edge1 index1"]);
+}

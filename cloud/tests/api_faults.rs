@@ -1,0 +1,173 @@
+//! The controller when the API server refuses writes, reports conflicts or is unavailable, and when a replica takes over.
+#![allow(clippy::unwrap_used, clippy::panic)]
+// A test is one large future that is polled on its own.
+#![allow(clippy::large_futures)]
+
+mod harness;
+
+use std::time::{Duration, Instant};
+
+use harness::{Agent, Harness, SERVICE, within};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use neptune_api::JointInferenceService;
+use neptune_wire::replica::ReplicaChange;
+use serde_json::json;
+
+/// Waits until that many requests have failed.
+async fn failed_requests(harness: &Harness, times: usize) {
+    within("failed requests", async {
+        while harness.faulty_api.failed() < times {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_deployment_is_reported_and_retried() {
+    let harness = Harness::start().await;
+    harness.faulty_api.fail("PATCH", "/deployments/", 403);
+    harness.models().await;
+    harness.apply_sample().await;
+    let status = harness.status("the refusal", |s| s.is("Failed", "CloudWorkerRefused")).await;
+    assert!(status.message.contains("refused by the test"), "{status:?}");
+    harness.faulty_api.recover();
+    // The retry would happen without it; a change triggers it sooner.
+    harness.model("big-model", "https://models.test/bigger.pb").await;
+    harness.deployment().await;
+    harness.status("the recovery", |s| s.type_ == "Pending").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unavailable_api_server_loses_no_count() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let task = agent.task().await;
+    agent.report_running(&task, Some((10, 1)));
+    let name = harness.deployment().await.name_any();
+    harness.deployment_available(&name).await;
+    harness.status("running workers", |s| s.type_ == "Running" && s.inference == 10).await;
+
+    harness.faulty_api.fail("", "", 503);
+    for count in [20, 30] {
+        agent.report_running(&task, Some((count, 2)));
+        agent.flushed().await;
+    }
+    failed_requests(&harness, 2).await;
+    assert_eq!(harness.http("/livez").await.unwrap(), "ok\n");
+    harness.faulty_api.recover();
+    harness.status("all counters", |s| s.inference == 30 && s.hard == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_conflict_is_reconciled_again() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let task = agent.task().await;
+    agent.report_running(&task, Some((10, 1)));
+    harness.status("counters", |s| s.inference == 10).await;
+
+    // Another controller counted more, for an agent instance that this one does not know.
+    harness.faulty_api.fail("PATCH", "/status", 409);
+    agent.report_running(&task, Some((11, 1)));
+    failed_requests(&harness, 1).await;
+    let report = |instance: &str, inference: u64| {
+        json!({"node": "edge0", "instance": instance, "epoch": 1, "seq": 1,
+               "inferenceNumber": inference, "hardExampleNumber": 5})
+    };
+    let patch = json!({"status": {
+        "reports": [report("z", 1000), report("a", 12)],
+        "metrics": [{"key": "inferenceNumber", "value": "1012"}],
+    }});
+    let api = harness.api::<JointInferenceService>();
+    api.patch_status(SERVICE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    harness.faulty_api.recover();
+    agent.report_running(&task, Some((13, 1)));
+    let status = harness.status("the merged counters", |s| s.inference == 1013 && s.hard > 0).await;
+    assert_eq!(status.hard, 10);
+    let line = "neptune_controller_status_write_total{result=\"Conflict\"}";
+    assert!(harness.metric(line).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controller_without_the_api_publishes_nothing() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    harness.faulty_api.fail("GET", "/models", 503);
+    harness.start_controller();
+    failed_requests(&harness, 1).await;
+    let ready = within("an answer", async {
+        loop {
+            if let Some(body) = harness.http("/readyz").await {
+                return body;
+            }
+        }
+    });
+    assert!(ready.await.contains("services: waiting for the API server"));
+    assert_eq!(harness.metric("neptune_controller_publish_total{result=\"Ok\"}").await, 0);
+    assert!(
+        harness
+            .api::<Deployment>()
+            .list(&kube::api::ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    harness.faulty_api.recover();
+    Agent::connect(&harness, "edge0", "a", 1).await.task().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_replica_takes_over_when_the_leader_dies() {
+    let harness = Harness::without_controller().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    let (first, first_port) = harness.start_replica();
+    harness.until_replica(first_port, "/metrics", "neptune_controller_leader 1").await;
+    let (mut second, second_port) = harness.start_replica();
+    harness.until_replica(second_port, "/readyz", "another replica leads").await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let task = agent.task().await;
+    agent.report_running(&task, Some((100, 10)));
+    let name = harness.deployment().await.name_any();
+    harness.deployment_available(&name).await;
+    harness.status("counters", |s| s.inference == 100 && s.type_ == "Running").await;
+    agent.until("a complete replica", neptune_wire::Replica::is_complete).await;
+    let index = agent.replica.index().revision;
+    agent.changes.clear();
+
+    let died = Instant::now();
+    drop(first);
+    agent.report_running(&task, Some((150, 15)));
+    let status = harness.status("the counters of the meantime", |s| s.inference >= 150).await;
+    assert!(died.elapsed() < Duration::from_secs(15), "{:?}", died.elapsed());
+    assert_eq!((status.inference, status.hard, &*status.type_), (150, 15, "Running"));
+    agent
+        .until("the index of the second replica", |replica| replica.index().revision > index)
+        .await;
+    let touched = agent
+        .changes
+        .iter()
+        .any(|c| matches!(c, ReplicaChange::Set(_) | ReplicaChange::Removed(_)));
+    assert!(!touched, "the takeover changed {:?}", agent.changes);
+
+    // A terminated replica releases the Lease, and the other acquires it at its next attempt.
+    let (_third, third_port) = harness.start_replica();
+    harness.until_replica(third_port, "/readyz", "another replica leads").await;
+    let ended = Instant::now();
+    assert!(second.terminate().await.success());
+    harness.until_replica(third_port, "/metrics", "neptune_controller_leader 1").await;
+    assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
+    harness.delete().await;
+    agent.until("the task to be deleted", |replica| replica.objects().is_empty()).await;
+}

@@ -1,0 +1,210 @@
+//! A fake agent: it applies desired state by the rules of the protocol, and publishes what the test asks for.
+
+use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
+use neptune_wire::{
+    AgentInstance, NodeName, NodeReport, ObjectContent, ObjectKey, Replica, Role, Topic,
+    TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
+};
+use serde_json::{Value, json};
+
+use super::{Harness, SERVICE, within};
+
+pub struct Agent {
+    pub node: NodeName,
+    pub replica: Replica,
+    /// The changes that the replica has returned so far.
+    pub changes: Vec<ReplicaChange>,
+    pub instance: String,
+    pub epoch: u64,
+    pub seq: u64,
+    link: Link,
+    events: LinkEvents,
+}
+
+impl Agent {
+    /// Connects, publishes its birth message, and syncs without objects.
+    pub async fn connect(harness: &Harness, node: &str, instance: &str, epoch: u64) -> Self {
+        Self::with(harness, node, instance, epoch, Replica::default()).await
+    }
+
+    /// Like [`Agent::connect`], with the objects of an earlier connection.
+    pub async fn with(
+        harness: &Harness,
+        node: &str,
+        instance: &str,
+        epoch: u64,
+        replica: Replica,
+    ) -> Self {
+        let node: NodeName = node.parse().unwrap();
+        let topic = Topic::Node(node.clone()).under(&TopicPrefix::default());
+        let mut options =
+            LinkOptions::new(harness.broker.url().parse().unwrap(), format!("agent-{node}"));
+        options.subscriptions = vec![TopicPrefix::default().downstream_filter(&node)];
+        let will = report(instance, epoch, false);
+        options.will =
+            Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
+        let (link, mut events) = Link::start(options).unwrap();
+        within("the connection to the broker", async {
+            while events.next().await != Some(LinkEvent::Up) {}
+        })
+        .await;
+        let birth = encode(&report(instance, epoch, true));
+        link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
+        let agent = Self {
+            node,
+            replica,
+            changes: Vec::new(),
+            instance: instance.to_owned(),
+            epoch,
+            seq: 0,
+            link,
+            events,
+        };
+        agent.sync();
+        agent
+    }
+
+    /// Publishes a sync: the objects that it has.
+    pub fn sync(&self) {
+        let sync = self.replica.sync(AgentInstance(self.instance.clone()), self.epoch);
+        self.publish(&Topic::Sync(self.node.clone()), encode(&sync), false);
+    }
+
+    /// Publishes on a topic of the protocol.
+    pub fn publish(&self, topic: &Topic, payload: Vec<u8>, retain: bool) {
+        self.publish_on(&topic.under(&TopicPrefix::default()), payload, retain);
+    }
+
+    /// Publishes on any topic.
+    pub fn publish_on(&self, topic: &str, payload: Vec<u8>, retain: bool) {
+        let message = Message { topic: topic.to_owned(), payload: payload.into(), retain };
+        self.link.publish(message).unwrap();
+    }
+
+    /// Receives messages until the replica matches.
+    pub async fn until(&mut self, what: &str, matches: impl Fn(&Replica) -> bool) {
+        within(what, async {
+            while !matches(&self.replica) {
+                match self.events.next().await.unwrap() {
+                    LinkEvent::Message(message) => self.take(&message),
+                    // The broker may have lost everything. A real agent syncs, too.
+                    LinkEvent::Up => self.sync(),
+                    LinkEvent::Down { .. } => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    fn take(&mut self, message: &Message) {
+        if message.payload.is_empty() {
+            return;
+        }
+        let changes = match Topic::parse(&TopicPrefix::default(), &message.topic).unwrap() {
+            Topic::Insert(_, key) => {
+                self.replica.insert(&key, decode(&message.payload).unwrap()).into_iter().collect()
+            }
+            Topic::Delete(_, key) => {
+                self.replica.delete(&key, &decode(&message.payload).unwrap()).into_iter().collect()
+            }
+            Topic::Index(_) => self.replica.index_received(decode(&message.payload).unwrap()),
+            other => panic!("unexpected message for an agent: {other:?}"),
+        };
+        self.changes.extend(changes);
+    }
+
+    /// Waits for the sample's object, and returns its content.
+    pub async fn task(&mut self) -> ObjectContent {
+        let key = key();
+        self.until("the task", |replica| replica.objects().contains_key(&key)).await;
+        self.replica.objects()[&key].content.clone()
+    }
+
+    /// Waits until it has an object of this key that matches, and returns its content.
+    pub async fn has(
+        &mut self,
+        key: &ObjectKey,
+        what: &str,
+        matches: impl Fn(&ObjectContent) -> bool,
+    ) -> ObjectContent {
+        let held = |replica: &Replica| {
+            replica.objects().get(key).is_some_and(|held| matches(&held.content))
+        };
+        self.until(what, held).await;
+        self.replica.objects()[key].content.clone()
+    }
+
+    /// Reports the status of a model server.
+    pub fn report_serving(&mut self, key: &ObjectKey, uid: &str, serving: &Value) {
+        self.seq += 1;
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": uid, "revision": 1, "phase": "Running", "status": "", "output": {"models": []},
+            "serving": serving,
+        });
+        let topic = Topic::Status(self.node.clone(), key.clone());
+        self.publish(&topic, report.to_string().into_bytes(), true);
+    }
+
+    /// Reports the workers of a task as running, with the totals of the edge worker.
+    pub fn report_running(&mut self, task: &ObjectContent, counted: Option<(u64, u64)>) {
+        self.report(task, WorkerState::Running, None, counted);
+    }
+
+    /// Reports the workers of a task.
+    pub fn report(
+        &mut self,
+        task: &ObjectContent,
+        state: WorkerState,
+        reason: Option<WorkerReason>,
+        counted: Option<(u64, u64)>,
+    ) {
+        self.seq += 1;
+        let worker = |worker: &Worker| json!({"name": worker.name, "role": worker.role, "state": state, "reason": reason});
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": task.metadata.uid, "revision": 1, "phase": "Running", "status": "running",
+            "output": {"models": [], "taskInfo": counted.map(task_info)},
+            "workers": task.workers.iter().map(worker).collect::<Vec<_>>(),
+        });
+        let topic = Topic::Status(self.node.clone(), key());
+        self.publish(&topic, report.to_string().into_bytes(), true);
+    }
+
+    /// Waits until the broker has acknowledged all messages.
+    pub async fn flushed(&self) {
+        within("the broker to acknowledge all messages", self.link.flushed()).await;
+    }
+
+    /// Drops the connection: the broker publishes the will.
+    pub fn vanish(self) -> Replica {
+        self.replica
+    }
+}
+
+/// The key of the sample.
+pub fn key() -> ObjectKey {
+    format!("default/jointinferenceservices/{SERVICE}").parse().unwrap()
+}
+
+/// The worker of a role.
+pub fn worker(task: &ObjectContent, role: Role) -> Worker {
+    task.workers.iter().find(|worker| worker.role == role).unwrap().clone()
+}
+
+fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
+    NodeReport {
+        instance: AgentInstance(instance.to_owned()),
+        epoch,
+        online,
+        agent_version: "test".to_owned(),
+        address: None,
+        capacity: None,
+        heartbeat_seconds: None,
+    }
+}
+
+fn task_info((inference, hard): (u64, u64)) -> Value {
+    json!({"inferenceNumber": inference, "hardExampleNumber": hard, "uploadCloudRatio": 0.0,
+           "startTime": "", "currentTime": ""})
+}

@@ -1,0 +1,100 @@
+//! The built agent with a data directory of its own.
+
+use std::{path::PathBuf, process::Command};
+
+use neptune_harness::{Broker, Process, docker, free_port, programs, unique};
+use neptune_wire::NodeName;
+use tempfile::TempDir;
+
+pub struct Agent {
+    pub node: NodeName,
+    /// The port of the local broker.
+    pub local_port: u16,
+    pub mqtt_url: String,
+    /// More flags.
+    pub extra: Vec<String>,
+    /// Whether `mqtt_url` is the node's own broker.
+    is_over_eventbus: bool,
+    process: Option<Process>,
+    pub dir: TempDir,
+}
+
+impl Agent {
+    /// With an embedded broker. It does not run yet.
+    pub fn new(mqtt_url: &str) -> Self {
+        Self {
+            node: unique("node").parse().unwrap(),
+            local_port: free_port(),
+            mqtt_url: mqtt_url.to_owned(),
+            extra: Vec::new(),
+            is_over_eventbus: false,
+            process: None,
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// On a `KubeEdge` node with this broker. It does not run yet.
+    pub fn over_eventbus(broker: &Broker) -> Self {
+        let mut agent = Self::new(&broker.url());
+        agent.local_port = broker.port();
+        agent.is_over_eventbus = true;
+        agent
+    }
+
+    pub fn started(mqtt_url: &str) -> Self {
+        let mut agent = Self::new(mqtt_url);
+        agent.start();
+        agent
+    }
+
+    pub fn command(&self) -> Command {
+        let program = env!("CARGO_BIN_EXE_neptune-edge").as_ref();
+        let mut command = programs::agent(program, self.node.as_str(), &self.data_dir());
+        if self.is_over_eventbus {
+            command.args(["--transport", "eventbus", "--local-broker", &self.mqtt_url]);
+        } else {
+            let listen = format!("127.0.0.1:{}", self.local_port);
+            command.args(programs::mqtt(&self.mqtt_url)).args(["--local-listen", &listen]);
+        }
+        if !self.extra.iter().any(|flag| flag == "--docker-host") {
+            command.args(["--docker-host", &docker::host()]);
+        }
+        command.args(&self.extra);
+        command
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub fn start(&mut self) {
+        self.process = Some(Process::start("neptune-edge", self.dir.path(), &mut self.command()));
+    }
+
+    /// What it has logged since the first start.
+    pub fn log(&self) -> String {
+        self.process.as_ref().map(Process::log).unwrap_or_default()
+    }
+
+    /// Sends SIGKILL, as the kernel does or a power failure.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Sends SIGTERM, as systemd does. Returns the exit code.
+    pub async fn terminate(&mut self) -> Option<i32> {
+        self.process.take().unwrap().terminate().await.code()
+    }
+
+    /// The IDs of all containers of this node.
+    pub fn containers(&self) -> Vec<String> {
+        docker::node_containers(self.node.as_str())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kill();
+        docker::remove_node_containers(self.node.as_str());
+    }
+}

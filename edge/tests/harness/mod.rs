@@ -1,0 +1,19 @@
+//! The built agent with a real container engine (Docker, or the engine of `DOCKER_HOST`); the test is the cloud and the
+//! workers. Every test uses names of its own; everything is removed when it is dropped, also after a panic.
+
+#![allow(clippy::unwrap_used, clippy::panic, dead_code, unused_imports)]
+
+mod agent;
+mod cloud;
+mod file_server;
+mod worker;
+
+pub use agent::Agent;
+pub use cloud::Cloud;
+pub use file_server::FileServer;
+pub use neptune_harness::{
+    Broker, MqttClient,
+    docker::{self, BusyboxImage, IDLE, UnmanagedContainer, docker},
+    eventually, free_port, unique, within,
+};
+pub use worker::{WorkerClient, service};

@@ -1,0 +1,72 @@
+//! The test as a worker on a node, and the service that has it.
+
+use neptune_harness::{unique, within};
+use neptune_link::{Link, LinkOptions, Message};
+use neptune_wire::{Topic, TopicPrefix};
+use serde_json::{Value, json};
+
+use super::Agent;
+
+/// The MQTT client of a worker, on the local broker of an agent.
+pub struct WorkerClient {
+    link: Link,
+    topic: String,
+}
+
+impl WorkerClient {
+    pub fn connect(agent: &Agent, worker: &str) -> Self {
+        let url = format!("mqtt://127.0.0.1:{}", agent.local_port);
+        let (link, _) =
+            Link::start(LinkOptions::new(url.parse().unwrap(), unique("worker"))).unwrap();
+        Self {
+            link,
+            topic: Topic::WorkerInfo(worker.parse().unwrap()).under(&TopicPrefix::default()),
+        }
+    }
+
+    /// Publishes counters, and waits until the broker has them.
+    pub async fn publish(&self, run: &str, inference: u64, hard: u64) {
+        self.publish_bytes(Self::info(run, inference, hard)).await;
+    }
+
+    /// Publishes counters as soon as a broker is available. Newer counters replace them.
+    pub fn enqueue(&self, run: &str, inference: u64, hard: u64) {
+        let payload = Self::info(run, inference, hard).into();
+        self.link.publish(Message { topic: self.topic.clone(), payload, retain: false }).unwrap();
+    }
+
+    fn info(run: &str, inference: u64, hard: u64) -> Vec<u8> {
+        let info = json!({
+            "name": "w", "namespace": "default", "ownerName": "s", "ownerKind": "jointinferenceservice",
+            "kind": "inference", "status": "running",
+            "taskInfo": {
+                "inferenceNumber": inference, "hardExampleNumber": hard, "uploadCloudRatio": 0.5,
+                "startTime": run, "updateTime": "",
+            },
+        });
+        info.to_string().into_bytes()
+    }
+
+    /// Publishes counters and an evaluation of models.
+    pub async fn publish_models(&self, run: &str, inference: u64, models: &Value) {
+        let mut info: Value = serde_json::from_slice(&Self::info(run, inference, 0)).unwrap();
+        info["output"] = json!({ "models": models });
+        self.publish_bytes(info.to_string().into_bytes()).await;
+    }
+
+    pub async fn publish_bytes(&self, payload: Vec<u8>) {
+        self.link
+            .publish(Message { topic: self.topic.clone(), payload: payload.into(), retain: false })
+            .unwrap();
+        within("the local broker to accept it", self.link.flushed()).await;
+    }
+}
+
+/// The content of a service with one edge worker that runs a shell command.
+pub fn service(worker: &str, image: &str, script: &str) -> Value {
+    json!({"workers": [{
+        "name": worker, "role": "edge", "image": image, "model": "small",
+        "command": ["/bin/sh", "-c"], "args": [script], "env": {"HEM_NAME": "IBT"},
+        "resources": {"memoryBytes": 67_108_864, "cpuMillis": 500},
+    }]})
+}

@@ -1,0 +1,170 @@
+//! An MQTT broker: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names (see `hack/test-brokers.sh`) where the
+//! configuration is the default one.
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+use crate::{Process, free_port, wait::eventually, workspace};
+
+/// Anonymous clients may publish and subscribe to everything.
+const OPEN: &str = "allow_anonymous true";
+
+/// A broker on a port of loopback. It keeps nothing on disk: a restart loses retained messages and sessions.
+pub struct Broker {
+    port: u16,
+    server: Server,
+    process: Process,
+    dir: TempDir,
+}
+
+enum Server {
+    Mosquitto,
+    /// The argument of `hack/broker.sh`.
+    Other(OsString),
+}
+
+impl Broker {
+    /// Starts a broker that is open to all, on a free port, and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start() -> Self {
+        Self::start_on(free_port()).await
+    }
+
+    /// Like [`Broker::start`], on this port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_on(port: u16) -> Self {
+        let other = std::env::var_os("NEPTUNE_TEST_BROKER");
+        let server = other.map_or(Server::Mosquitto, Server::Other);
+        Self::launch(port, server, tempfile::tempdir().unwrap(), &listener(port, OPEN)).await
+    }
+
+    /// Starts a mosquitto on a free port with these lines of configuration. Anonymous clients are allowed only if the
+    /// lines allow them.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn with_config(lines: &str) -> Self {
+        let port = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        Self::launch(port, Server::Mosquitto, dir, &listener(port, lines)).await
+    }
+
+    /// Starts a mosquitto with a configuration that contains everything, also a listener on `port`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn with_config_file(port: u16, dir: TempDir, config: &str) -> Self {
+        Self::launch(port, Server::Mosquitto, dir, config).await
+    }
+
+    async fn launch(port: u16, server: Server, dir: TempDir, config: &str) -> Self {
+        fs::write(dir.path().join("mosquitto.conf"), format!("{COMMON}{config}\n")).unwrap();
+        let process = server.start(port, dir.path());
+        let mut broker = Self { port, server, process, dir };
+        broker.accepts_connections(0).await;
+        broker
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL for clients on this machine.
+    pub fn url(&self) -> String {
+        format!("mqtt://127.0.0.1:{}", self.port)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Sends SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Kills it if it runs, starts it again on the same port, and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        self.process.kill();
+        let logged = self.log().len();
+        self.process = self.server.start(self.port, self.dir.path());
+        self.accepts_connections(logged).await;
+    }
+
+    /// `logged`: the length of the log before the start.
+    async fn accepts_connections(&mut self, logged: usize) {
+        eventually("the broker to accept connections", || {
+            if let Some(status) = self.process.exit_status() {
+                panic!("the broker exited with {status}:\n{}", self.process.tail(60));
+            }
+            match self.server {
+                // Not by a connection: it would be in the log, which tests read.
+                Server::Mosquitto => self.log()[logged..].contains(" running"),
+                Server::Other(_) => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+            }
+        })
+        .await;
+    }
+}
+
+/// As root, mosquitto would change to another user, who may not read the test's files. TCP's delay would add 40 ms to
+/// many messages.
+const COMMON: &str = "user root\nlog_dest stderr\nset_tcp_nodelay true\n";
+
+fn listener(port: u16, lines: &str) -> String {
+    format!("listener {port} 127.0.0.1\nmax_queued_messages 0\npersistence false\n{lines}")
+}
+
+impl Server {
+    fn start(&self, port: u16, dir: &Path) -> Process {
+        match self {
+            Self::Mosquitto => {
+                let config = dir.join("mosquitto.conf");
+                let mut command = Command::new(sbin("mosquitto"));
+                Process::start("mosquitto", dir, command.arg("-c").arg(config))
+            }
+            Self::Other(kind) => {
+                let mut command = Command::new(workspace::root().join("hack/broker.sh"));
+                Process::start("broker", dir, command.arg(kind).arg(port.to_string()).arg(dir))
+            }
+        }
+    }
+}
+
+/// Writes a password file for mosquitto.
+///
+/// # Panics
+/// If `mosquitto_passwd` is missing or fails.
+pub fn write_passwords(file: &Path, users: &[(&str, &str)]) {
+    fs::write(file, "").unwrap();
+    for (user, password) in users {
+        let mut command = Command::new("mosquitto_passwd");
+        workspace::run(command.arg("-b").arg(file).args([user, password]));
+    }
+}
+
+/// A program in PATH, or where Debian has those of the administrator.
+fn sbin(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|program| program.is_file())
+        .unwrap_or_else(|| panic!("{name} is not installed: apt-get install {name}"))
+}

@@ -1,0 +1,180 @@
+//! Images and containers of the tests, by the `docker` command.
+
+use std::{fs, io, path::Path, process::Command};
+
+use crate::{unique, workspace::run};
+
+/// A script for a container that does nothing and exits on SIGTERM at once.
+pub const IDLE: &str = "trap 'exit 0' TERM; echo ready; while :; do sleep 1 & wait $!; done";
+
+/// Runs `docker` and returns its trimmed output.
+///
+/// # Panics
+/// If it fails.
+pub fn docker(args: &[&str]) -> String {
+    try_docker(args).unwrap_or_else(|error| panic!("docker {args:?}: {error}"))
+}
+
+/// Like [`docker`].
+///
+/// # Errors
+/// With what it wrote to standard error.
+pub fn try_docker(args: &[&str]) -> io::Result<String> {
+    let output = Command::new("docker").args(args).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The engine's socket: Docker's, or that of `DOCKER_HOST`, which the `docker` command uses as well.
+pub fn host() -> String {
+    std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned())
+}
+
+/// The engine's name as the agent reports it.
+///
+/// # Panics
+/// If no engine answers.
+pub fn engine() -> &'static str {
+    let parts = docker(&["version", "--format", "{{json .Server.Components}}"]);
+    if parts.contains("Podman") { "podman" } else { "docker" }
+}
+
+/// Fails with a clear message if an image is missing that `hack/test.sh` builds.
+///
+/// # Panics
+/// If it is missing.
+pub fn require_image(image: &str, script: &str) {
+    let found = try_docker(&["image", "inspect", image]);
+    assert!(found.is_ok(), "image {image} is missing: run {script} first (hack/test.sh does)");
+}
+
+/// The IDs of all containers of a node, also of stopped ones.
+///
+/// # Errors
+/// If `docker` fails.
+pub fn try_node_containers(node: &str) -> io::Result<Vec<String>> {
+    let ids = try_docker(&["ps", "-aq", "--no-trunc", "--filter", &node_filter(node)])?;
+    Ok(ids.lines().map(str::to_owned).collect())
+}
+
+/// Like [`try_node_containers`].
+///
+/// # Panics
+/// If `docker` fails.
+pub fn node_containers(node: &str) -> Vec<String> {
+    try_node_containers(node).unwrap_or_else(|error| panic!("containers of {node}: {error}"))
+}
+
+/// The IDs of the running containers of a node.
+///
+/// # Panics
+/// If `docker` fails.
+pub fn running_node_containers(node: &str) -> Vec<String> {
+    let ids = docker(&["ps", "-q", "--no-trunc", "--filter", &node_filter(node)]);
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// Removes all containers of a node, as far as possible.
+pub fn remove_node_containers(node: &str) {
+    for id in try_node_containers(node).unwrap_or_default() {
+        let _ = try_docker(&["rm", "-f", &id]);
+    }
+}
+
+/// The filter of `docker ps` for a node's containers.
+pub fn node_filter(node: &str) -> String {
+    format!("label=io.neptune.node={node}")
+}
+
+/// An image of a static busybox, made without a registry. It is removed when dropped.
+pub struct BusyboxImage(pub String);
+
+impl BusyboxImage {
+    /// Without an entry point: containers name their command.
+    ///
+    /// # Panics
+    /// If the machine has no static busybox and cannot install it, or `docker` fails.
+    pub fn import() -> Self {
+        Self::import_with(&[])
+    }
+
+    /// With a script that the shell runs as the entry point.
+    ///
+    /// # Panics
+    /// As [`BusyboxImage::import`].
+    pub fn with_entrypoint(script: &str) -> Self {
+        Self::import_with(&["-c", &format!(r#"ENTRYPOINT ["/bin/sh", "-c", "{script}"]"#)])
+    }
+
+    fn import_with(changes: &[&str]) -> Self {
+        require_static_busybox();
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::copy("/bin/busybox", bin.join("busybox")).unwrap();
+        for name in ["sh", "sleep", "cat", "env"] {
+            std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+        }
+        // For files that a worker writes: on Podman nobody but root may write into / itself.
+        fs::create_dir(dir.path().join("cgi-bin")).unwrap();
+        let tar = dir.path().join("image.tar");
+        let mut pack = Command::new("tar");
+        pack.arg("-cf").arg(&tar).arg("-C").arg(dir.path());
+        run(pack.args(["--owner=0", "--group=0", "bin", "cgi-bin"]));
+        let name = format!("{}:1", unique("neptune-test"));
+        docker(&[&["import"], changes, &[tar.to_str().unwrap(), &name]].concat());
+        Self(name)
+    }
+}
+
+impl Drop for BusyboxImage {
+    fn drop(&mut self) {
+        let _ = try_docker(&["rmi", "-f", &self.0]);
+    }
+}
+
+fn require_static_busybox() {
+    let succeeds = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+    };
+    if Path::new("/bin/busybox").exists() && succeeds("dpkg", &["-s", "busybox-static"]) {
+        return;
+    }
+    assert!(
+        succeeds("apt-get", &["install", "-y", "-q", "busybox-static"]),
+        "these tests need a static busybox: apt-get install busybox-static"
+    );
+}
+
+/// A container that no agent created. It is removed when dropped.
+pub struct UnmanagedContainer(pub String);
+
+impl UnmanagedContainer {
+    /// Runs one that does nothing.
+    ///
+    /// # Panics
+    /// If `docker` fails.
+    pub fn run(name: &str, image: &BusyboxImage) -> Self {
+        docker(&[
+            "run",
+            "-d",
+            "--network",
+            "none",
+            "--name",
+            name,
+            &image.0,
+            "/bin/sh",
+            "-c",
+            IDLE,
+        ]);
+        Self(name.to_owned())
+    }
+}
+
+impl Drop for UnmanagedContainer {
+    fn drop(&mut self) {
+        let _ = try_docker(&["rm", "-f", &self.0]);
+    }
+}
