@@ -22,5 +22,5 @@ if ! cargo deny --version >/dev/null 2>&1; then
     cargo install --quiet --locked cargo-deny || fail "cargo-deny could not be installed: see above"
 fi
 step "checking ${checks[*]}"
-cargo deny --workspace check "${checks[@]}"
+cargo deny --workspace check --hide-inclusion-graph "${checks[@]}"
 step "no findings but the accepted ones in deny.toml"

@@ -9,9 +9,6 @@ if [ -t 1 ]; then BOLD=$'\e[1m'; RED=$'\e[31m'; PLAIN=$'\e[0m'; else BOLD=; RED=
 # step TEXT...: prints that a step begins, with the seconds since the script began.
 step() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
 
-# The former name of step, for scripts that still use it.
-say() { step "$@"; }
-
 # fail TEXT...: prints what is wrong and what the user can do, and exits with 1.
 fail() { printf '%serror: %s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
 

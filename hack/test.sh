@@ -54,8 +54,13 @@ required() {
     case " ${failed[*]} " in *" $1 "*) summary ;; esac
 }
 
-# The test binaries of the level unit, from the list in .config/nextest.toml.
-unit_binaries() { sed -n '/^\[profile.unit\]/,/^$/p' .config/nextest.toml | grep -o 'binary(=[a-z_]*)' | sed 's/.*=\(.*\))/\1/'; }
+# The test binaries of the level unit that exist, by the names in .config/nextest.toml.
+unit_binaries() {
+    local name
+    for name in $(sed -n '/^\[profile.unit\]/,/^$/s/.*binary(\/^(\(.*\))\$\/).*/\1/p' .config/nextest.toml | tr '|' ' '); do
+        git ls-files --cached --others "*/tests/$name.rs" "*/tests/$name/main.rs" | grep -q . && echo "$name"
+    done
+}
 
 # run_tests LEVEL: the tests of a level. What is not built yet is built, and for the level unit nothing else.
 run_tests() {

@@ -1,7 +1,11 @@
 //! The command line of `neptune-cloud`: flags, environment variables and help texts.
 
-// Doc comments on the fields are printed as `--help`.
-#![allow(clippy::doc_markdown)]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn object_argument_accepts_kubectl_notation() {
+    fn object_argument_is_parsed_like_kubectl() {
         let service = |name: &str| Ok(ObjectArgument::Service(name.to_owned()));
         for text in ["a", "jis/a", "jointinferenceservices.neptune.io/a"] {
             assert_eq!(text.parse(), service("a"), "{text}");
@@ -330,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_values_name_their_flag() {
+    fn invalid_value_is_an_error_that_names_its_flag() {
         for (flag, value) in [
             ("--mqtt-url", "http://broker"),
             ("--topic-prefix", "a/+"),

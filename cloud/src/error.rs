@@ -1,90 +1,92 @@
-//! Everything that can go wrong here, and what is to be done about it.
+//! The error type of the controller, and the retry decision for each error.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use neptune_link::LinkError;
 
-/// What went wrong, with the step and the object.
+/// An error with its step and object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No kubeconfig, or one that cannot be used.
+    /// The kubeconfig is missing or invalid.
     #[error("{origin}: {why}")]
     Kubeconfig {
-        /// Where it was looked for.
+        /// Flag, file or environment that was tried.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// The options of the connection to the broker cannot work.
+    /// The options of the broker connection are invalid.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A flag is missing that the others ask for.
+    /// A flag is missing that other flags require.
     #[error("{flag} is missing: {why}")]
     FlagMissing {
         /// The flag.
         flag: &'static str,
-        /// What asks for it.
+        /// What requires it.
         why: &'static str,
     },
-    /// The topic prefix cannot be part of a Rule.
+    /// The topic prefix is not valid in a Rule.
     #[error(
-        "--topic-prefix {0}: with --transport eventbus it has only letters, digits, '-', '_' and '/'"
+        "--topic-prefix {0}: invalid with --transport eventbus; use only letters, digits, '-', '_' and '/'"
     )]
     TopicPrefix(String),
-    /// The file with the upstream token cannot be used.
+    /// The file with the upstream token is missing or invalid.
     #[error("--upstream-token-file {path}: {why}")]
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be created.
     #[error("HTTP client: {0}")]
     Client(String),
-    /// An address to listen on cannot be used.
+    /// A listen address cannot be bound.
     #[error("{flag} {address}: {source}")]
     Listen {
-        /// The flag that has it.
+        /// The flag of the address.
         flag: &'static str,
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Another replica acts now.
-    #[error("another replica leads now; start this one again, and it stands by")]
+    /// Another replica became leader.
+    #[error(
+        "lost the leader election Lease to another replica; restart this replica to become a standby"
+    )]
     LeadershipLost,
-    /// The address of `--webhook-listen` cannot be used.
+    /// The address of `--webhook-listen` cannot be bound.
     #[error("--webhook-listen {address}: {source}")]
     Webhook {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The address of `--webhook-url` cannot be used.
+    /// The URL of `--webhook-url` is invalid.
     #[error("--webhook-url {url:?}: {why}")]
     WebhookUrl {
-        /// The address.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The problem.
         why: &'static str,
     },
-    /// The certificate of `--webhook-cert-dir` cannot be used.
+    /// The certificate in `--webhook-cert-dir` is missing or invalid.
     #[error("--webhook-cert-dir {path}: {why}")]
     Certificate {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The problem.
         why: String,
     },
-    /// No certificate can be made.
-    #[error("make a certificate for {names}: {source}")]
+    /// The webhook certificate cannot be created.
+    #[error("create a certificate for {names}: {source}")]
     Issue {
-        /// For which hosts.
+        /// Host names of the certificate.
         names: String,
-        /// Why.
+        /// The error of the certificate library.
         source: rcgen::Error,
     },
     /// A CRD could not be written.
@@ -92,40 +94,40 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The API server did not do what it was asked.
+    /// A request to the API server failed.
     #[error("{step}: {source}")]
     Api {
-        /// What was tried, with the object.
+        /// The request, with its object.
         step: String,
-        /// What it answered.
+        /// The answer.
         source: kube::Error,
     },
 }
 
-/// What is to be done about an error.
+/// How to handle an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The program was started wrong: say so and end.
+    /// Invalid configuration: report it and exit.
     Configuration,
-    /// Somebody else wrote first: look again and decide anew.
+    /// Another client wrote first: reconcile again with the new version.
     Conflict,
-    /// The request itself is refused, and will be until something changes: say so in the status.
+    /// The API server rejects the request until the object changes: report it in the status.
     Refused,
-    /// It may go better next time.
+    /// Retry with backoff.
     Transient,
 }
 
 impl Error {
-    /// An API server's answer, with what was tried.
+    /// Wraps an error of a request to the API server, with the step that failed.
     pub fn api(step: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let step = step.into();
         move |source| Self::Api { step, source }
     }
 
-    /// What is to be done about it.
+    /// How to handle this error.
     pub fn class(&self) -> Class {
         match self {
             Self::Kubeconfig { .. }
@@ -142,8 +144,8 @@ impl Error {
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => match status.code {
                 409 => Class::Conflict,
-                // The object is not as the API server wants it, or we may not make it. (401 is a
-                // token that is about to be renewed, 404 an object that was deleted meanwhile.)
+                // The object is invalid, or RBAC denies the request. 401 is a token that is about to
+                // be renewed and 404 an object that was deleted meanwhile: both are transient.
                 400 | 403 | 422 => Class::Refused,
                 _ => Class::Transient,
             },
@@ -151,7 +153,7 @@ impl Error {
         }
     }
 
-    /// What the API server said, without the step.
+    /// The message of the API server without the step.
     pub fn answer(&self) -> String {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => status.message.clone(),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_decides_and_never_the_text() {
+    fn class_depends_on_the_code_only() {
         assert_eq!(class(409), Class::Conflict);
         assert_eq!(class(422), Class::Refused);
         assert_eq!(class(403), Class::Refused);

@@ -1,4 +1,4 @@
-//! Answers the kubelet's and Prometheus' questions over HTTP: /livez, /readyz, /metrics.
+//! HTTP endpoints for the kubelet and Prometheus: /livez, /readyz and /metrics.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::{error::Error, fleet::Publisher};
 
-/// What the answers are made of.
+/// State behind the endpoints. Cheap to clone.
 #[derive(Clone)]
 pub struct HealthState(Arc<Inner>);
 
@@ -31,27 +31,27 @@ struct Inner {
 }
 
 impl HealthState {
-    /// About this program.
+    /// State of a replica that is not a standby.
     pub fn new(publisher: Publisher, registry: Registry) -> Self {
         Self(Arc::new(Inner { publisher, registry, standby: AtomicBool::new(false) }))
     }
 
-    /// Whether this replica is up to date and waits to be the one that acts.
+    /// Sets whether this replica is synced and waits to become leader.
     pub fn set_standby(&self, standby: bool) {
         self.0.standby.store(standby, Ordering::Relaxed);
     }
 }
 
-/// Takes the address.
+/// Binds the listen address.
 ///
 /// # Errors
-/// [`Error::Listen`] when it is taken or not this machine's.
+/// [`Error::Listen`] if the address is in use or does not belong to this machine.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     let failed = |source| Error::Listen { flag: "--listen", address, source };
     TcpListener::bind(address).await.map_err(failed)
 }
 
-/// Answers until the program ends.
+/// Serves the endpoints until the program exits.
 pub async fn serve(listener: TcpListener, health_state: HealthState) {
     let router = Router::new()
         .route("/livez", get(|| std::future::ready("ok\n")))
@@ -59,12 +59,12 @@ pub async fn serve(listener: TcpListener, health_state: HealthState) {
         .route("/metrics", get(metrics))
         .with_state(health_state);
     if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "no longer answering over HTTP");
+        tracing::error!(%error, "HTTP server for health and metrics stopped");
     }
 }
 
-/// Ready when the nodes are told what they should have: the copies are whole, every service was
-/// planned, and the transport works. A replica that stands by is ready to take over, on a broker.
+/// Ready when desired state is published: caches are synced, every object is planned, and the transport works. A
+/// standby replica is ready if its transport allows it (MQTT does).
 async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
     let HealthState(inner) = health_state;
     let planned = inner.publisher.is_synced();
@@ -72,11 +72,11 @@ async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
     let standby = inner.standby.load(Ordering::Relaxed);
     let services = match (planned, standby) {
         (true, _) => "planned",
-        (false, true) => "another replica leads",
+        (false, true) => "standby, another replica is leader",
         (false, false) => "waiting for the API server",
     };
-    let waits_ready = standby && inner.publisher.transport().can_standby_be_ready();
-    let code = if (planned || waits_ready) && is_ready {
+    let is_ready_standby = standby && inner.publisher.transport().can_standby_be_ready();
+    let code = if (planned || is_ready_standby) && is_ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE

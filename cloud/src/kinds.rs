@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// Calls `callback!` with its arguments in brackets and all registered kinds behind them.
 ///
-/// A line is the kind, its resource on the wire, its field in [`crate::cache::Caches`] (also its label in metrics), and
+/// A line is the kind, its resource on the wire, its field in the caches (also its label in metrics), and
 /// the name of the gauge that counts its objects.
 macro_rules! for_each_kind {
     ($callback:ident!($($argument:tt)*)) => {
@@ -50,17 +50,6 @@ macro_rules! with_kind_body {
                 $body
             })*
         }
-    };
-}
-
-/// Evaluates an expression for an [`crate::cache::Object`], whatever its kind.
-macro_rules! with_object {
-    ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
-}
-
-macro_rules! with_object_body {
-    ([$of:expr, $object:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
-        match $of { $($crate::cache::Object::$kind($object) => $body),* }
     };
 }
 

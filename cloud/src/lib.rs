@@ -14,6 +14,7 @@ pub mod cli;
 pub mod commands;
 mod controllers;
 pub mod error;
+mod finding;
 mod fleet;
 mod health;
 mod kubernetes;

@@ -1,28 +1,48 @@
-//! What Prometheus can read of this controller. Labels are variants, never names of a user's.
+//! Prometheus metrics of the controller. Label values come from closed enums, never from user input, so the number of
+//! series is bounded.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource as _;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
 use crate::{error::Class, kinds::Kind};
 
-/// How an action ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Outcome {
-    /// As wished.
-    Ok,
-    /// Somebody else wrote first.
-    Conflict,
-    /// It was refused.
-    Refused,
-    /// It may go better next time.
-    Error,
+/// Defines an enum whose variants are label values, with their `snake_case` text.
+macro_rules! label_values {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder) -> std::fmt::Result {
+                let text = match self { $(Self::$variant => $text,)+ };
+                text.encode(encoder)
+            }
+        }
+    };
+}
+
+label_values! {
+    /// Result of a reconciliation, a publish or a status write.
+    Outcome {
+        /// Success.
+        Ok = "ok",
+        /// Another client wrote first.
+        Conflict = "conflict",
+        /// The request was rejected.
+        Refused = "refused",
+        /// A transient error.
+        Error = "error",
+    }
 }
 
 impl From<Class> for Outcome {
@@ -35,79 +55,84 @@ impl From<Class> for Outcome {
     }
 }
 
-/// What a message from a node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum MessageKind {
-    /// A birth, a heartbeat or a last will.
-    Node,
-    /// How an object fares.
-    Status,
-    /// What the node has.
-    Sync,
-    /// Several of these at once, over `KubeEdge`.
-    Batch,
+label_values! {
+    /// Kind of an upstream message.
+    MessageKind {
+        /// A node report: birth, heartbeat or last will.
+        Node = "node",
+        /// A status report.
+        Status = "status",
+        /// A sync: what the node has.
+        Sync = "sync",
+        /// Several messages in one, over `KubeEdge`.
+        Batch = "batch",
+    }
 }
 
-/// Why a message was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelValue)]
-pub enum Rejection {
-    /// Not on a topic of ours, or with a name that cannot be.
-    Topic,
-    /// Not what the topic promises.
-    Payload,
-    /// Numbers that cannot be.
-    Impossible,
-    /// On an object that does not exist, or that is another one of that name.
-    UnknownObject,
-    /// In the name of another node than the one that said it.
-    OtherNode,
-    /// From a node that is not registered.
-    UnknownNode,
-    /// Without the token that is asked for.
-    Token,
-    /// No batch: not UTF-8, not JSON, or broken off.
-    Batch,
-    /// A batch that is too large.
-    TooLarge,
-    /// More batches than a node may send.
-    TooFast,
+label_values! {
+    /// Why an upstream message was dropped.
+    Rejection {
+        /// Unknown topic, or an invalid name in it.
+        Topic = "topic",
+        /// The payload does not have the type of its topic.
+        Payload = "payload",
+        /// Numbers out of range.
+        Impossible = "impossible",
+        /// The object does not exist, or has another uid.
+        UnknownObject = "unknown_object",
+        /// The message names another node than its sender.
+        OtherNode = "other_node",
+        /// The cluster has no such Node.
+        UnknownNode = "unknown_node",
+        /// The upstream token is missing or wrong.
+        Token = "token",
+        /// Not a batch: not UTF-8, not JSON, or truncated.
+        Batch = "batch",
+        /// The batch exceeds the size limit.
+        TooLarge = "too_large",
+        /// The node exceeds its rate limit.
+        TooFast = "too_fast",
+    }
 }
 
-/// What was said of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum ReviewOutcome {
-    /// Nothing.
-    Allowed,
-    /// A warning.
-    Warned,
-    /// No.
-    Denied,
+label_values! {
+    /// Answer of the admission webhook.
+    ReviewOutcome {
+        /// Allowed without a warning.
+        Allowed = "allowed",
+        /// Allowed with a warning.
+        Warned = "warned",
+        /// Denied.
+        Denied = "denied",
+    }
 }
 
-/// A node's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum NodeState {
-    /// Its agent is there.
-    Online,
-    /// Its agent was there.
-    Offline,
+label_values! {
+    /// Presence of a node's agent.
+    NodeState {
+        /// The agent is connected.
+        Online = "online",
+        /// The agent was connected and is not now.
+        Offline = "offline",
+    }
 }
 
-/// The result of a post to `KubeEdge`'s router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum PostOutcome {
-    /// Cloudcore has it in its memory.
-    Taken,
-    /// Cloudcore knows no session of this node.
-    NoSession,
-    /// There is no rule for it.
-    NoRule,
-    /// Nobody answers at the router's address.
-    NoRouter,
-    /// No answer in time, or one that says nothing.
-    Failed,
-    /// The router does not take messages that large.
-    TooLarge,
+label_values! {
+    /// Result of a POST to `KubeEdge`'s router.
+    PostOutcome {
+        /// Accepted; cloudcore has the message in memory.
+        Taken = "taken",
+        /// Cloudcore has no session with the node.
+        NoSession = "no_session",
+        /// No Rule matches.
+        NoRule = "no_rule",
+        /// The router cannot be reached.
+        NoRouter = "no_router",
+        /// No answer in time, or an unexpected one.
+        Failed = "failed",
+        /// The router does not accept messages of this size.
+        TooLarge = "too_large",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -179,7 +204,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// One reconcile of a kind ended.
+    /// Records a reconciliation of an object of the kind.
     pub fn reconciled<K: Kind>(&self, result: Outcome, duration: Duration) {
         let labels = ByController { kind: K::LABEL };
         self.reconciles.get_or_create(&ByResult { result }).inc();
@@ -189,124 +214,136 @@ impl Metrics {
         self.reconcile_durations.0.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
-    /// One message was handed to the link, or was not.
+    /// Records a message that was queued for a node, or rejected by the transport.
     pub fn published(&self, result: Outcome) {
         self.publishes.get_or_create(&ByResult { result }).inc();
     }
 
-    /// One status was written, or was not.
+    /// Records a status write.
     pub fn status_written(&self, result: Outcome) {
         self.status_writes.get_or_create(&ByResult { result }).inc();
     }
 
-    /// One message of a node was understood.
+    /// Records a valid upstream message.
     pub fn received(&self, kind: MessageKind) {
         self.upstream.get_or_create(&ByMessageKind { kind }).inc();
     }
 
-    /// One message was dropped.
+    /// Records a dropped upstream message.
     pub fn rejected(&self, reason: Rejection) {
         self.rejected.get_or_create(&ByReason { reason }).inc();
     }
 
-    /// How many nodes are in a state.
+    /// Sets the number of nodes in a state.
     pub fn set_nodes(&self, state: NodeState, count: usize) {
         self.nodes.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How many objects of a kind exist.
+    /// Sets the number of objects of a kind.
     pub fn set_objects<K: Kind>(&self, count: usize) {
         let gauge = self.objects.get_or_create(&ByController { kind: K::LABEL });
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// One message was posted to `KubeEdge`'s router.
+    /// Records a POST to `KubeEdge`'s router.
     pub fn posted(&self, result: PostOutcome) {
         self.posts.get_or_create(&ByPost { result }).inc();
     }
 
-    /// Whether `KubeEdge`'s router took a message last, or has not been asked.
+    /// Sets whether the last POST to `KubeEdge`'s router was answered.
     pub fn set_router_reachable(&self, reachable: bool) {
         self.router_reachable.set(i64::from(reachable));
     }
 
-    /// Whether `KubeEdge`'s Rules are as they should be.
+    /// Sets whether `KubeEdge`'s Rules and `RuleEndpoints` match the desired ones.
     pub fn set_rules_in_place(&self, in_place: bool) {
         self.rules_in_place.set(i64::from(in_place));
     }
 
-    /// Whether the broker is connected.
+    /// Sets whether the controller is connected to the broker.
     pub fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
     }
 
-    /// Whether this replica is the one that acts.
+    /// Sets whether this replica is the leader.
     pub fn set_leads(&self, leads: bool) {
         self.leads.set(i64::from(leads));
     }
 
-    /// The webhook answered a review.
+    /// Records an admission review.
     pub fn reviewed(&self, verdict: ReviewOutcome) {
         self.reviews.get_or_create(&ByVerdict { verdict }).inc();
     }
 
-    /// Until when the webhook's certificate is valid.
+    /// Sets the expiry of the webhook's certificate.
     pub fn set_certificate_expiry(&self, expires: Timestamp) {
         self.certificate_expiry.set(expires.as_second());
     }
 
-    /// A registry that shows them all.
+    /// A registry of all metrics.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("neptune_controller");
         each_kind!(K => {
             let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
             Registry::register(&mut registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
         });
-        registry.register("reconcile", "Looks at an object", self.reconciles.clone());
+        registry.register("reconcile", "Total reconciliations", self.reconciles.clone());
         registry.register(
             "reconcile_errors",
-            "Reconciliations that failed",
+            "Failed reconciliations by kind",
             self.reconcile_errors.clone(),
         );
         registry.register(
             "reconcile_duration_seconds",
-            "Duration of a reconciliation",
+            "Duration of reconciliations by kind, in seconds",
             self.reconcile_durations.0.clone(),
         );
-        registry.register("publish", "Messages for nodes", self.publishes.clone());
-        registry.register("status_write", "Statuses written", self.status_writes.clone());
-        registry.register("upstream_messages", "Messages of nodes", self.upstream.clone());
-        registry.register("upstream_rejected", "Messages dropped", self.rejected.clone());
-        registry.register("nodes", "Nodes whose agent spoke", self.nodes.clone());
+        registry.register("publish", "Messages published to nodes", self.publishes.clone());
+        registry.register("status_write", "Status writes", self.status_writes.clone());
+        registry.register(
+            "upstream_messages",
+            "Messages received from nodes",
+            self.upstream.clone(),
+        );
+        registry.register(
+            "upstream_rejected",
+            "Messages from nodes that were dropped, by reason",
+            self.rejected.clone(),
+        );
+        registry.register("nodes", "Nodes by presence of their agent", self.nodes.clone());
         registry.register(
             "mqtt_connected",
-            "Whether the broker is connected",
+            "Whether the controller is connected to the broker (1) or not (0)",
             self.connected.clone(),
         );
         registry.register(
             "leader",
-            "Whether this replica is the one that acts",
+            "Whether this replica is the leader (1) or not (0)",
             self.leads.clone(),
         );
         registry.register(
             "admission_reviews",
-            "Writes that the webhook was asked about",
+            "Admission reviews by verdict",
             self.reviews.clone(),
         );
         registry.register(
             "webhook_certificate_expiry_seconds",
-            "When the webhook's own certificate ends, in seconds since 1970",
+            "Expiry of the webhook's own certificate, in seconds since 1970",
             self.certificate_expiry.clone(),
         );
-        registry.register("router_posts", "Posts to KubeEdge's router", self.posts.clone());
+        registry.register(
+            "router_posts",
+            "POST requests to KubeEdge's router by result",
+            self.posts.clone(),
+        );
         registry.register(
             "router_reachable",
-            "Whether KubeEdge's router answered last",
+            "Whether KubeEdge's router answered the last request (1) or not (0)",
             self.router_reachable.clone(),
         );
         registry.register(
             "rules_in_place",
-            "Whether KubeEdge's Rules are as they should be",
+            "Whether KubeEdge's Rules match the desired ones (1) or not (0)",
             self.rules_in_place.clone(),
         );
         registry

@@ -121,14 +121,14 @@ async fn lead(
 
 async fn leadership(client: &Client, flags: &Run) -> Leadership {
     if !flags.leader_elect {
-        return Leadership::alone();
+        return Leadership::single();
     }
     // Controllers of different namespaces are no replicas of each other.
     let lease = match &flags.watch_namespace {
         Some(namespace) => format!("neptune-cloud-{namespace}"),
         None => "neptune-cloud".to_owned(),
     };
-    Leadership::stand(client, &flags.namespace, &lease).await
+    Leadership::campaign(client, &flags.namespace, &lease).await
 }
 
 async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events), Error> {

@@ -89,6 +89,7 @@ async fn post(url: String, body: impl Into<reqwest::Body>) -> u16 {
 
 /// `None` if the server answered and closed the connection before the whole request was sent.
 async fn try_post(url: String, body: impl Into<reqwest::Body>) -> Option<u16> {
+    #[expect(clippy::disallowed_methods, reason = "posts as KubeEdge does")]
     let answer = reqwest::Client::new().post(url).body(body).send().await;
     answer.ok().map(|answer| answer.status().as_u16())
 }
@@ -110,7 +111,7 @@ async fn service_runs_without_a_broker_in_the_cloud() {
     agent.until("the task", |replica| replica.objects().len() == 2).await;
     agent.count(&uid, 10, 2);
     harness.status("counters", |s| s.inference == 10 && s.hard == 2).await;
-    harness.until_metric("neptune_controller_nodes{state=\"Online\"}", 1).await;
+    harness.until_metric("neptune_controller_nodes{state=\"online\"}", 1).await;
     harness.delete().await;
     agent.until("the deletion", |replica| replica.objects().is_empty()).await;
 }
@@ -122,12 +123,12 @@ async fn reconnected_node_gets_missed_objects_on_its_first_batch() {
     harness.models().await;
     kubeedge.emulator.cut(NODE).unwrap();
     harness.apply_sample().await;
-    harness.until_metric(&posted("NoSession"), 1).await;
-    let tries = harness.metric(&posted("NoSession")).await;
+    harness.until_metric(&posted("no_session"), 1).await;
+    let tries = harness.metric(&posted("no_session")).await;
     harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
     assert!(agent.task().is_none());
     assert_eq!(
-        harness.metric(&posted("NoSession")).await,
+        harness.metric(&posted("no_session")).await,
         tries,
         "an offline node is not posted to"
     );
@@ -150,11 +151,11 @@ async fn node_that_is_not_ready_is_not_posted_to() {
     // A later message for another node is posted.
     harness.node("edge9", json!({"node-role.kubernetes.io/edge": ""})).await;
     harness.patch(json!({"edgeWorker": {"nodeName": "edge9"}})).await;
-    harness.until_metric(&posted("NoSession"), 1).await;
-    assert_eq!(harness.metric(&posted("Taken")).await, 0, "{}", harness.log());
+    harness.until_metric(&posted("no_session"), 1).await;
+    assert_eq!(harness.metric(&posted("taken")).await, 0, "{}", harness.log());
     set("True").await;
     within("the index of the node", async {
-        while harness.metric(&posted("Taken")).await == 0 {
+        while harness.metric(&posted("taken")).await == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -186,8 +187,8 @@ async fn offline_node_delays_no_other_node() {
         })
         .await;
     // Twenty tasks wait for the offline node; at most one of them has been posted.
-    assert!(harness.metric(&posted("NoSession")).await <= 1);
-    harness.until_metric(&posted("NoSession"), 1).await;
+    assert!(harness.metric(&posted("no_session")).await <= 1);
+    harness.until_metric(&posted("no_session"), 1).await;
     harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "CrossEntropy"}}})).await;
     agent
         .until("its task, changed again", |replica| {
@@ -197,7 +198,7 @@ async fn offline_node_delays_no_other_node() {
                 .any(|held| held.content.spec.to_string().contains("CrossEntropy"))
         })
         .await;
-    assert_eq!(harness.metric(&posted("NoSession")).await, 1);
+    assert_eq!(harness.metric(&posted("no_session")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -421,18 +422,18 @@ async fn messages_for_other_nodes_are_dropped_from_a_batch() {
         ],
     );
     assert_eq!(post(url("edge1"), forged).await, 200);
-    harness.until_metric(&rejected("OtherNode"), 2).await;
-    harness.until_metric(&rejected("Topic"), 2).await;
-    harness.until_metric(&rejected("Payload"), 1).await;
+    harness.until_metric(&rejected("other_node"), 2).await;
+    harness.until_metric(&rejected("topic"), 2).await;
+    harness.until_metric(&rejected("payload"), 1).await;
     harness.status("its own counters", |s| s.inference == 7).await;
 
     let good = |seq| batch(seq, &[]);
     for (node, body, status, reason) in [
-        ("edge7", good(2).into_bytes(), 404, "UnknownNode"),
-        ("Edge0", good(2).into_bytes(), 404, "UnknownNode"),
-        (NODE, b"{".to_vec(), 400, "Batch"),
-        (NODE, b"\xff\xfe".to_vec(), 400, "Batch"),
-        (NODE, Vec::new(), 400, "Batch"),
+        ("edge7", good(2).into_bytes(), 404, "unknown_node"),
+        ("Edge0", good(2).into_bytes(), 404, "unknown_node"),
+        (NODE, b"{".to_vec(), 400, "batch"),
+        (NODE, b"\xff\xfe".to_vec(), 400, "batch"),
+        (NODE, Vec::new(), 400, "batch"),
     ] {
         let before = harness.metric(&rejected(reason)).await;
         assert_eq!(post(url(node), body).await, status, "{node} {reason}");
@@ -440,7 +441,7 @@ async fn messages_for_other_nodes_are_dropped_from_a_batch() {
     }
     assert_eq!(post(format!("{}/token", url(NODE)), good(3)).await, 403);
     assert_eq!(reqwest::get(url(NODE)).await.unwrap().status().as_u16(), 404);
-    assert_eq!(harness.metric(&rejected("Token")).await, 1);
+    assert_eq!(harness.metric(&rejected("token")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -459,7 +460,7 @@ async fn node_may_send_one_router_burst_and_then_is_limited() {
     let mut body = batch(1, &[(topic, sync)]);
     assert!(body.len() > 700_000, "{}", body.len());
     assert_eq!(post(url.clone(), body.clone()).await, 200);
-    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 1).await;
+    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"sync\"}", 1).await;
 
     let full = " ".repeat(LARGEST - body.len());
     body.push_str(&full);
@@ -469,17 +470,17 @@ async fn node_may_send_one_router_burst_and_then_is_limited() {
         }
     })
     .await;
-    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"Sync\"}", 2).await;
-    let before = harness.metric(&rejected("TooFast")).await;
+    harness.until_metric("neptune_controller_upstream_messages_total{kind=\"sync\"}", 2).await;
+    let before = harness.metric(&rejected("too_fast")).await;
     within("the limit", async {
-        while harness.metric(&rejected("TooFast")).await == before {
+        while harness.metric(&rejected("too_fast")).await == before {
             let posts = (0..3).map(|_| try_post(url.clone(), body.clone()));
             futures::future::join_all(posts).await;
         }
     })
     .await;
     assert_eq!(announce(&kubeedge, LARGEST + 1).await, "HTTP/1.1 413");
-    assert_eq!(harness.metric(&rejected("TooLarge")).await, 1);
+    assert_eq!(harness.metric(&rejected("too_large")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -504,15 +505,15 @@ async fn overtaken_batch_reverts_nothing() {
         assert_eq!(post(url.clone(), batch(seq, messages)).await, 200);
     };
     send(1, &[node(true)]).await;
-    harness.until_metric(&nodes("Online"), 1).await;
+    harness.until_metric(&nodes("online"), 1).await;
     send(5, &[node(false), report(5, 50)]).await;
-    harness.until_metric(&nodes("Offline"), 1).await;
+    harness.until_metric(&nodes("offline"), 1).await;
     harness.status("counters", |s| s.inference == 50).await;
     // From before the offline message: it neither makes the node online nor deletes the object.
     send(4, &[node(true), (status_topic(NODE), Value::Null)]).await;
     send(3, &[report(6, 60)]).await;
     harness.status("the late counters", |s| s.inference == 60).await;
-    assert_eq!(harness.metric(&nodes("Offline")).await, 1);
+    assert_eq!(harness.metric(&nodes("offline")).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -538,7 +539,7 @@ async fn token_is_required_and_can_change_without_restart() {
     let empty = || batch(1, &[]);
     assert_eq!(post(url.clone(), empty()).await, 403);
     assert_eq!(post(format!("{url}/{new}"), empty()).await, 403);
-    assert_eq!(harness.metric(&rejected("Token")).await, 2);
+    assert_eq!(harness.metric(&rejected("token")).await, 2);
     let log = harness.log();
     assert!(!log.contains(old) && !log.contains(new), "{log}");
 

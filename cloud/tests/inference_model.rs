@@ -123,7 +123,7 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
     assert_eq!(condition(&coming, "Progressing").0, "True ModelDownloading");
 
     let full = json!({"targetVersion": "4", "transition": "InProgress", "trouble": "DiskFull",
-                      "message": "4 is being fetched: 7 bytes of disk space are missing"});
+                      "message": "downloading 4: 7 bytes of disk space are missing"});
     agent.report_serving(&key(), &uid, &full);
     let is_full = |s: &InferenceModelStatus| condition(s, "Degraded").0 == "True DiskFull";
     let full = status(&harness, "the disk is full", is_full).await;
@@ -256,8 +256,8 @@ async fn invalid_spec_and_killed_controller_remove_nothing() {
 
     patch(&harness, json!({"spec": {"servingPort": null, "frameworkType": "tensorfow"}})).await;
     let wrong = status(&harness, "InvalidSpec", |s| is(s, TransitionStatus::InvalidSpec)).await;
-    let (word, message) = condition(&wrong, "Degraded");
-    assert_eq!(word, "True ServingPortInvalid");
+    let (status_and_reason, message) = condition(&wrong, "Degraded");
+    assert_eq!(status_and_reason, "True ServingPortInvalid");
     assert!(
         message.contains("spec.servingPort is missing")
             && message.contains("\"tensorfow\" has no model server"),
@@ -436,7 +436,7 @@ async fn download_progress_is_written_at_most_once_per_second() {
     let uid = apply(&harness, json!({})).await.uid().unwrap();
     task(&mut agent, "4").await;
     status(&harness, "AwaitingAgent", |s| ready(s) == "Unknown AwaitingAgent").await;
-    let line = "neptune_controller_status_write_total{result=\"Ok\"}";
+    let line = "neptune_controller_status_write_total{result=\"ok\"}";
     let (before, start) = (harness.metric(line).await, std::time::Instant::now());
     for percent in 0..=100 {
         let progress = json!({"receivedBytes": percent, "totalBytes": 100, "bytesPerSecond": 9});
@@ -452,6 +452,6 @@ async fn download_progress_is_written_at_most_once_per_second() {
     assert!(writes <= start.elapsed().as_secs() + 2, "{writes} in {:?}", start.elapsed());
     // A report on an earlier model of that name is dropped.
     agent.report_serving(&key(), "another", &up_to_date("4"));
-    let line = "neptune_controller_upstream_rejected_total{reason=\"UnknownObject\"}";
+    let line = "neptune_controller_upstream_rejected_total{reason=\"unknown_object\"}";
     within("the dropped message", harness.until_metric(line, 1)).await;
 }

@@ -351,7 +351,8 @@ async fn malformed_messages_are_counted_and_dropped() {
     agent.report_running(&task, Some((3, 1)));
     let status = harness.status("valid reports", |s| s.inference > 0).await;
     assert_eq!((status.inference, status.hard), (3, 1));
-    for (reason, count) in [("Topic", 2), ("Payload", 2), ("Impossible", 1), ("UnknownObject", 1)] {
+    for (reason, count) in [("topic", 2), ("payload", 2), ("impossible", 1), ("unknown_object", 1)]
+    {
         let line = format!("neptune_controller_upstream_rejected_total{{reason=\"{reason}\"}}");
         harness.until_metric(&line, count).await;
     }

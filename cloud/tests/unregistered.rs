@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
 
-const REFUSED: &str = "neptune_controller_upstream_rejected_total{reason=\"UnknownNode\"}";
-const ONLINE: &str = "neptune_controller_nodes{state=\"Online\"}";
+const REFUSED: &str = "neptune_controller_upstream_rejected_total{reason=\"unknown_node\"}";
+const ONLINE: &str = "neptune_controller_nodes{state=\"online\"}";
 
 async fn until_refused(harness: &Harness, times: u64) {
     within("the refusal", async {

@@ -210,7 +210,7 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
     assert_eq!(output.stdout, "", "nothing was stored");
     let tries = 2 * u64::try_from(cases.len()).unwrap();
     harness
-        .until_metric("neptune_controller_admission_reviews_total{verdict=\"Denied\"}", tries)
+        .until_metric("neptune_controller_admission_reviews_total{verdict=\"denied\"}", tries)
         .await;
 }
 
@@ -330,7 +330,7 @@ async fn status_writes_deletions_and_existing_faults_are_admitted() {
     // The controller's write of the status was not reviewed.
     harness.status("ScriptDirInvalid", |s| s.is("Failed", "ScriptDirInvalid")).await;
     let reviews =
-        harness.metric("neptune_controller_admission_reviews_total{verdict=\"Warned\"}").await;
+        harness.metric("neptune_controller_admission_reviews_total{verdict=\"warned\"}").await;
     assert_eq!(reviews, 1);
     let status = json!({"status": {"active": 1}});
     let api = harness.api::<JointInferenceService>();
@@ -343,7 +343,7 @@ async fn status_writes_deletions_and_existing_faults_are_admitted() {
         harness.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &worse.to_string()], "");
     assert!(freed.ok && freed.stderr.is_empty(), "{freed:?}");
     harness.until_gone::<JointInferenceService>(SERVICE).await;
-    let metric = "neptune_controller_admission_reviews_total{verdict=\"Denied\"}";
+    let metric = "neptune_controller_admission_reviews_total{verdict=\"denied\"}";
     assert_eq!(harness.metric(metric).await, 0);
 }
 

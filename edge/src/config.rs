@@ -1,5 +1,4 @@
-//! Decides whether the command line is valid, and what it means. Also reads the S3 settings from
-//! the environment.
+//! Validates the command line, and converts it to the configuration.
 
 use std::{
     fs,
@@ -18,59 +17,59 @@ use crate::{
     domain::listen_address::reachable,
 };
 
-/// Resolvers ask no more.
+/// Resolvers use at most three name servers.
 const MAX_NAME_SERVERS: usize = 3;
 
-/// What the agent is told at its start.
+/// The configuration of the agent.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node: NodeName,
-    /// The broker by which the cloud is reached: over `EventBus`, the node's own.
+    /// The broker of the connection to the cloud; over `EventBus`, the node's own broker.
     pub mqtt_url: BrokerUrl,
-    /// Over `EventBus`: the namespace of the Rules.
+    /// Over `EventBus`: the namespace of the Rules; `None` over plain MQTT.
     pub event_bus: Option<Namespace>,
     pub heartbeat: Duration,
     pub ca_file: Option<PathBuf>,
-    /// What proves to the cloud's broker who this node is.
-    pub login: Login,
+    /// The credentials for the cloud's broker.
+    pub credentials: BrokerCredentials,
     pub data_dir: PathBuf,
-    /// The broker of this node's workers.
+    /// The workers' broker, as the agent reaches it.
     pub local_url: BrokerUrl,
-    /// Where it is embedded, if it is.
+    /// The listen address of the embedded broker; `None` for an external one.
     pub embedded: Option<SocketAddr>,
-    /// How workers reach it, with the password if it has one.
+    /// The URL at which workers reach their broker, with its password if it has one.
     pub worker_mqtt_url: String,
     pub docker_socket: PathBuf,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
-    /// The containers' name servers; none leaves them the node's.
+    /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
-    /// What models may be fetched, from where.
+    /// The limits and allowed sources of downloads.
     pub policy: StorePolicy,
-    /// Downloads that nobody uses and that are kept.
+    /// Number of unused downloads to keep for offline rollback.
     pub keep_unused: usize,
-    /// The directories of the node in which datasets may be.
+    /// The directories on the node in which datasets are allowed.
     pub data_dirs: Vec<PathBuf>,
 }
 
-/// Files that are read anew for each connection to the cloud's broker.
+/// The credentials for the cloud's broker. Files are read again for each connection.
 #[derive(Debug, Clone, Default)]
-pub struct Login {
+pub struct BrokerCredentials {
     pub certificate_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
     pub password_file: Option<PathBuf>,
-    /// Whether a broker that is open to anybody is taken.
+    /// Allow a non-loopback broker without TLS and authentication.
     pub allow_insecure: bool,
 }
 
-/// Reads the arguments.
+/// Validates the arguments of `run`.
 ///
 /// # Errors
-/// [`Error::Config`], naming the flag and what helps.
+/// [`Error::Config`] with the flag and the remedy.
 pub fn config(args: RunArgs) -> Result<Config, Error> {
     let node = node_name(&args.node_name)?;
     let prefix = args.topic_prefix.parse().map_err(|error| {
-        refused("--topic-prefix", error, "give the prefix that the controller has")
+        invalid("--topic-prefix", error, "use the topic prefix of the controller")
     })?;
     let (embedded, worker_mqtt_url) = local_broker(args.local_broker, args.local_listen)?;
     let local_url = broker("--local-broker", &worker_mqtt_url)?;
@@ -87,7 +86,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         mqtt_url,
         event_bus,
         ca_file: args.mqtt_ca_file,
-        login: Login {
+        credentials: BrokerCredentials {
             certificate_file: args.mqtt_cert_file,
             key_file: args.mqtt_key_file,
             password_file: args.mqtt_password_file,
@@ -108,18 +107,18 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
 }
 
 fn node_name(text: &str) -> Result<NodeName, Error> {
-    let remedy = "give the node's name in the cluster, as `kubectl get nodes` prints it";
-    text.parse().map_err(|error| refused("--node-name", error, remedy))
+    let remedy = "use the name of the Node in the cluster, see `kubectl get nodes`";
+    text.parse().map_err(|error| invalid("--node-name", error, remedy))
 }
 
-/// Where the workers' broker listens if it is embedded, and the URL by which workers reach it.
+/// The listen address of the workers' broker if it is embedded, and the URL at which workers reach it.
 fn local_broker(text: String, listen: SocketAddr) -> Result<(Option<SocketAddr>, String), Error> {
     if text != "embedded" {
         return Ok((None, text));
     }
     if listen.port() == 0 {
-        let remedy = "give the port on which workers find the broker";
-        return Err(refused("--local-listen", "port 0 is none", remedy));
+        let remedy = "use the fixed port at which workers reach the broker";
+        return Err(invalid("--local-listen", "port must not be 0", remedy));
     }
     Ok((Some(listen), format!("mqtt://{}", reachable(listen))))
 }
@@ -127,15 +126,15 @@ fn local_broker(text: String, listen: SocketAddr) -> Result<(Option<SocketAddr>,
 fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
     let seconds = seconds.unwrap_or(if is_event_bus { 15 } else { 30 });
     if !(1..=3600).contains(&seconds) {
-        return Err(refused("--heartbeat", seconds, "give 1 to 3600 seconds"));
+        return Err(invalid("--heartbeat", seconds, "use 1 to 3600 seconds"));
     }
     Ok(Duration::from_secs(seconds.into()))
 }
 
 fn name_servers(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
     if addresses.len() > MAX_NAME_SERVERS || addresses.iter().any(IpAddr::is_unspecified) {
-        let remedy = "give up to three addresses of name servers";
-        return Err(refused("--dns", format!("{addresses:?}"), remedy));
+        let remedy = "use up to three IP addresses of name servers";
+        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
     }
     Ok(addresses)
 }
@@ -144,25 +143,29 @@ fn check_ca_file(mqtt_url: &BrokerUrl, local_url: &BrokerUrl, is_given: bool) ->
     if (mqtt_url.is_tls() || local_url.is_tls()) == is_given {
         return Ok(());
     }
-    let problem =
-        if is_given { "given, and no URL is mqtts://" } else { "missing, and mqtts:// needs it" };
-    let remedy = "give it together with mqtts://: the broker's own CA, or /etc/ssl/certs/ca-certificates.crt";
-    Err(refused("--mqtt-ca-file", problem, remedy))
+    let problem = if is_given {
+        "given, but no URL is mqtts://"
+    } else {
+        "missing, but mqtts:// requires it"
+    };
+    let remedy =
+        "use it together with mqtts://, with the broker's CA or /etc/ssl/certs/ca-certificates.crt";
+    Err(invalid("--mqtt-ca-file", problem, remedy))
 }
 
 fn docker_socket(host: &str) -> Result<PathBuf, Error> {
     let path = host.strip_prefix("unix://").filter(|path| path.starts_with('/'));
     path.map(PathBuf::from).ok_or_else(|| {
-        let problem = format!("{host:?} is no Unix socket");
-        refused("--docker-host", problem, "write unix:///var/run/docker.sock")
+        let problem = format!("{host:?} is not a Unix socket");
+        invalid("--docker-host", problem, "use a value such as unix:///var/run/docker.sock")
     })
 }
 
 fn advertised_address(address: Option<String>) -> Result<Option<String>, Error> {
     match address {
         Some(text) if text.is_empty() || text.contains(['/', ' ']) => {
-            let remedy = "give an IP address or a host name, without a port";
-            Err(refused("--advertise-address", "not an address", remedy))
+            let remedy = "use an IP address or a host name, without a port";
+            Err(invalid("--advertise-address", "not an address", remedy))
         }
         address => Ok(address),
     }
@@ -172,51 +175,52 @@ fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
     let absolute =
         std::path::absolute(&dir).map_err(|source| Error::DataDir { path: dir, source })?;
     if absolute == Path::new("/") {
-        let remedy = "give a directory of its own";
-        return Err(refused("--data-dir", "the root of the file system", remedy));
+        let remedy = "use a directory for neptune-edge alone";
+        return Err(invalid("--data-dir", "is the root of the file system", remedy));
     }
     Ok(absolute)
 }
 
-/// The broker by which the cloud is reached, and the namespace of the Rules if that is by
-/// `EventBus` at the node's own broker.
+/// The broker of the connection to the cloud, and the namespace of the Rules over `EventBus`. `local`:
+/// the workers' broker, unless it is embedded.
 fn transport(
     transport: Transport,
     mqtt_url: Option<String>,
     rules: &str,
-    own: Option<&BrokerUrl>,
+    local: Option<&BrokerUrl>,
 ) -> Result<(BrokerUrl, Option<Namespace>), Error> {
-    // A variable that is set and empty names none.
-    match (transport, mqtt_url.filter(|url| !url.is_empty()), own) {
+    // A variable that is set and empty counts as not set.
+    match (transport, mqtt_url.filter(|url| !url.is_empty()), local) {
         (Transport::Mqtt, Some(url), _) => Ok((broker("--mqtt-url", &url)?, None)),
         (Transport::Mqtt, None, _) => {
-            let remedy = "give the broker that the cloud and this node both reach, or --transport eventbus on a KubeEdge node";
-            Err(refused("--mqtt-url", "missing", remedy))
+            let remedy = "use the broker that the cloud and this node both reach, or --transport eventbus on a KubeEdge node";
+            Err(invalid("--mqtt-url", "missing", remedy))
         }
         (Transport::EventBus, Some(_), _) => {
-            let remedy = "leave it out: --local-broker names the node's own, where EventBus is";
-            Err(refused("--mqtt-url", "given with --transport eventbus", remedy))
+            let remedy =
+                "omit it; --local-broker names the node's broker, to which EventBus is connected";
+            Err(invalid("--mqtt-url", "given with --transport eventbus", remedy))
         }
         (Transport::EventBus, None, None) => {
-            let remedy = "name the node's own broker: --local-broker mqtt://127.0.0.1:1883";
-            Err(refused("--local-broker", "EventBus is not at the embedded one", remedy))
+            let remedy = "name the node's broker with --local-broker mqtt://127.0.0.1:1883";
+            Err(invalid("--local-broker", "EventBus does not use the embedded broker", remedy))
         }
-        (Transport::EventBus, None, Some(own)) => {
-            let remedy = "give the namespace that the controller has";
+        (Transport::EventBus, None, Some(local)) => {
+            let remedy = "use the Rule namespace of the controller";
             let rules =
-                rules.parse().map_err(|error| refused("--rule-namespace", error, remedy))?;
-            Ok((own.clone(), Some(rules)))
+                rules.parse().map_err(|error| invalid("--rule-namespace", error, remedy))?;
+            Ok((local.clone(), Some(rules)))
         }
     }
 }
 
 fn broker(flag: &'static str, text: &str) -> Result<BrokerUrl, Error> {
     text.parse()
-        .map_err(|error| refused(flag, error, "the host has to be one that this node reaches"))
+        .map_err(|error| invalid(flag, error, "use the URL of a broker that this node reaches"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
-fn refused(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
+fn invalid(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
     Error::Config { flag, problem: problem.to_string(), remedy }
 }
 
@@ -225,30 +229,31 @@ fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
         Some(dir) => Err(Error::Config {
             flag: "--allow-data-dir",
             problem: format!("{} is not absolute", dir.display()),
-            remedy: "write /like/this",
+            remedy: "use an absolute path",
         }),
         None => Ok(dirs),
     }
 }
 
-/// What models may be fetched. The S3 settings are the environment's, and read elsewhere.
+/// The limits and allowed sources of downloads, without the S3 settings, which come from the
+/// environment.
 ///
 /// # Errors
-/// [`Error::Config`], naming the flag and what helps.
+/// [`Error::Config`] with the flag and the remedy.
 pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
-    // A variable that is set and empty names none.
+    // A variable that is set and empty counts as not set.
     let texts = args.allow_address.iter().filter(|text| !text.is_empty());
     let allowed = texts.map(|text| text.parse::<AllowedAddress>());
     let allowed = allowed.collect::<Result<_, _>>().map_err(|error| Error::Config {
         flag: "--allow-address",
         problem: error.to_string(),
-        remedy: "write 127.0.0.0/8, ::1 or models.example.org",
+        remedy: "use a value such as 127.0.0.0/8, ::1 or models.example.org",
     })?;
     if let Some(dir) = args.allow_model_dir.iter().find(|dir| !dir.is_absolute()) {
         return Err(Error::Config {
             flag: "--allow-model-dir",
             problem: format!("{} is not absolute", dir.display()),
-            remedy: "write /like/this",
+            remedy: "use an absolute path",
         });
     }
     Ok(StorePolicy {
@@ -259,7 +264,7 @@ pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
     })
 }
 
-/// The settings for s3:// from the environment, and from the file that it names.
+/// The S3 settings from the environment, and from the credentials file that it names.
 ///
 /// # Errors
 /// [`Error::File`] when the file cannot be read, [`Error::Model`] when a setting is invalid.
@@ -282,17 +287,17 @@ mod tests {
 
     fn parse(extra: &[&str]) -> Result<Config, Error> {
         let base = ["neptune-edge", "run", "--node-name", "edge0", "--mqtt-url", "mqtt://b"];
-        // The last of two equal flags has to win in these tests.
+        // A given flag replaces the default of the test.
         let given = |flag: &str| extra.contains(&flag);
         let base = base.chunks(2).filter(|pair| !given(pair[0])).flatten();
         match Cli::try_parse_from(base.chain(extra)).unwrap().command {
             Command::Run(args) => config(*args),
-            Command::Fetch(_) | Command::Doctor(_) => panic!("run was asked for"),
+            Command::Fetch(_) | Command::Doctor(_) => panic!("the command is run"),
         }
     }
 
     #[test]
-    fn default_broker_is_embedded_on_loopback() {
+    fn defaults_embed_a_broker_on_loopback() {
         let config = parse(&[]).unwrap();
         assert_eq!(config.worker_mqtt_url, "mqtt://127.0.0.1:1884");
         assert_eq!(config.data_dir, Path::new("/var/lib/neptune"));
@@ -300,12 +305,13 @@ mod tests {
         assert_eq!(config.data_dirs, [Path::new("/code/data")]);
         let open = parse(&["--local-listen", "0.0.0.0:9"]).unwrap();
         assert_eq!(open.worker_mqtt_url, "mqtt://127.0.0.1:9");
-        let own = parse(&["--local-broker", "mqtt://u:p@127.0.0.1:1"]).unwrap();
-        assert_eq!((own.embedded, own.worker_mqtt_url.as_str()), (None, "mqtt://u:p@127.0.0.1:1"));
+        let external = parse(&["--local-broker", "mqtt://u:p@127.0.0.1:1"]).unwrap();
+        let url = external.worker_mqtt_url.as_str();
+        assert_eq!((external.embedded, url), (None, "mqtt://u:p@127.0.0.1:1"));
     }
 
     #[test]
-    fn invalid_configuration_is_refused_with_its_flag() {
+    fn invalid_value_is_an_error_with_the_flag() {
         for extra in [
             ["--node-name", "Edge_0"],
             ["--node-name", "workers"],
@@ -328,23 +334,23 @@ mod tests {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
-            assert_eq!(error.class(), crate::error::Class::Configuration);
+            assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
         }
     }
 
     #[test]
-    fn event_bus_requires_the_local_broker_and_no_other() {
+    fn event_bus_transport_uses_only_the_local_broker() {
         let bus = |extra: &[&str]| {
             let base = ["neptune-edge", "run", "--node-name", "n", "--transport", "eventbus"];
             let parsed = Cli::try_parse_from(base.iter().chain(extra)).unwrap();
-            let Command::Run(args) = parsed.command else { panic!("run was asked for") };
+            let Command::Run(args) = parsed.command else { panic!("the command is run") };
             config(*args)
         };
         let local = ["--local-broker", "mqtt://127.0.0.1:1883"];
-        let found = bus(&local).unwrap();
-        assert_eq!(found.mqtt_url.to_string(), "mqtt://127.0.0.1:1883");
-        assert_eq!(found.event_bus.unwrap().as_str(), "neptune-system");
-        assert_eq!(found.heartbeat, Duration::from_secs(15));
+        let config = bus(&local).unwrap();
+        assert_eq!(config.mqtt_url.to_string(), "mqtt://127.0.0.1:1883");
+        assert_eq!(config.event_bus.unwrap().as_str(), "neptune-system");
+        assert_eq!(config.heartbeat, Duration::from_secs(15));
         let slow = bus(&[&local[..], &["--heartbeat", "60"]].concat()).unwrap();
         assert_eq!(slow.heartbeat, Duration::from_secs(60));
         for (extra, flag) in [

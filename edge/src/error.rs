@@ -1,26 +1,26 @@
-//! The errors of the agent, and whether a retry helps.
+//! The errors of the agent, and whether a retry may succeed.
 
 use std::{io, path::PathBuf, sync::Arc};
 
-/// An error of this crate. It names the step, the object, and where it can what helps.
+/// An error of the agent. Its message names the step, the object and, if there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{flag}: {problem}; {remedy}")]
     Config { flag: &'static str, problem: String, remedy: &'static str },
     #[error(
-        "data directory {path}: {source}; give a directory that this user may write with --data-dir"
+        "data directory {path}: {source}; use a directory that this user can write with --data-dir"
     )]
     DataDir { path: PathBuf, source: io::Error },
     #[error(
-        "data directory {0} is in use by another neptune-edge; stop that one or give another --data-dir"
+        "data directory {0} is in use by another neptune-edge; stop it or use another --data-dir"
     )]
     Locked(PathBuf),
     #[error(
-        "database {path} cannot be read: {why}; restore it from a backup, or move it away to begin anew: what it had counted is then lost to this node"
+        "failed to read database {path}: {why}; restore it from a backup, or move it away to start with an empty one, which loses the node's counters"
     )]
     Damaged { path: PathBuf, why: String },
     #[error(
-        "database {path} was written by a newer neptune-edge (layout {found}, this one reads {known}); install that version again"
+        "database {path} was written by a newer neptune-edge (layout {found}, supported up to {known}); install that version again"
     )]
     NewerStore { path: PathBuf, found: u32, known: u32 },
     #[error("database: {0}")]
@@ -28,7 +28,7 @@ pub enum Error {
     #[error("database: {0}")]
     StoredValue(String),
     #[error(
-        "local broker cannot listen on {listen}: {why}; free the port, give another with --local-listen, or name the broker that is there with --local-broker mqtt://HOST:PORT"
+        "embedded broker cannot listen on {listen}: {why}; free the port, use another with --local-listen, or use an existing broker with --local-broker mqtt://HOST:PORT"
     )]
     LocalBroker { listen: std::net::SocketAddr, why: String },
     #[error("link: {0}")]
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("{0}")]
     Fetch(Arc<neptune_models::ModelError>),
     #[error(
-        "nothing came for {seconds} s, so that it is given up (--give-up-after); what came is kept for the next try. {why}"
+        "no data received for {seconds} s (--give-up-after); the partial download is kept for the next attempt: {why}"
     )]
     GaveUp { seconds: u64, why: String },
     #[error("{what}: sha256 is {got}, expected {expected}")]
@@ -47,29 +47,30 @@ pub enum Error {
     File { path: PathBuf, source: io::Error },
 }
 
-/// What an error means for the next try.
+/// Whether a retry may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Nothing helps but another configuration.
+pub enum ErrorClass {
+    /// The configuration must be corrected.
     Configuration,
-    /// It may pass by itself.
+    /// A retry may succeed.
     Transient,
-    /// Somebody has to change something, here or at the far side.
+    /// A user must correct something on the node or on a server.
     Permanent,
 }
 
 impl Error {
-    pub fn class(&self) -> Class {
+    /// Decides whether a retry may succeed.
+    pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Config { .. } => Class::Configuration,
+            Self::Config { .. } => ErrorClass::Configuration,
             Self::DataDir { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Class::Configuration
+                ErrorClass::Configuration
             }
             Self::Fetch(_)
             | Self::DigestMismatch { .. }
             | Self::Damaged { .. }
-            | Self::NewerStore { .. } => Class::Permanent,
-            _ => Class::Transient,
+            | Self::NewerStore { .. } => ErrorClass::Permanent,
+            _ => ErrorClass::Transient,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The events that the agent's tasks and links send to its loop.
+//! The events that links, watches and tasks send to the agent's loop.
 
 use std::collections::BTreeSet;
 
@@ -15,35 +15,35 @@ use crate::{
     },
 };
 
-/// What happens to the agent.
+/// An event of the agent's loop.
 #[derive(Debug)]
 pub enum AgentEvent {
-    /// On the link to the cloud.
+    /// An event of the link to the cloud.
     Cloud(LinkEvent),
-    /// On the link to the local broker.
+    /// An event of the link to the workers' broker.
     WorkerBroker(LinkEvent),
-    /// The engine answers, with this version; or it does not.
+    /// The engine answers with this version, or it is unavailable.
     EngineStatus(Result<String, Problem>),
     /// One of this node's containers changed.
     ContainersChanged,
-    /// What the look of this number at the containers showed.
+    /// The result of the observation of this number.
     ContainersObserved { seq: u64, result: Result<Vec<ObservedContainer>, Problem> },
-    /// An operation ended. `spec`: what was started, and how often before.
+    /// A step finished. `spec`: the hash of the started spec, and how often it was started before.
     StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
-    /// A model's task found something.
+    /// The result of checking a model at a local path.
     LocalModel { key: ObjectKey, content_key: String, found: LocalModelEvent },
-    /// There is news of a dataset.
+    /// The count of a dataset changed.
     DatasetChanged,
-    /// A task of the depot found something.
+    /// A download progressed, finished or failed.
     Download { source: ArtifactSource, found: DownloadEvent },
-    /// An image's task found something.
+    /// An image pull finished or failed.
     ImagePull { image: String, found: ImageEvent },
-    /// A model server was asked for its health: which edition in which run.
+    /// The result of a health probe of a model server's version in a run of its container.
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), String> },
-    /// The address at which this node can be reached.
+    /// The address at which the node can be reached, if one was found.
     OwnAddress(Option<String>),
-    /// The broker took these back.
+    /// The broker received the status clears of these objects.
     ClearsPublished(BTreeSet<ObjectKey>),
-    /// The embedded broker ended.
+    /// The embedded broker failed.
     BrokerFailed(Error),
 }

@@ -1,4 +1,4 @@
-//! Values that several unit tests use.
+//! Example values for the unit tests.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn node_context() -> NodeContext {
     }
 }
 
-/// A file of the node.
+/// A model in one file on the node.
 pub fn local_file(path: &str) -> LocalArtifact {
     let file = Path::new(path).file_name().unwrap().to_str().unwrap().to_owned();
     LocalArtifact { path: path.into(), file: Some(file) }
@@ -71,7 +71,7 @@ pub fn observed_container(id: &str) -> ObservedContainer {
     }
 }
 
-/// A server of a version, as `reload` says.
+/// A model server with this version and update mode.
 pub fn serving(version: &str, reload: &str) -> ModelServer {
     serde_json::from_value(json!({
         "name": "m-server-1", "modelName": "m", "image": "i", "port": 8501, "reload": reload,

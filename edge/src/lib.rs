@@ -1,4 +1,5 @@
-//! The agent of a node: runs the workers and model servers that the cloud wants, and reports them.
+//! The agent of a node: runs the workers and model servers that the cloud requests, and reports their
+//! status.
 //!
 //! The folders depend on each other in one direction:
 //!
@@ -10,10 +11,10 @@
 //! | `plan` | `domain`, `desired` |
 //! | `worker` | `domain`, `desired`, `plan` |
 //! | `artifacts` | `domain`, `desired`, `storage` |
-//! | `model_server` | `domain`, `desired`, `plan`, and the state of `artifacts` and `engine` |
+//! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
 //! | `agent` | all of these |
 //! | `broker` | `config` |
-//! | `commands` | `startup`, which puts the agent together |
+//! | `commands` | `startup`, which assembles the agent |
 
 pub mod cli;
 pub mod commands;

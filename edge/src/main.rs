@@ -1,4 +1,4 @@
-//! Runs the command that the command line names.
+//! The binary `neptune-edge`: parses the command line and runs the command.
 
 use std::process::ExitCode;
 

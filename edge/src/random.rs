@@ -1,4 +1,4 @@
-//! Random numbers for jitter, and unique names. The only file that reads a source of randomness.
+//! Random numbers for jitter and names. The only file that generates them.
 
 use std::{
     fs::File,
@@ -6,12 +6,15 @@ use std::{
     io::{self, Read as _},
 };
 
-/// Any number: good enough for jitter.
+/// A random number for jitter. Not cryptographically secure.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A name that nobody else has: 32 hex digits.
+/// A globally unique ID of 32 hex digits.
+///
+/// # Errors
+/// `/dev/urandom` cannot be read.
 pub fn unique_id() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! Puts the agent together: locks the data directory, opens the database, starts the broker, the
-//! links and the watchers.
+//! Assembles the agent: locks the data directory, opens the database, starts the embedded broker, the
+//! links and the watches.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -14,8 +14,8 @@ use tracing::info;
 use crate::{
     Error,
     agent::{
-        Agent, CloudSession, Containers, DesiredState, DroppedMessages, ModelServers,
-        NodeArtifacts, Schedule, ServiceNotifier, WorkerPool, executor::Executor,
+        Agent, CloudSession, Containers, DesiredState, DroppedMessages, LoopSchedule, ModelServers,
+        NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{embedded, links::start_links},
@@ -26,25 +26,25 @@ use crate::{
     random::unique_id,
     report::{
         batches::Batches,
-        publisher::{EventBusChannel, Publisher, PublishingNode},
+        publisher::{CloudPublisher, EventBusChannel, PublishingNode},
         reporter::Reporter,
     },
     storage::Store,
     worker::counts::Counts,
 };
 
-/// Below the data directory.
+/// The directory of downloads below the data directory.
 const DOWNLOADS_DIR: &str = "models";
-/// Events that may wait for the loop. The links stop reading when the queue is full.
-const MAX_WAITING_EVENTS: usize = 256;
+/// Capacity of the event queue. The links stop reading when the queue is full.
+const MAX_QUEUED_EVENTS: usize = 256;
 
 /// Runs the agent until `stop` resolves.
 ///
 /// # Errors
-/// What keeps the agent from starting, or the embedded broker ended.
+/// The agent cannot start, or the embedded broker failed.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let _lock = lock(&config.data_dir)?;
-    // Models are mounted by their path, and workers' paths are compared with it.
+    // Models are mounted by absolute path, and mounts are compared with this path.
     let data_dir = fs::canonicalize(&config.data_dir);
     let data_dir =
         data_dir.map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
@@ -52,12 +52,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let mut store = Store::open(&config.data_dir)?;
     let data_dir = |source| Error::DataDir { path: config.data_dir.clone(), source };
     let identity = store.start_epoch(&unique_id().map_err(data_dir)?)?;
-    let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
+    let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
     info!(
         node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,
         over_event_bus = config.event_bus.is_some(),
         local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
-        "neptune-edge starts"
+        "neptune-edge starting"
     );
     if let Some(listen) = config.embedded {
         let sender = sender.clone();
@@ -69,7 +69,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat);
     let event_bus = config.event_bus.as_ref().map(|rules| EventBusChannel::new(rules, batches));
-    let publisher = Publisher { link, node, event_bus };
+    let publisher = CloudPublisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let data_policy = neptune_datasets::PathPolicy { allowed_roots: config.data_dirs.clone() };
@@ -94,7 +94,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             Instant::now(),
         ),
         dropped: DroppedMessages::default(),
-        schedule: Schedule::default(),
+        schedule: LoopSchedule::default(),
         store,
         config,
     };
@@ -142,7 +142,7 @@ fn artifacts(
     })
 }
 
-/// Makes the data directory this process's own, for as long as the file is open.
+/// Locks the data directory for this process, until the returned file is closed.
 fn lock(dir: &Path) -> Result<File, Error> {
     let error = |source| Error::DataDir { path: dir.to_owned(), source };
     fs::create_dir_all(dir).map_err(error)?;

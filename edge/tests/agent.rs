@@ -10,6 +10,7 @@ use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, UnmanagedContainer, WorkerClient, docker,
     eventually, service, unique,
 };
+use neptune_harness::docker::try_docker;
 use neptune_wire::{
     Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
 };
@@ -26,6 +27,11 @@ fn local_model(agent: &Agent) -> Value {
 
 fn inspect(id: &str) -> Value {
     serde_json::from_str::<Value>(&docker(&["inspect", id])).unwrap()[0].take()
+}
+
+/// Whether a container runs. It may disappear after it was listed.
+fn runs_container(id: &str) -> bool {
+    try_docker(&["inspect", "--format", "{{.State.Running}}", id]).is_ok_and(|text| text == "true")
 }
 
 fn counted(inference: u64, hard: u64) -> impl Fn(&StatusReport) -> bool {
@@ -329,7 +335,7 @@ async fn model_is_verified_before_start_and_replaced_on_change() {
     cloud.insert(MODEL, &model(&"0".repeat(64)));
     let report = cloud
         .status(SERVICE, "a message", |report| {
-            report.workers[0].message.contains("previous version: ")
+            report.workers[0].message.contains("previous version of the model: ")
         })
         .await;
     assert_eq!(report.phase, Phase::Running);
@@ -394,7 +400,7 @@ async fn node_without_network_restarts_its_workers() {
     docker(&["rm", "-f", &agent.containers()[0]]);
     agent.start();
     eventually("the worker to run again", || {
-        agent.containers().iter().any(|id| inspect(id)["State"]["Running"] == true)
+        agent.containers().iter().any(|id| runs_container(id))
     })
     .await;
     client.publish("run-2", 5, 1).await;
@@ -539,7 +545,7 @@ async fn fetch_without_data_gives_up_and_writes_the_reason() {
     command.arg(&why).arg("--output").arg(&output);
     assert_eq!(command.output().await.unwrap().status.code(), Some(1));
     let why = fs::read_to_string(&why).unwrap();
-    assert!(why.contains("nothing came for 1 s"), "{why}");
+    assert!(why.contains("no data received for 1 s"), "{why}");
     assert!(
         dir.path().join(".model.fetch").exists(),
         "the partial file is kept for the next attempt"

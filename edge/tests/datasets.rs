@@ -134,7 +134,7 @@ async fn uncountable_data_is_reported_with_a_remedy() {
     let at = |name: &str| data(&agent, name).display().to_string();
     let outside = agent.dir.path().join("outside.csv").display().to_string();
     for (url, format, reason, help) in [
-        (at("none.csv"), "csv", DatasetReason::PathMissing, "put it there"),
+        (at("none.csv"), "csv", DatasetReason::PathMissing, "create it"),
         (outside, "csv", DatasetReason::OutsideAllowedDirectories, "--allow-data-dir"),
         (at("a.json"), "images", DatasetReason::WrongKindOfPath, "needs a directory"),
         (at("a.json"), "parquet", DatasetReason::UnknownFormat, "csv, txt, xml, json"),

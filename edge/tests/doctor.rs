@@ -57,7 +57,7 @@ async fn healthy_node_passes_before_start_and_while_running() {
 
     let output = doctor(&agent, &[]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("1 object stored; an agent runs on it"), "{printed}");
+    assert!(printed.contains("1 object stored; in use by an agent"), "{printed}");
     assert!(
         printed.contains(&format!("mqtt://127.0.0.1:{} answers", agent.local_port)),
         "{printed}"

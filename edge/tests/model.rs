@@ -91,7 +91,7 @@ async fn model_evaluation_reaches_the_cloud_and_survives_a_restart() {
     let after = cloud.status(SERVICE, "12 counted", counts(12)).await;
     assert_eq!(after.output.models, report.output.models);
     let log = agent.log();
-    assert!(log.contains("told of no default/models/unknown"), "{log}");
+    assert!(log.contains("default/models/unknown not found"), "{log}");
 
     agent.kill();
     agent.start();
@@ -171,7 +171,7 @@ async fn reloading_worker_is_notified_of_a_new_version_not_restarted() {
         "the old version is still readable"
     );
     let reload_requested =
-        |report: &StatusReport| report.workers[0].message.contains("told to load");
+        |report: &StatusReport| report.workers[0].message.contains("load another version");
     assert!(runs(&cloud.status(SERVICE, "the reload request", reload_requested).await));
     eventually("the other worker to be replaced", || {
         let now = container(&other);

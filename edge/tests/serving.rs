@@ -209,7 +209,7 @@ fn inspect(id: &str, what: &str) -> String {
 
 /// The image as it was requested: Podman adds a default registry.
 fn image_of(agent: &Agent) -> String {
-    let image = inspect(&agent.containers()[0], "{{.Config.BusyboxImage}}");
+    let image = inspect(&agent.containers()[0], "{{.Config.Image}}");
     image.trim_start_matches("docker.io/library/").to_owned()
 }
 
@@ -514,7 +514,7 @@ async fn serving_version_is_restarted_while_next_image_is_missing() {
     cloud.insert(OBJECT, &next);
     let pulling = |report: &StatusReport| {
         let status = serving(report);
-        status.message.contains("is being fetched; 3 goes on") && status.message.contains(&silent)
+        status.message.contains("; 3 keeps running") && status.message.contains(&silent)
     };
     cloud.status(OBJECT, "the missing image", pulling).await;
     let first = agent.containers();

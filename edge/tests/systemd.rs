@@ -61,7 +61,7 @@ async fn service_manager_is_notified_of_ready_watchdog_and_stop() {
     assert!(first.starts_with("READY=1\nWATCHDOG=1\nSTATUS="), "{first}");
     assert!(agent.data_dir().join("neptune.db").exists(), "the database was opened before");
     let message = manager.until(&format!("STATUS=connected; {} ", engine()));
-    assert!(message.contains("; 0 of 0 workers run"), "{message}");
+    assert!(message.contains("; 0 of 0 workers running"), "{message}");
     for _ in 0..6 {
         let message = manager.next(LIMIT).expect("a notification before the watchdog's limit");
         assert!(message.contains("WATCHDOG=1") && !message.contains("READY"), "{message}");
@@ -80,6 +80,7 @@ async fn hanging_loop_sends_no_watchdog_notification() {
     cloud.node("online", |report| report.online).await;
 
     // The agent's loop writes, and waits for this lock as for a disk that hangs.
+    #[expect(clippy::disallowed_methods, reason = "locks the database as another process")]
     let lock = rusqlite::Connection::open(agent.data_dir().join("neptune.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     cloud.insert("default/models/small", &json!({}));

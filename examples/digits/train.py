@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Split the UCI handwritten digits and train the edge's small model and the cloud's big one.
+"""Split the UCI handwritten digits, and train the edge's small model and the cloud's big one.
 
     python3 -m venv /tmp/digits && /tmp/digits/bin/pip install scikit-learn==1.9.1 numpy==2.4.6
     /tmp/digits/bin/python examples/digits/train.py
 
-writes data/{train,test}.csv and models/{small,big}.json beside this file. The data come with scikit-learn, nothing
-else is downloaded. Every random choice has a fixed seed: with these versions (Python 3.11, x86_64) the files come out
-byte for byte the same. Other versions or processors may round differently; the split stays the same and the
+writes data/{train,test}.csv and models/{small,big}.json next to this file. The data are part of scikit-learn; nothing
+else is downloaded. All seeds are fixed: with these versions (Python 3.11, x86_64) the files are identical byte for byte. Other versions or processors may round differently; the split stays the same and the
 accuracies stay within about one percentage point.
 """
 
@@ -32,7 +31,7 @@ def split(pixels, labels):
 
 
 def write_samples(name, pixels, labels):
-    """One sample a line: 64 integers 0..16, row by row, then the label."""
+    """Write one sample per line: 64 integers 0..16, row by row, then the label."""
     rows = np.column_stack([pixels, labels]).astype(int)
     text = "\n".join(",".join(map(str, row)) for row in rows.tolist())
     (HERE / "data" / name).write_text(text + "\n")
@@ -46,7 +45,7 @@ def features(pixels, pool):
 
 
 def layer(weights, bias, activation):
-    """One layer as models/*.json hold it: a row of weights for each output, five significant digits."""
+    """Return a layer in the format of models/*.json: one row of weights per output, five significant digits."""
     short = [[float(f"{w:.5g}") for w in row] for row in weights.T.tolist()]
     return {
         "activation": activation,

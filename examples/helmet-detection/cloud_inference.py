@@ -12,7 +12,7 @@ NMS_THRESHOLD = float(setting("NMS_THRESHOLD", "0.6"))
 
 
 def checked(frame):
-    """The frame, if it is one."""
+    """Return a valid frame, or raise ValueError."""
     if len(frame) != detector.SIDE or any(len(row) != detector.SIDE for row in frame):
         raise ValueError(f"a frame must have {detector.SIDE} rows of {detector.SIDE} numbers")
     if any(not 0 <= light <= 1 for row in frame for light in row):
@@ -21,7 +21,7 @@ def checked(frame):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Detects with the big model, which `main` sets."""
+    """Detects helmets with the big model, which `main` sets."""
 
     protocol_version = "HTTP/1.1"
     timeout = 30
@@ -32,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/healthz":
             self.answer(200, {"status": "ok"})
         else:
-            self.answer(404, {"error": "there is only /healthz"})
+            self.answer(404, {"error": "not found; this worker serves /healthz"})
 
     def do_POST(self):
         """POST /<service>/predict."""
@@ -58,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """No line for each request."""
+        """Do not log requests."""
 
 
 def main():
@@ -68,7 +68,7 @@ def main():
     address = setting("BIG_MODEL_BIND_IP", "0.0.0.0"), int(setting("BIG_MODEL_BIND_PORT", "5000"))
     server = http.server.ThreadingHTTPServer(address, Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"cloud worker of {SERVICE} answers on {address[0]}:{address[1]}", flush=True)
+    print(f"cloud worker of service {SERVICE} listens on {address[0]}:{address[1]}", flush=True)
     stop.wait()
     server.shutdown()
 

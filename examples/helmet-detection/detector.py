@@ -1,8 +1,8 @@
-"""Synthetic frames, a detector that really looks at their pixels, and the IBT rule.
+"""Synthetic frames, a detector that works on their pixels, and the IBT rule.
 
 A frame is a square of brightness 0..1 (a list of rows) that a seeded generator draws: noise, a few round bright blobs
-("helmets", some of them dim), and bars that are no helmets. A box is [xmin, ymin, xmax, ymax, score, label], in
-pixels, with a score of 0..1. Only the standard library is used. Run this file to see what both models find.
+("helmets", some of them dim), and bars that are not helmets. A box is [xmin, ymin, xmax, ymax, score, label], in
+pixels, with a score of 0..1. Only the standard library is used. Run this file to evaluate both models.
 """
 
 import json
@@ -14,7 +14,7 @@ LABEL = 1
 
 
 def draw(number):
-    """Frame `number`, always the same one, and the centres of its helmets as (x, y)."""
+    """Return frame `number`, which is always the same, and the centres of its helmets as (x, y)."""
     rng = random.Random(number)
     frame = [[rng.uniform(0.0, 0.25) for _ in range(SIDE)] for _ in range(SIDE)]
     helmets = []
@@ -32,7 +32,7 @@ def draw(number):
 
 
 def _disc(frame, x, y, radius, light):
-    """Paint a disc over what is there, a little darker towards its rim."""
+    """Draw a disc over the frame, darker towards its rim."""
     for j in range(SIDE):
         for i in range(SIDE):
             distance = math.dist((i, j), (x, y))
@@ -41,17 +41,17 @@ def _disc(frame, x, y, radius, light):
 
 
 def load(path):
-    """A model file: `radii` of discs to look for, `stride` in pixels, `min_score`, and `full_contrast`, which scores 1."""
+    """Read a model file: `radii` of discs to detect, `stride` in pixels, `min_score`, and `full_contrast`, which scores 1."""
     with open(path, encoding="utf-8") as file:
         model = json.load(file)
     for key in ("radii", "stride", "min_score", "full_contrast"):
         if key not in model:
-            raise ValueError(f"{path} is no model of this example: {key} is missing")
+            raise ValueError(f"{path} is not a model of this example: {key} is missing")
     return model
 
 
 def detect(frame, model, nms_threshold):
-    """The boxes of discs that stand out from the ring around them: for each radius the local peaks, of overlapping ones the best."""
+    """Return the boxes of discs with a contrast to the ring around them: the local peaks per radius, the best of overlapping boxes."""
     boxes = []
     for radius in model["radii"]:
         scores = _scores(frame, radius, model)
@@ -65,7 +65,7 @@ def detect(frame, model, nms_threshold):
 
 
 def _scores(frame, radius, model):
-    """How much the disc around each point stands out, 0..1."""
+    """Return the contrast of the disc around each point, 0..1."""
     reach = range(-math.ceil(radius) - 2, math.ceil(radius) + 3)
     near = [(i, j, math.hypot(i, j)) for j in reach for i in reach]
     inside = [(i, j) for i, j, distance in near if distance <= radius]
@@ -79,14 +79,14 @@ def _scores(frame, radius, model):
 
 
 def _mean(frame, x, y, offsets):
-    """Mean brightness of the pixels that are in the frame."""
+    """Return the mean brightness of the pixels within the frame."""
     points = ((x + i, y + j) for i, j in offsets)
     lights = [frame[j][i] for i, j in points if 0 <= i < SIDE and 0 <= j < SIDE]
     return sum(lights) / len(lights)
 
 
 def suppress(boxes, nms_threshold):
-    """Non-maximum suppression: drops a box that overlaps a better one by more than `nms_threshold` (0..1)."""
+    """Non-maximum suppression: drop a box that overlaps a better one by more than `nms_threshold` (0..1)."""
     kept = []
     for box in sorted(boxes, key=lambda box: -box[4]):
         if all(overlap(box, better) <= nms_threshold for better in kept):
@@ -105,10 +105,10 @@ def overlap(a, b):
 
 
 class IBT:
-    """Hard when count(score <= threshold_box) / n >= 1 - threshold_img. What cannot be judged is not hard."""
+    """Hard when count(score <= threshold_box) / n >= 1 - threshold_img. Invalid boxes are not hard."""
 
     def __init__(self, parameters):
-        """Take the value of HEM_PARAMETERS: a JSON list of {"key", "value"}, or an empty text."""
+        """Take the value of HEM_PARAMETERS: a JSON list of {"key", "value"}, or an empty string."""
         values = {"threshold_img": 0.5, "threshold_box": 0.5}
         for parameter in json.loads(parameters or "[]"):
             if parameter["key"] not in values:
@@ -118,7 +118,7 @@ class IBT:
         self.threshold_box = values["threshold_box"]
 
     def is_hard(self, boxes):
-        """Whether the big model should be asked about a frame with these boxes."""
+        """Return whether the big model is asked about a frame with these boxes."""
         if not boxes or any(len(box) < 5 or not 0 <= box[4] <= 1 for box in boxes):
             return False
         low = sum(box[4] <= self.threshold_box for box in boxes)
@@ -126,14 +126,14 @@ class IBT:
 
 
 def right(boxes, helmets):
-    """Whether the boxes are the helmets: as many, and each with a box whose centre is within 2 pixels."""
+    """Return whether the boxes match the helmets: the same number, and each centre within 2 pixels."""
     centres = [((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for box in boxes]
     found = (any(math.dist(centre, helmet) <= 2 for centre in centres) for helmet in helmets)
     return len(boxes) == len(helmets) and all(found)
 
 
 def main(frames=200, nms_threshold=0.6):
-    """Print the share of frames that each way of inferring gets right."""
+    """Print the accuracy of the edge model, the cloud model and joint inference."""
     small, big = load("models/small.json"), load("models/big.json")
     rule = IBT("")
     edge = cloud = joint = hard = 0

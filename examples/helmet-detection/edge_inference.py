@@ -1,4 +1,4 @@
-"""The edge worker: detects helmets on synthetic frames and sends those that IBT calls hard to the cloud worker."""
+"""The edge worker: detects helmets on synthetic frames and sends those that IBT classifies as hard to the cloud worker."""
 
 import http.client
 import json
@@ -11,24 +11,24 @@ from worker import Reporter, setting, stop_event
 
 
 class Cloud:
-    """Calls the cloud worker; leaves it alone for a while after three failures in a row."""
+    """Client of the cloud worker. Pauses calls after three consecutive failures."""
 
     TIMEOUT = 2.0
     PAUSE = 5.0
 
     def __init__(self):
-        """Take the address from the environment; without one every answer is the edge's."""
+        """Take the address from the environment. Without one, only the edge model is used."""
         base = setting("BIG_MODEL_URL", "")
         if not base and setting("BIG_MODEL_IP", ""):
             base = f"http://{setting('BIG_MODEL_IP')}:{setting('BIG_MODEL_PORT', '5000')}"
         self.url = f"{base.rstrip('/')}/{setting('SERVICE_NAME')}/predict" if base else None
-        # No proxy: the cloud worker is reached directly, whatever the node is set up for.
+        # No proxy: the cloud worker is reached directly.
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self.failures = 0
         self.next_try = 0.0
 
     def detect(self, frame):
-        """The cloud's boxes, or None."""
+        """Return the cloud worker's boxes, or None."""
         if not self.url or time.monotonic() < self.next_try:
             return None
         request = urllib.request.Request(
@@ -40,7 +40,7 @@ class Cloud:
             with self.opener.open(request, timeout=self.TIMEOUT) as response:
                 (boxes,) = json.load(response)["result"]
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            print(f"the edge's answer is used: {error}", flush=True)
+            print(f"using the edge model's answer: {error}", flush=True)
             self.failures += 1
             if self.failures >= 3:
                 self.next_try = time.monotonic() + self.PAUSE
@@ -50,12 +50,12 @@ class Cloud:
 
 
 def work(stop, reporter):
-    """Infer frame after frame until `stop` is set."""
+    """Infer frames until `stop` is set."""
     model = detector.load(setting("MODEL_URL"))
     nms_threshold = float(setting("NMS_THRESHOLD", "0.6"))
     pause = 1.0 / float(setting("RATE", "10"))
     if setting("HEM_NAME", "IBT") != "IBT":
-        raise ValueError(f"HEM_NAME is {setting('HEM_NAME')}: this worker only knows IBT")
+        raise ValueError(f"HEM_NAME is {setting('HEM_NAME')}: this worker supports only IBT")
     rule, cloud = detector.IBT(setting("HEM_PARAMETERS", "[]")), Cloud()
     number = helmets = 0
     while not stop.wait(pause):
@@ -70,11 +70,11 @@ def work(stop, reporter):
 
 
 def main():
-    """Work until SIGTERM; report `failed` when something cannot be used."""
+    """Run until SIGTERM. Report `failed` on an error."""
     stop, reporter, status = stop_event(), Reporter(), "running"
     try:
         work(stop, reporter)
-    except Exception:  # whatever it is, the agent is told before this worker ends
+    except Exception:  # every error is reported before this worker exits
         traceback.print_exc()
         status = "failed"
     reporter.finish(status)

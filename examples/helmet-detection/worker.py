@@ -1,4 +1,4 @@
-"""What both workers need of their environment, and the edge worker's reports (spec 004's message over MQTT)."""
+"""The environment of both workers, and the edge worker's reports over MQTT."""
 
 import datetime
 import json
@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 
 
 def setting(name, default=None):
-    """An environment variable; an empty one counts as unset."""
+    """Return an environment variable. An empty one counts as unset."""
     value = os.environ.get(name) or default
     if value is None:
         raise SystemExit(f"the environment variable {name} is not set")
@@ -18,7 +18,7 @@ def setting(name, default=None):
 
 
 def stop_event():
-    """An event that SIGTERM and SIGINT set: the first process of a container gets no default handlers."""
+    """Return an event that SIGTERM and SIGINT set: the first process of a container has no default handlers."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -31,14 +31,14 @@ def _now():
 
 
 def _client(name):
-    """A client of paho-mqtt 1.x or 2.x."""
+    """Return a client of paho-mqtt 1.x or 2.x."""
     if hasattr(mqtt, "CallbackAPIVersion"):
         return mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=name)
     return mqtt.Client(client_id=name)
 
 
 class Reporter:
-    """Counts, and tells the agent at once and each LC_PERIOD seconds. A broker that is down stops nothing."""
+    """Counts, and reports on connect and every LC_PERIOD seconds. The worker continues while the broker is down."""
 
     def __init__(self):
         """Start counting from zero and connecting in the background."""
@@ -64,14 +64,14 @@ class Reporter:
         self.report()
 
     def count(self, uploaded):
-        """One more frame; `uploaded` when the cloud answered for it."""
+        """Count a frame; `uploaded` if the cloud worker answered."""
         with self.lock:
             self.inferred += 1
             self.hard += uploaded
             self.updated = _now()
 
     def report(self, status="running"):
-        """Publish the numbers if the broker is there; a later report has them all anyway."""
+        """Publish the totals if the broker is connected; a later report contains them as well."""
         with self.lock:
             info = {
                 "name": self.name,
@@ -97,7 +97,7 @@ class Reporter:
             self.report()
 
     def finish(self, status="running"):
-        """Send the last report and disconnect; takes at most four seconds."""
+        """Send the last report and disconnect. Takes at most four seconds."""
         self.stopped.set()
         self.connected.wait(2)
         sent = self.report(status)

@@ -23,7 +23,7 @@ use kube::{
 use crate::{
     admission::{
         certificate::issue,
-        configuration::{hosts, is_whole, trust, trusts, whole},
+        configuration::{full_configuration, hosts, is_up_to_date, trust, trusts},
         rotation::{Held, Plan, Step, plan},
         serving_certificate::{ServingCertificate, certified_key},
     },
@@ -86,7 +86,7 @@ struct CertificateStore {
     serving_certificate: Arc<ServingCertificate>,
     metrics: Metrics,
     /// The certificate that is shown.
-    showing: String,
+    presented: String,
     configuration: Watched<Configuration>,
     secret: Watched<Secret>,
     /// What there is without a Secret.
@@ -94,7 +94,7 @@ struct CertificateStore {
 }
 
 /// Keeps it until the program ends.
-pub async fn keep(
+pub async fn maintain(
     client: Client,
     settings: Settings,
     serving_certificate: Arc<ServingCertificate>,
@@ -115,7 +115,7 @@ pub async fn keep(
         secrets,
         serving_certificate,
         metrics,
-        showing: String::new(),
+        presented: String::new(),
         configuration: Watched::NotSynced,
         secret: if in_memory { Watched::Absent } else { Watched::NotSynced },
         memory: Held::default(),
@@ -124,11 +124,11 @@ pub async fn keep(
     let mut failures = 0;
     loop {
         tokio::select! {
-            Some(seen) = configuration.next() => store.configuration = seen.into(),
-            Some(seen) = secret.next() => store.secret = seen.into(),
+            Some(watched) = configuration.next() => store.configuration = watched.into(),
+            Some(watched) = secret.next() => store.secret = watched.into(),
             () = tokio::time::sleep(sleep) => {}
         }
-        match store.turn(Timestamp::now()).await {
+        match store.reconcile(Timestamp::now()).await {
             Ok(wake_at) => {
                 failures = 0;
                 let until = Timestamp::now().duration_until(wake_at).max(SignedDuration::ZERO);
@@ -150,15 +150,16 @@ fn follow<K>(api: Api<K>, name: &str) -> impl Stream<Item = Option<K>> + Send + 
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    watcher::watch_object(api, name).default_backoff().filter_map(|seen| {
-        let seen = seen.inspect_err(|error| tracing::debug!(%error, "a watch of the webhook's"));
-        std::future::ready(seen.ok())
+    watcher::watch_object(api, name).default_backoff().filter_map(|watched| {
+        let watched =
+            watched.inspect_err(|error| tracing::debug!(%error, "a watch of the webhook's"));
+        std::future::ready(watched.ok())
     })
 }
 
 impl CertificateStore {
     /// Does what is due, and returns when to look again though nothing changes.
-    async fn turn(&mut self, now: Timestamp) -> Result<Timestamp, Error> {
+    async fn reconcile(&mut self, now: Timestamp) -> Result<Timestamp, Error> {
         if matches!(
             (&self.configuration, &self.secret),
             (Watched::NotSynced, _) | (_, Watched::NotSynced)
@@ -192,8 +193,8 @@ impl CertificateStore {
             self.save(&held).await?;
             tracing::info!(?step, current = ?held.current, next = ?held.next, "the webhook's certificates");
         }
-        self.show(&held);
-        self.tell(&held).await?;
+        self.present_certificate(&held);
+        self.update_trust(&held).await?;
         // After a step there is another moment to wait for.
         Ok(if step == Step::Wait { wake_at } else { now })
     }
@@ -233,44 +234,44 @@ impl CertificateStore {
         Ok(())
     }
 
-    fn show(&mut self, held: &Held) {
+    fn present_certificate(&mut self, held: &Held) {
         let Some(current) = &held.current else { return };
-        if current.certificate != self.showing
+        if current.certificate != self.presented
             && self.serving_certificate.set(&current.certificate, &current.key).is_ok()
         {
-            self.showing.clone_from(&current.certificate);
+            self.presented.clone_from(&current.certificate);
             self.metrics.set_certificate_expiry(current.expires);
             tracing::info!(names = ?current.names, expires = %current.expires, "the webhook shows its certificate");
         }
     }
 
     /// Makes the API server trust what is shown, and what will be.
-    async fn tell(&mut self, held: &Held) -> Result<(), Error> {
+    async fn update_trust(&mut self, held: &Held) -> Result<(), Error> {
         let name = &self.settings.configuration;
         let bundle = held.bundle();
         let step = || format!("write ValidatingWebhookConfiguration {name}");
         let configuration = self.configuration.present();
         let manager = Some(FIELD_MANAGER.to_owned());
         let writer = PatchParams { field_manager: manager, ..PatchParams::default() };
-        let told = if let Some((url, _)) = &self.settings.url {
-            let wished = whole(name, url, &bundle);
-            if configuration.is_some_and(|configuration| is_whole(configuration, &wished)) {
+        let written = if let Some((url, _)) = &self.settings.url {
+            let desired = full_configuration(name, url, &bundle);
+            if configuration.is_some_and(|configuration| is_up_to_date(configuration, &desired)) {
                 return Ok(());
             }
             self.configurations
-                .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&wished))
+                .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&desired))
                 .await
         } else {
             let patch = configuration.and_then(|configuration| trust(configuration, &bundle));
             let Some(patch) = patch else { return Ok(()) };
             self.configurations.patch(name, &writer, &Patch::Strategic(&patch)).await
         };
-        let told = told.map_err(Error::api(step()))?;
+        let written = written.map_err(Error::api(step()))?;
         tracing::info!(
-            configuration = told.name_any(),
+            configuration = written.name_any(),
             "the API server trusts the webhook's certificate"
         );
-        self.configuration = Some(told).into();
+        self.configuration = Some(written).into();
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ pub fn trust(configuration: &ValidatingWebhookConfiguration, bundle: &str) -> Op
 }
 
 /// A whole configuration, for a controller outside of the cluster.
-pub fn whole(name: &str, url: &str, bundle: &str) -> ValidatingWebhookConfiguration {
+pub fn full_configuration(name: &str, url: &str, bundle: &str) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         webhooks: Some(vec![ValidatingWebhook {
@@ -75,10 +75,10 @@ pub fn whole(name: &str, url: &str, bundle: &str) -> ValidatingWebhookConfigurat
     }
 }
 
-/// Whether a configuration is as [`whole`] has it; what others added to it is theirs.
-pub fn is_whole(
+/// Whether a configuration is as [`full_configuration`] has it; what others added to it is theirs.
+pub fn is_up_to_date(
     configuration: &ValidatingWebhookConfiguration,
-    wished: &ValidatingWebhookConfiguration,
+    desired: &ValidatingWebhookConfiguration,
 ) -> bool {
     let bare = |configuration: &ValidatingWebhookConfiguration| {
         let mut webhooks = configuration.webhooks.clone().unwrap_or_default();
@@ -87,7 +87,7 @@ pub fn is_whole(
         }
         webhooks
     };
-    bare(configuration) == bare(wished)
+    bare(configuration) == bare(desired)
 }
 
 /// The registered kinds, by their groups.
@@ -125,8 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_shows_the_same_writes_in_the_same_way() {
-        let (manifest, code) = (by_service(), whole("neptune", "https://h/validate", ""));
+    fn manifest_has_the_same_rules_as_the_code() {
+        let (manifest, code) =
+            (by_service(), full_configuration("neptune", "https://h/validate", ""));
         let comparable = |configuration: ValidatingWebhookConfiguration| {
             let mut webhook = configuration.webhooks.unwrap().pop().unwrap();
             webhook.client_config = WebhookClientConfig::default();
@@ -139,11 +140,11 @@ mod tests {
     #[test]
     fn the_hosts_are_the_services_of_the_manifest() {
         assert_eq!(hosts(&by_service()), ["neptune-webhook.neptune-system.svc"]);
-        assert_eq!(hosts(&whole("x", "https://h/", "")), Vec::<String>::new());
+        assert_eq!(hosts(&full_configuration("x", "https://h/", "")), Vec::<String>::new());
     }
 
     #[test]
-    fn trust_is_patched_once_and_only_where_it_lacks() {
+    fn trust_is_patched_only_where_it_is_missing() {
         let mut configuration = by_service();
         assert!(!trusts(&configuration, "a;"));
         let patch = trust(&configuration, "a;b;").unwrap();
@@ -158,11 +159,11 @@ mod tests {
 
     #[test]
     fn what_an_api_server_fills_in_is_no_difference() {
-        let wished = whole("neptune", "https://h/validate", "a;");
-        let mut held = wished.clone();
+        let desired = full_configuration("neptune", "https://h/validate", "a;");
+        let mut held = desired.clone();
         held.webhooks.as_mut().unwrap()[0].namespace_selector = Some(LabelSelector::default());
-        assert!(is_whole(&held, &wished));
+        assert!(is_up_to_date(&held, &desired));
         held.webhooks.as_mut().unwrap()[0].client_config.url = Some("https://other/".to_owned());
-        assert!(!is_whole(&held, &wished));
+        assert!(!is_up_to_date(&held, &desired));
     }
 }

@@ -5,7 +5,8 @@ use neptune_wire::Resource;
 
 use crate::{
     cli::MissingReferences,
-    reason::{Finding, Missing, Reason},
+    finding::{Finding, Missing},
+    reason::Reason,
 };
 
 /// Longer warnings may be cut by the API server, in characters.
@@ -41,7 +42,7 @@ pub fn decide(
     findings: &[Finding],
     before: &[Finding],
     references: MissingReferences,
-    meant: impl Fn(&Missing) -> Option<String>,
+    suggestion: impl Fn(&Missing) -> Option<String>,
 ) -> Decision {
     let mut decision = Decision::default();
     let mut denials = Vec::new();
@@ -51,7 +52,7 @@ pub fn decide(
             Weight::Missing => references == MissingReferences::Deny,
             Weight::Elsewhere => false,
         };
-        let text = words(finding, &meant);
+        let text = message(finding, &suggestion);
         if denies && !before.contains(finding) {
             denials.push(text);
         } else {
@@ -63,9 +64,9 @@ pub fn decide(
     decision
 }
 
-fn words(finding: &Finding, meant: &impl Fn(&Missing) -> Option<String>) -> String {
-    let meant = finding.missing.as_ref().and_then(meant);
-    let hint = meant.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
+fn message(finding: &Finding, suggestion: &impl Fn(&Missing) -> Option<String>) -> String {
+    let suggestion = finding.missing.as_ref().and_then(suggestion);
+    let hint = suggestion.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
     format!("{}{hint}", finding.message)
 }
 
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_denied_and_what_is_missing_is_a_warning_or_denied_by_flag() {
+    fn malformed_is_denied_and_missing_is_a_warning_or_denied_by_flag() {
         use MissingReferences::{Deny, Warn};
         type Case<'a> = (&'a [Finding], &'a [Finding], MissingReferences, bool, usize);
         let table: &[Case] = &[
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_conditions_and_a_guess() {
+    fn warning_is_the_message_of_the_condition_with_a_suggestion() {
         let decision = review_change(&[missing()], &[], MissingReferences::Warn);
         assert_eq!(
             decision.warnings,
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_elsewhere_denies_nothing() {
+    fn finding_of_another_object_denies_nothing() {
         for (resource, reason, expected) in [
             (SERVICE, Reason::ModelUrlInvalid, Weight::Elsewhere),
             (SERVICE, Reason::FrameworkUnknown, Weight::Elsewhere),

@@ -23,8 +23,8 @@ use crate::{
     cache::Cached as _,
     cli::MissingReferences,
     controllers::runtime::{Context, Controller},
+    finding::{Finding, Missing, Referent},
     metrics,
-    reason::{Finding, Missing, Referent},
 };
 
 /// For the API server's answer on one name. The review itself has 5 seconds.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_or_was_shown_before_is_always_trusted() {
+    fn current_and_previous_certificate_are_always_trusted() {
         let made = |name: &'static str| move || Ok::<_, ()>(issued(name, 0));
         let mut held = Held::default();
         let steps = [

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_again_when_they_change_and_kept_while_they_do_not_fit() {
+    fn changed_files_are_read_again_unless_they_do_not_match() {
         let made = || {
             let names = ["localhost".to_owned()];
             issue(&names, SignedDuration::from_hours(1), Timestamp::now()).unwrap()

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_what_was_meant_and_another_word_finds_nothing() {
+    fn misspelling_finds_the_nearest_name() {
         let table: &[(&str, &[&str], Option<&str>)] = &[
             ("big-modle", &["small-model", "big-model"], Some("big-model")),
             ("big-model", &["big-model"], None),

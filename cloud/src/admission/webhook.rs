@@ -7,7 +7,7 @@ use tokio::net::TcpSocket;
 
 use crate::{
     admission::{
-        certificate_store::{Settings, keep},
+        certificate_store::{Settings, maintain},
         reviewer::Reviewer,
         server::{bind, serve},
         serving_certificate::ServingCertificate,
@@ -63,16 +63,16 @@ impl Webhook {
             return std::future::pending().await;
         };
         let (client, metrics) = (context.client().clone(), context.metrics().clone());
-        let kept = async {
+        let maintenance = async {
             match own {
                 Some(settings) => {
-                    keep(client, settings, Arc::clone(&serving_certificate), metrics).await;
+                    maintain(client, settings, Arc::clone(&serving_certificate), metrics).await;
                 }
                 None => std::future::pending().await,
             }
         };
         let reviewer = Reviewer::new(context, references);
-        futures::join!(kept, serve(socket, Arc::clone(&serving_certificate), reviewer));
+        futures::join!(maintenance, serve(socket, Arc::clone(&serving_certificate), reviewer));
     }
 }
 

@@ -21,6 +21,19 @@ macro_rules! define_object {
 
 for_each_kind!(define_object!());
 
+/// Evaluates an expression for an [`Object`], whatever its kind.
+macro_rules! with_object {
+    ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
+}
+
+macro_rules! with_object_body {
+    ([$of:expr, $object:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        match $of { $($crate::cache::Object::$kind($object) => $body),* }
+    };
+}
+
+pub(crate) use {with_object, with_object_body};
+
 /// A change that a watch reports.
 #[derive(Debug, Clone)]
 pub enum Change {

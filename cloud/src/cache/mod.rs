@@ -26,6 +26,7 @@ use neptune_wire::{NodeName, ObjectKey};
 use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object};
+pub(crate) use change::{with_object, with_object_body};
 use watch::watch;
 
 use crate::{

@@ -58,7 +58,8 @@ where
     tally
 }
 
-async fn cluster() -> Client {
+/// A client of an API server in this process that has the CRDs.
+pub async fn cluster() -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     tokio::spawn(devcluster::serve(listener, std::future::pending()));

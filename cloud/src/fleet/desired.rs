@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_equal_content_has_an_equal_hash() {
+    fn restarted_controller_computes_equal_hashes() {
         let hashes = |wall_ms| {
             let mut desired = synced();
             let messages = desired.set(&service("a"), requirements("edge0", "a", 1), wall_ms);

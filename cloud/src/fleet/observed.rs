@@ -4,7 +4,8 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_wire::NodeName;
 
 use super::presence::Presence;
-use crate::reason::{Finding, Reason};
+use crate::finding::Finding;
+use crate::reason::Reason;
 
 /// What is observed of something that runs elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]

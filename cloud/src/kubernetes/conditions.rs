@@ -5,7 +5,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use crate::reason::Finding;
+use crate::finding::Finding;
 
 /// The next condition of a type: its time is that of its status' last change.
 pub fn condition(

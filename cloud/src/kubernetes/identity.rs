@@ -4,10 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use neptune_wire::{ObjectKey, ObjectMetadata};
 
-use crate::{
-    kinds::Kind,
-    reason::{Finding, Reason},
-};
+use crate::{finding::Finding, kinds::Kind, reason::Reason};
 
 /// The key of an object, if it can have one.
 pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {

@@ -21,6 +21,7 @@ pub async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config
     let error = |why: String| Error::Kubeconfig { origin, why };
     let options =
         KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    #[expect(clippy::disallowed_methods, reason = "the one place that finds the API server")]
     let config = match path {
         Some(path) => match Kubeconfig::read_from(path) {
             Ok(file) => Config::from_custom_kubeconfig(file, &options).await,

@@ -28,22 +28,22 @@ pub struct Leadership {
 #[derive(Debug)]
 enum Source {
     /// There is no other. The sender is kept, so that nobody takes this for an end.
-    Alone(#[expect(dead_code, reason = "held for its drop")] watch::Sender<bool>),
+    Single(#[expect(dead_code, reason = "held for its drop")] watch::Sender<bool>),
     /// Renews the Lease.
     Lease(JoinHandle<Result<LeaseManager, LeaseManagerError>>),
 }
 
 impl Leadership {
     /// Of a program that was started without `--leader-elect`.
-    pub fn alone() -> Self {
+    pub fn single() -> Self {
         let (sender, leads) = watch::channel(true);
-        Self { leads, source: Source::Alone(sender) }
+        Self { leads, source: Source::Single(sender) }
     }
 
     /// Begins to stand for it, as soon as the API server is there and lets it.
-    pub async fn stand(client: &Client, namespace: &str, lease: &str) -> Self {
+    pub async fn campaign(client: &Client, namespace: &str, lease: &str) -> Self {
         let identity = identity();
-        let mut said = None;
+        let mut warned = None;
         let manager = loop {
             let builder = LeaseManagerBuilder::new(client.clone(), lease)
                 .with_namespace(namespace)
@@ -54,14 +54,14 @@ impl Leadership {
                 Ok(manager) => break manager,
                 Err(error) => {
                     let error = error.to_string();
-                    if said.as_ref() != Some(&error) {
+                    if warned.as_ref() != Some(&error) {
                         tracing::warn!(
                             namespace,
                             lease,
                             error,
                             "the Lease cannot be had; its namespace must exist, and this program may get, create and patch it"
                         );
-                        said = Some(error);
+                        warned = Some(error);
                     }
                     tokio::time::sleep(RETRY).await;
                 }

@@ -6,23 +6,23 @@ use k8s_openapi::api::{
 };
 
 /// Of what a container said last so much is told.
-const LAST_WORDS: usize = 600;
+const MAX_TERMINATION_MESSAGE: usize = 600;
 
 /// What a kubelet says when a Pod does not come up by waiting.
-pub fn pod_trouble(pod: &Pod) -> Option<String> {
+pub fn pod_problem(pod: &Pod) -> Option<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
     if status.phase.as_deref() == Some("Failed") {
         let why = status.message.as_deref().or(status.reason.as_deref()).unwrap_or("it failed");
         return Some(format!("Pod {name}: {why}"));
     }
-    let init = status.init_container_statuses.iter().flatten().find_map(init_trouble);
+    let init = status.init_container_statuses.iter().flatten().find_map(init_problem);
     let why = init.or_else(|| status.container_statuses.iter().flatten().find_map(stopped));
     why.map(|why| format!("Pod {name}: {why}"))
 }
 
 /// What a Pod that does not serve yet is waiting for.
-pub fn pod_awaits(pod: &Pod) -> Option<String> {
+pub fn pod_pending(pod: &Pod) -> Option<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
     let unplaced = status.conditions.iter().flatten().find_map(|condition| {
@@ -42,46 +42,46 @@ pub fn pod_awaits(pod: &Pod) -> Option<String> {
 }
 
 /// One that failed and runs again is in trouble until it is through: it fails for the same reason, as a rule.
-fn init_trouble(container: &ContainerStatus) -> Option<String> {
+fn init_problem(container: &ContainerStatus) -> Option<String> {
     let is_again = container.state.as_ref().is_some_and(|state| state.running.is_some());
-    stopped(container).or_else(|| last_words(container).filter(|_| is_again))
+    stopped(container).or_else(|| termination_message(container).filter(|_| is_again))
 }
 
 fn stopped(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
     if let Some(terminated) = &state.terminated {
-        return ended(&container.name, terminated);
+        return exit_message(&container.name, terminated);
     }
     let waiting = state.waiting.as_ref()?;
     let reason = waiting.reason.clone().unwrap_or_default();
     match (reason.as_str(), &waiting.message) {
         ("ContainerCreating" | "PodInitializing" | "", _) => None,
         // The back-off's pause is in the message of a crash loop and changes without meaning.
-        ("CrashLoopBackOff", _) => last_words(container).or(Some(reason)),
+        ("CrashLoopBackOff", _) => termination_message(container).or(Some(reason)),
         (_, None) => Some(reason),
         (_, Some(message)) => Some(format!("{reason}: {message}")),
     }
 }
 
-fn last_words(container: &ContainerStatus) -> Option<String> {
-    ended(&container.name, container.last_state.as_ref()?.terminated.as_ref()?)
+fn termination_message(container: &ContainerStatus) -> Option<String> {
+    exit_message(&container.name, container.last_state.as_ref()?.terminated.as_ref()?)
 }
 
-fn ended(name: &str, ended: &ContainerStateTerminated) -> Option<String> {
-    if ended.exit_code == 0 {
+fn exit_message(name: &str, terminated: &ContainerStateTerminated) -> Option<String> {
+    if terminated.exit_code == 0 {
         return None;
     }
-    let message = ended.message.as_deref().unwrap_or_default().split_whitespace();
+    let message = terminated.message.as_deref().unwrap_or_default().split_whitespace();
     let message = message.collect::<Vec<_>>().join(" ");
-    let message: String = match message.char_indices().rev().nth(LAST_WORDS - 1) {
+    let message: String = match message.char_indices().rev().nth(MAX_TERMINATION_MESSAGE - 1) {
         // The end says more than the beginning.
         Some((start, _)) if start > 0 => format!("...{}", &message[start..]),
         _ => message,
     };
-    let reason = ended.reason.as_deref().filter(|reason| *reason != "Error");
+    let reason = terminated.reason.as_deref().filter(|reason| *reason != "Error");
     let why = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    let said = if message.is_empty() { String::new() } else { format!(": {message}") };
-    Some(format!("{name} ended with exit code {}{why}{said}", ended.exit_code))
+    let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
+    Some(format!("{name} ended with exit code {}{why}{detail}", terminated.exit_code))
 }
 
 /// Whether what a Deployment's status says is of its present spec.
@@ -91,7 +91,7 @@ pub fn is_current(deployment: &Deployment) -> bool {
 }
 
 /// What a Deployment of which the present spec is worked on says when it gets nowhere.
-pub fn deployment_trouble(deployment: &Deployment) -> Option<String> {
+pub fn deployment_problem(deployment: &Deployment) -> Option<String> {
     let conditions = deployment.status.as_ref()?.conditions.clone()?;
     let refused = conditions.into_iter().find(|condition| {
         condition.type_ == "ReplicaFailure" && condition.status == "True"
@@ -127,36 +127,36 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_fetch_are_told_until_it_is_through() {
+    fn termination_message_of_a_fetch_stays_until_it_succeeds() {
         let refused = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "http://h/m.tar: the server answers 404;\n correct the URL"}});
         let (running, none) = (json!({"running": {}}), json!({}));
         let back_off =
             json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}});
-        let told = "Pod p: fetch-model ended with exit code 1: http://h/m.tar: the server answers 404; correct the URL";
+        let message = "Pod p: fetch-model ended with exit code 1: http://h/m.tar: the server answers 404; correct the URL";
         for (state, last) in [(&refused, &none), (&back_off, &refused), (&running, &refused)] {
-            assert_eq!(pod_trouble(&init(state, last)).as_deref(), Some(told), "{state}");
+            assert_eq!(pod_problem(&init(state, last)).as_deref(), Some(message), "{state}");
         }
-        assert_eq!(pod_trouble(&init(&running, &none)), None);
-        assert_eq!(pod_awaits(&init(&running, &none)).unwrap(), "Pod p: fetch-model runs");
+        assert_eq!(pod_problem(&init(&running, &none)), None);
+        assert_eq!(pod_pending(&init(&running, &none)).unwrap(), "Pod p: fetch-model runs");
         let through = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
-        assert_eq!(pod_trouble(&init(&through, &refused)), None);
+        assert_eq!(pod_problem(&init(&through, &refused)), None);
         // A server that was restarted and runs may come up now.
         let server = pod(&json!({"containerStatuses": [container(&running, &refused)]}));
-        assert_eq!(pod_trouble(&server), None);
+        assert_eq!(pod_problem(&server), None);
         let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
         assert_eq!(
-            pod_trouble(&init(&back_off, &killed)).unwrap(),
+            pod_problem(&init(&back_off, &killed)).unwrap(),
             "Pod p: fetch-model ended with exit code 137 (OOMKilled)"
         );
     }
 
     #[test]
-    fn long_last_words_keep_their_end_and_a_pod_without_a_node_says_why() {
+    fn long_message_keeps_its_end_and_unscheduled_pod_has_a_message() {
         let long = json!({"terminated": {"exitCode": 1, "message": format!("{}\u{e9}nd", "x".repeat(5000))}});
-        let told = pod_trouble(&init(&long, &json!({}))).unwrap();
-        assert!(told.ends_with("x\u{e9}nd") && told.chars().count() < 700, "{told}");
+        let message = pod_problem(&init(&long, &json!({}))).unwrap();
+        assert!(message.ends_with("x\u{e9}nd") && message.chars().count() < 700, "{message}");
         let unplaced = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]});
-        assert_eq!(pod_awaits(&pod(&unplaced)).unwrap(), "Pod p: 0/3 nodes are available");
-        assert_eq!(pod_trouble(&pod(&unplaced)), None);
+        assert_eq!(pod_pending(&pod(&unplaced)).unwrap(), "Pod p: 0/3 nodes are available");
+        assert_eq!(pod_problem(&pod(&unplaced)), None);
     }
 }

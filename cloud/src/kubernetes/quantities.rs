@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_without_a_panic() {
+    fn invalid_quantity_is_none() {
         for bad in [
             "",
             ".",

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_becomes_a_variable_that_a_shell_can_read() {
+    fn parameter_becomes_a_valid_variable() {
         assert_eq!(variable("nms_threshold"), "NMS_THRESHOLD");
         assert_eq!(variable("nms-threshold.x"), "NMS_THRESHOLD_X");
         assert_eq!(variable("2nd"), "_2ND");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_names_win_over_own_ones_and_these_over_parameters() {
+    fn reserved_variables_win_over_own_ones_and_these_over_parameters() {
         let parameters = [
             KeyValue::new("level", "parameter"),
             KeyValue::new("mode", "parameter"),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_its_own_wins_over_the_framework_and_the_config_map_over_the_built_in_table() {
+    fn version_wins_over_framework_and_config_map_over_built_in_table() {
         let table = Frameworks::with(
             "tensorflow: {image: 'mirror/tf:{version}', command: [python]}\n\
              'tensorflow:1.18': {image: local/helmet}\n\
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_a_server_and_the_entry_of_a_worker_leave_each_other_alone() {
+    fn entries_of_servers_and_workers_are_independent() {
         let table = Frameworks::with(
             "tensorflow: {image: mirror/tf, command: [python]}\n\
              pytorch: {serving: {image: local/torch, args: ['--dir={directory}'], healthPath: /ping}}\n\
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_with_a_typing_error_is_refused_as_a_whole() {
+    fn table_with_a_typing_error_is_rejected_as_a_whole() {
         for bad in [
             "tensorflow: local/tf",
             "a: {imag: b}",

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_readable_and_ends_in_a_hash_of_all_its_parts() {
+    fn name_is_readable_and_ends_in_a_hash_of_all_its_parts() {
         let name = |service, role, worker| {
             worker_name("default", service, role, worker).as_str().to_owned()
         };
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_makes_a_name_that_kubernetes_and_docker_take() {
+    fn any_text_makes_a_name_valid_for_kubernetes_and_docker() {
         for (service, worker) in [
             ("0day", "Work.er"),
             ("a", ""),

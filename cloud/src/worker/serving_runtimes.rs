@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_built_in_server_listens_on_the_port_and_reads_the_model_s_directory() {
+    fn built_in_server_uses_the_port_and_the_directory_of_the_model() {
         for (name, server) in built_in() {
             let filled: Vec<_> =
                 server.args.iter().map(|arg| fill(arg, "digits", 8501, "/models/digits")).collect();

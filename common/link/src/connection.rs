@@ -110,6 +110,7 @@ impl Connection {
             Ok(mqtt) => mqtt,
             Err(reason) => return Lost { reason, was_up: false, was_stable: false },
         };
+        #[expect(clippy::disallowed_methods, reason = "the one MQTT client")]
         let (client, mut event_loop) = AsyncClient::new(mqtt, CHANNEL);
         // Each packet is flushed separately, so Nagle's algorithm would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);

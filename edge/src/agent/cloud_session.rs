@@ -1,5 +1,5 @@
-//! The session with the cloud: heartbeats, syncs, reports, and the statuses of removed objects that
-//! are still to be cleared.
+//! The session with the cloud: heartbeats, syncs, reports, and the retained statuses of removed
+//! objects that must still be cleared.
 
 use std::{
     collections::BTreeSet,
@@ -19,45 +19,46 @@ use crate::{
     random::random,
     report::{
         own_address::own_address,
-        publisher::Publisher,
+        publisher::CloudPublisher,
         reporter::{ObjectStatus, Reporter},
     },
     storage::Store,
 };
 
-/// Until reports that could not be stored are due again.
+/// Between a failed write of the counters and the next attempt to report.
 const STORE_RETRY: Duration = Duration::from_secs(30);
-/// An address that no machine has (RFC 5737), behind the default route.
+/// A documentation address (RFC 5737) that is reached over the default route.
 const BEYOND_DEFAULT_ROUTE: (&str, u16) = ("192.0.2.1", 9);
 
-/// The session with the cloud.
+/// What was published to the cloud, and when to publish next.
 pub struct CloudSession {
-    pub publisher: Publisher,
+    pub publisher: CloudPublisher,
     pub resync: Resync,
     pub is_up: bool,
+    /// When the next heartbeat is due; `None` while disconnected.
     pub heartbeat_at: Option<Instant>,
     heartbeat: Duration,
     prefix: TopicPrefix,
     reporter: Reporter,
     report_at: Option<Instant>,
-    /// Removed objects whose retained status the broker may still have.
+    /// Removed objects whose retained status the broker may still hold.
     pending_clears: BTreeSet<ObjectKey>,
     address: Option<String>,
     lookup: AddressLookup,
 }
 
-/// How the agent finds the address at which the node is reached.
+/// How the agent finds the address at which the cloud reaches the node.
 #[derive(Debug, Clone)]
 pub struct AddressLookup {
     advertised: Option<String>,
-    /// The address is the local one of the route to this host.
+    /// Without an advertised address: the source address of the route to this host.
     host: String,
     port: u16,
 }
 
 impl AddressLookup {
     pub fn new(config: &Config) -> Self {
-        // The node's own broker shows nothing of how the node is reached.
+        // The route to the node's own broker does not show the node's external address.
         let (host, port) = match config.event_bus {
             Some(_) => BEYOND_DEFAULT_ROUTE,
             None => (config.mqtt_url.host(), config.mqtt_url.port()),
@@ -75,7 +76,7 @@ impl AddressLookup {
 
 impl CloudSession {
     pub fn new(
-        publisher: Publisher,
+        publisher: CloudPublisher,
         reporter: Reporter,
         pending_clears: BTreeSet<ObjectKey>,
         config: &Config,
@@ -95,7 +96,7 @@ impl CloudSession {
         }
     }
 
-    /// Looks up the node's address. [`AgentEvent::OwnAddress`] follows.
+    /// Starts the lookup of the node's address. [`AgentEvent::OwnAddress`] reports the result.
     pub fn find_address(&self, events: &mpsc::Sender<AgentEvent>) {
         let (lookup, events) = (self.lookup.clone(), events.clone());
         tokio::spawn(async move {
@@ -103,7 +104,7 @@ impl CloudSession {
         });
     }
 
-    /// The link came up: publishes everything again, since messages may have been lost.
+    /// Publishes everything again after a reconnect, because messages may have been lost.
     pub fn on_connected(
         &mut self,
         address: Option<String>,
@@ -133,16 +134,16 @@ impl CloudSession {
         self.resync.on_disconnected();
     }
 
-    /// Over `EventBus` nothing confirms that a message arrived: the cloud repeats its index until a
-    /// sync confirms it. A cloud that has just started sends an index, too, and knows nothing of
-    /// this node yet.
+    /// Answers an index over `EventBus`, which confirms no delivery: the cloud repeats its index
+    /// until a sync confirms it. A controller that has just started sends an index, too, and has no
+    /// report of this node yet.
     pub fn acknowledge(&mut self, topic: &str, before: (Revision, bool), desired: &DesiredState) {
         let now = desired.progress();
         let is_index = matches!(Topic::parse(&self.prefix, topic), Ok(Topic::Index(_)));
         if is_index {
             self.publisher.republish_all();
         }
-        // Objects of a new index may be on their way; a later sync requests the missing ones.
+        // Objects of a new index may still be in transit; a later sync requests the missing ones.
         let is_repeated = is_index && now.0 == before.0;
         if is_repeated || now.1 && now != before {
             self.publisher.publish_sync(&desired.replica);
@@ -162,7 +163,7 @@ impl CloudSession {
         }
     }
 
-    /// Publishes the reports that are due.
+    /// Publishes the reports that are due, after their counters are durable.
     pub fn publish_reports(
         &mut self,
         objects: &[ObjectStatus<'_>],
@@ -170,13 +171,13 @@ impl CloudSession {
         now: Instant,
     ) {
         let due = self.reporter.due(objects, now, Timestamp::now());
-        self.report_at = due.wake_at;
+        self.report_at = due.next_at;
         if due.reports.is_empty() {
             return;
         }
-        // First the disk, then the broker: a count that the cloud has seen never decreases.
+        // Counters are durable before they are published, so that a published count never decreases.
         if let Err(error) = store.sync() {
-            error!(%error, "counters cannot be stored; nothing is reported");
+            error!(%error, "failed to store counters; no status is reported until they are stored");
             self.reporter.resend_all();
             self.report_at = Some(now + STORE_RETRY);
             return;
@@ -186,7 +187,7 @@ impl CloudSession {
         }
     }
 
-    /// Clears the status of removed objects; an object that is there again needs no clearing.
+    /// Clears the status of removed objects, except of those that were created again.
     pub fn clear_removed(
         &mut self,
         changes: &[ReplicaChange],
@@ -204,7 +205,7 @@ impl CloudSession {
         }
     }
 
-    /// Publishes the pending clears. [`AgentEvent::ClearsPublished`] follows.
+    /// Publishes the pending clears. [`AgentEvent::ClearsPublished`] confirms the delivery.
     fn publish_clears(&mut self, events: &mpsc::Sender<AgentEvent>) {
         if self.pending_clears.is_empty() {
             return;
@@ -218,18 +219,18 @@ impl CloudSession {
         });
     }
 
-    /// The broker has cleared these.
+    /// The broker has cleared the statuses of these objects.
     pub fn on_clears_published(&mut self, keys: &BTreeSet<ObjectKey>, store: &mut Store) {
         let cleared: BTreeSet<_> = keys.intersection(&self.pending_clears).cloned().collect();
         self.pending_clears.retain(|key| !cleared.contains(key));
         if let Err(error) = store.delete_pending_clears(&cleared) {
             // They are published again after the next start.
-            warn!(%error, "farewells stay stored");
+            warn!(%error, "failed to delete published status clears");
         }
     }
 
     /// When the session has something to publish next.
-    pub fn wake_times(&self) -> [Option<Instant>; 3] {
-        [self.report_at, self.heartbeat_at, self.resync.wake_at()]
+    pub fn next_times(&self) -> [Option<Instant>; 3] {
+        [self.report_at, self.heartbeat_at, self.resync.next_at()]
     }
 }

@@ -1,5 +1,5 @@
-//! The node's containers: what the engine shows of them, the attempts for each worker and model
-//! server, and the steps in flight.
+//! The node's containers: the observed state, the attempts per worker and model server, and the
+//! steps in flight.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     worker::container::ResolvedWorkers,
 };
 
-/// The node's containers.
+/// The observed containers, the attempts, and the executor of steps.
 pub struct Containers {
     pub observer: EngineObserver,
     pub attempts: BTreeMap<WorkerName, Attempts>,
@@ -41,8 +41,8 @@ impl Containers {
         observed.filter(move |container| container.identity.worker == *name)
     }
 
-    /// Sets the hash that each worker's container must have, so that a changed worker is tried at
-    /// once.
+    /// Sets the spec hash that each worker's container must have. A changed worker starts without
+    /// backoff.
     pub fn set_worker_targets(&mut self, resolved: &ResolvedWorkers<'_>) {
         for (name, worker) in resolved {
             let attempts = self.attempts_of(name);
@@ -52,7 +52,7 @@ impl Containers {
         }
     }
 
-    /// Sets the hash that a model server's container must have.
+    /// Sets the spec hash that a model server's container must have.
     pub fn set_target(&mut self, name: &WorkerName, hash: &ContentHash) {
         self.attempts_of(name).set_target(hash);
     }
@@ -65,7 +65,7 @@ impl Containers {
         }
     }
 
-    /// The engine answers with this version, or does not answer. Returns whether that changed.
+    /// Records whether the engine answers, with its version. Returns whether that changed.
     pub fn on_engine_status(&mut self, answer: Result<String, Problem>, now: Instant) -> bool {
         let (version, problem) = match answer {
             Ok(version) => (Some(version), None),
@@ -75,43 +75,45 @@ impl Containers {
             return false;
         }
         match (self.observer.version(), problem) {
-            (Some(version), _) => info!(version, "Docker answers"),
-            (None, problem) => warn!(problem, "Docker is not there"),
+            (Some(version), _) => info!(version, "container engine available"),
+            (None, problem) => warn!(problem, "container engine unavailable"),
         }
         true
     }
 
-    /// The result of an observation. Returns whether the engine answered.
+    /// Records the result of an observation. Returns whether the engine answered.
     pub fn on_observed(
         &mut self,
         seq: u64,
         result: Result<Vec<ObservedContainer>, Problem>,
         now: Instant,
+        random_number: u64,
     ) -> bool {
         let is_answered = result.is_ok();
-        self.observer.on_observed(seq, result, now, random());
+        self.observer.on_observed(seq, result, now, random_number);
         if !is_answered {
             return false;
         }
         let containers = self.observer.containers();
         for (name, attempts) in &mut self.attempts {
             if !attempts.busy && seq >= attempts.fresh_from {
-                let own = containers.iter().filter(|container| container.identity.worker == *name);
-                attempts.observe(&own.collect::<Vec<_>>(), now, random());
+                let observed =
+                    containers.iter().filter(|container| container.identity.worker == *name);
+                attempts.observe(&observed.collect::<Vec<_>>(), now, random());
             }
         }
         true
     }
 
-    /// Whether a container of this worker may exist that no observation has shown yet.
+    /// Whether a container of this worker may exist that no observation includes yet.
     pub fn may_appear(&self, worker: &WorkerName) -> bool {
         let Ok((_, seq)) = self.observer.latest() else { return true };
         let attempts = self.attempts.get(worker);
         attempts.is_some_and(|attempts| attempts.busy || seq < attempts.fresh_from)
     }
 
-    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) follows
-    /// each.
+    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) reports the
+    /// outcome of each.
     pub fn execute(&mut self, steps: Vec<Step>) {
         for step in steps {
             self.attempts_of(step.worker()).busy = true;
@@ -119,7 +121,8 @@ impl Containers {
         }
     }
 
-    /// A step ended. `is_outdated`: its result says nothing of what must run by now.
+    /// Records the outcome of a step. `is_outdated`: the step was for a previous target, so that its
+    /// failure does not count for the present one.
     pub fn on_step_done(
         &mut self,
         worker: &WorkerName,
@@ -136,17 +139,18 @@ impl Containers {
         }
     }
 
-    /// Drops the attempts of workers that are not wanted and have no container.
+    /// Drops the attempts of workers that are not desired and have no container.
     pub fn forget_unknown(&mut self, desired: &Desired) {
         let containers = self.observer.containers();
         self.attempts.retain(|name, attempts| {
             attempts.busy
-                || desired.names(name)
+                || desired.contains(name)
                 || containers.iter().any(|container| container.identity.worker == *name)
         });
     }
 
-    /// Whether no step is in flight, and the observation of this number shows the result of all.
+    /// Whether no step is in flight, and the observation of this number includes the results of all
+    /// finished steps.
     pub fn is_idle(&self, seq: u64) -> bool {
         !self.attempts.values().any(|attempts| attempts.busy || attempts.fresh_from > seq)
     }

@@ -1,4 +1,5 @@
-//! What the cloud wants of this node: the stored objects, and what follows from them.
+//! The desired state of this node: the stored objects, and the workers, models, servers and datasets
+//! derived from them.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use crate::{
     worker::counts::Counts,
 };
 
-/// The desired state.
+/// The objects that the cloud sent, and the desired state derived from them.
 pub struct DesiredState {
     pub replica: Replica,
     /// Derived from `replica`.
@@ -29,20 +30,20 @@ impl DesiredState {
         Self { replica, desired: Desired::default() }
     }
 
-    /// Derives the desired state from the objects.
+    /// Derives the desired state from the objects again.
     pub fn recompute(&mut self) {
         self.desired = from_replica(&self.replica);
     }
 
-    /// The newest index, and whether this node has every object of it.
+    /// The revision of the newest index, and whether this node has every object of it.
     pub fn progress(&self) -> (Revision, bool) {
         (self.replica.index().revision, self.replica.is_complete())
     }
 
-    /// Receives a message of the cloud, and stores what changed.
+    /// Applies a message of the cloud, and stores the changes.
     ///
     /// # Errors
-    /// The database cannot be written. The state is then as it was before.
+    /// The database cannot be written. The state is unchanged.
     pub fn receive(
         &mut self,
         message: &Message,
@@ -52,8 +53,7 @@ impl DesiredState {
         receive(message, &config.node, &config.prefix, &mut self.replica, store)
     }
 
-    /// Logs the changes and drops the counters of objects that are gone. Returns the removed
-    /// objects.
+    /// Logs the changes and drops the counters of removed objects. Returns the removed objects.
     pub fn log_changes(
         &self,
         changes: &[ReplicaChange],

@@ -1,13 +1,13 @@
-//! Counts the messages that were dropped, and logs the first of each sender.
+//! Counts dropped messages, and logs the first one per topic.
 
 use std::{collections::BTreeSet, fmt::Display};
 
 use tracing::{info, warn};
 
-/// Senders that are remembered. Whoever can publish can invent names: memory has to end.
-const SENDERS: usize = 1000;
+/// Topics that are remembered. Bounded, because a client can publish on any number of topics.
+const MAX_LOGGED_TOPICS: usize = 1000;
 
-/// What was dropped since the start.
+/// The messages dropped since the start of the agent.
 #[derive(Debug, Default)]
 pub struct DroppedMessages {
     from_cloud: u64,
@@ -16,19 +16,19 @@ pub struct DroppedMessages {
 }
 
 impl DroppedMessages {
-    /// A message of the cloud's side was dropped.
+    /// Counts a dropped message of the cloud.
     pub fn add_from_cloud(&mut self, topic: &str, why: &impl Display) {
         self.from_cloud += 1;
         self.log(topic, why);
     }
 
-    /// A worker's message was dropped.
+    /// Counts a dropped message of a worker.
     pub fn add_from_worker(&mut self, topic: &str, why: &impl Display) {
         self.from_workers += 1;
         self.log(topic, why);
     }
 
-    /// Says how many there were.
+    /// Logs the totals, if any message was dropped.
     pub fn log_totals(&self) {
         if self.from_cloud + self.from_workers > 0 {
             info!(
@@ -40,10 +40,10 @@ impl DroppedMessages {
     }
 
     fn log(&mut self, topic: &str, why: &impl Display) {
-        if self.logged.len() < SENDERS && self.logged.insert(topic.to_owned()) {
+        if self.logged.len() < MAX_LOGGED_TOPICS && self.logged.insert(topic.to_owned()) {
             warn!(
                 topic, %why, from_cloud = self.from_cloud, from_workers = self.from_workers,
-                "message dropped; further ones on this topic are only counted"
+                "message dropped; further messages on this topic are only counted"
             );
         }
     }

@@ -1,5 +1,5 @@
 //! Executes the steps of a plan, each in its own task, so that a slow stop or pull delays no other
-//! worker. The result of each comes back as an event.
+//! worker. The outcome is sent as an event.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -21,18 +21,18 @@ use crate::{
     event::AgentEvent,
 };
 
-/// Carries out steps.
+/// Executes steps.
 #[derive(Clone)]
 pub struct Executor {
     pub docker: Arc<Docker>,
     pub context: Arc<NodeContext>,
-    /// Where datasets may be.
+    /// The directories in which datasets are allowed.
     pub data_policy: PathPolicy,
     pub events: mpsc::Sender<AgentEvent>,
 }
 
 impl Executor {
-    /// Begins a step. Its [`AgentEvent::StepDone`] follows.
+    /// Starts a step. [`AgentEvent::StepDone`] reports its outcome.
     pub fn begin(&self, step: Step) {
         let executor = self.clone();
         tokio::spawn(async move {
@@ -43,7 +43,7 @@ impl Executor {
                 Step::Start { identity, .. } => Some((identity.spec_hash, identity.restarts)),
                 Step::Remove { .. } | Step::Place { .. } => None,
             };
-            // The agent is gone only when the process ends.
+            // The receiver is dropped only when the process exits.
             let _ = executor.events.send(AgentEvent::StepDone { worker, outcome, spec }).await;
         });
     }
@@ -62,15 +62,15 @@ impl Executor {
     }
 
     async fn place(&self, dir: &Path, versions: &BTreeMap<String, LocalArtifact>) -> StepOutcome {
-        // A directory for each object, and in it one for each server or worker.
+        // The layout is one directory per object, and in it one per server or worker.
         let root = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
         let (dir, versions) = (dir.to_owned(), versions.clone());
-        let display = dir.display().to_string();
+        let shown = dir.display().to_string();
         let placing = spawn_blocking(move || place(&root, &dir, &versions));
         let placed = placing.await.expect("linking files does not panic");
         StepOutcome::Placed(placed.map_err(|error| Problem {
             reason: WorkerReason::ModelUnavailable,
-            message: format!("the model's versions cannot be put into {display}: {error}"),
+            message: format!("cannot place the model's versions in {shown}: {error}"),
         }))
     }
 
@@ -79,20 +79,20 @@ impl Executor {
             |message: String| Problem { reason: WorkerReason::ScriptMissing, message };
         if let Some(scripts) = &spec.scripts {
             let dir = scripts.dir.display();
-            self.allowed(&scripts.dir).await.map_err(|why| {
-                script_problem(format!("workerSpec.scriptDir {dir} {why}; give a directory on the node with the scripts alone"))
+            self.check_allowed(&scripts.dir).await.map_err(|why| {
+                script_problem(format!("workerSpec.scriptDir {dir} {why}; use a directory on the node that contains only the scripts"))
             })?;
             if !is_below(&scripts.boot_file) {
                 let file = &scripts.boot_file;
                 return Err(script_problem(format!(
-                    "workerSpec.scriptBootFile {file:?} is not a file below scriptDir"
+                    "workerSpec.scriptBootFile {file:?} is not below scriptDir; use a path relative to scriptDir without \"..\""
                 )));
             }
             let file = scripts.dir.join(&scripts.boot_file);
             if !tokio::fs::metadata(&file).await.is_ok_and(|found| found.is_file()) {
                 let file = file.display();
                 return Err(script_problem(format!(
-                    "there is no file {file} on the node; copy it there, or correct workerSpec.scriptDir and scriptBootFile"
+                    "file {file} not found on the node; copy it to the node, or correct workerSpec.scriptDir and scriptBootFile"
                 )));
             }
         }
@@ -104,14 +104,14 @@ impl Executor {
             |why: String| Problem { reason: WorkerReason::ModelUnavailable, message: why };
         if tokio::fs::metadata(model).await.is_err() {
             return Err(missing(format!(
-                "the model file {} is not there any more",
+                "model file {} no longer exists on the node; retrying",
                 model.display()
             )));
         }
         if !model.starts_with(&self.context.data_dir) {
-            self.allowed(model)
+            self.check_allowed(model)
                 .await
-                .map_err(|why| missing(format!("the model's path {} {why}", model.display())))?;
+                .map_err(|why| missing(format!("model path {} {why}", model.display())))?;
         }
         Ok(())
     }
@@ -119,21 +119,23 @@ impl Executor {
     async fn check_dataset(&self, path: &Path) -> Result<(), Problem> {
         let problem = |why: String| Problem {
             reason: WorkerReason::DatasetUnavailable,
-            message: format!("the dataset's path {} {why}", path.display()),
+            message: format!("dataset path {} {why}", path.display()),
         };
         if path.starts_with(&self.context.data_dir) {
             let found = tokio::fs::metadata(path).await;
-            return found.map(drop).map_err(|_| problem("is not there any more".to_owned()));
+            return found
+                .map(drop)
+                .map_err(|_| problem("no longer exists on the node; retrying".to_owned()));
         }
-        let (policy, own) = (self.data_policy.clone(), path.to_owned());
-        let resolving = spawn_blocking(move || policy.resolve(&own));
-        let resolved = resolving.await.expect("looking at a path does not panic");
+        let (policy, source) = (self.data_policy.clone(), path.to_owned());
+        let resolution = spawn_blocking(move || policy.resolve(&source));
+        let resolved = resolution.await.expect("resolving a path does not panic");
         resolved.map_err(|error| problem(format!("cannot be mounted: {error}")))?;
-        self.allowed(path).await.map_err(problem)
+        self.check_allowed(path).await.map_err(problem)
     }
 
-    /// Judges the path as written and what it leads to.
-    async fn allowed(&self, path: &Path) -> Result<(), String> {
+    /// Checks the path as written and the path that it resolves to.
+    async fn check_allowed(&self, path: &Path) -> Result<(), String> {
         may_be_mounted(path, &self.context)?;
         match tokio::fs::canonicalize(path).await {
             Ok(real) => may_be_mounted(&real, &self.context),
@@ -149,10 +151,10 @@ fn log(worker: &WorkerName, step: &Step, outcome: &StepOutcome) {
             info!(%worker, container, restarts = identity.restarts, "worker started");
         }
         (_, StepOutcome::Placed(Ok(versions))) => {
-            info!(%worker, versions = ?versions.names, "versions placed");
+            info!(%worker, versions = ?versions.names, "model versions placed");
         }
         (_, StepOutcome::Removed) => info!(%worker, "containers removed"),
-        // What went wrong is logged with the worker's health, once.
+        // Failures are logged with the worker's health, once.
         _ => {}
     }
 }

@@ -1,12 +1,11 @@
-//! The agent's loop. A turn handles the events that came, plans, starts the steps of the plan and
-//! reports. The state is split into parts, so that a method takes only the parts that it may
-//! change:
+//! The agent's loop. A turn handles the received events, plans, starts the steps of the plan and
+//! reports. The state is split into parts, so that a method takes only the parts that it may change:
 //!
 //! | part | owns |
 //! |---|---|
-//! | `DesiredState` | what the cloud wants |
+//! | `DesiredState` | the desired state that the cloud sent |
 //! | `CloudSession` | what was published, and when to publish next |
-//! | `Containers` | what the engine shows, the attempts, the steps in flight |
+//! | `Containers` | the observed containers, the attempts, the steps in flight |
 //! | `NodeArtifacts` | models, datasets, images and their downloads |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `ModelServers` | model servers: rollouts and probes |
@@ -50,12 +49,12 @@ use crate::{
     worker::{container::resolve_workers, plan::plan_workers},
 };
 
-/// Events that one turn handles at most, so that their counters are stored in one transaction.
+/// Maximum events per turn. Their counters are stored in one transaction.
 const MAX_EVENTS: usize = 256;
-/// For the last messages to reach the broker when the agent stops.
+/// How long a stopping agent waits for its last messages to reach the broker.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent.
+/// The state of the agent, in parts.
 pub struct Agent {
     pub config: Config,
     pub store: Store,
@@ -66,13 +65,13 @@ pub struct Agent {
     pub workers: WorkerPool,
     pub servers: ModelServers,
     pub dropped: DroppedMessages,
-    pub schedule: Schedule,
+    pub schedule: LoopSchedule,
 }
 
 /// When the loop plans and probes next.
 #[derive(Debug, Default)]
-pub struct Schedule {
-    /// Something that the plan depends on changed.
+pub struct LoopSchedule {
+    /// An input of the plan changed.
     is_plan_stale: bool,
     plan_at: Option<Instant>,
 }
@@ -81,7 +80,7 @@ impl Agent {
     /// Runs until `stop` resolves.
     ///
     /// # Errors
-    /// The embedded broker ended.
+    /// The embedded broker failed.
     pub async fn run(
         mut self,
         mut events: mpsc::Receiver<AgentEvent>,
@@ -93,15 +92,15 @@ impl Agent {
         self.apply_desired_state();
         loop {
             let turn = info_span!("turn", node = %self.config.node);
-            let wake_at = turn.in_scope(|| self.turn(received.drain(..)))?;
+            let next_at = turn.in_scope(|| self.turn(received.drain(..)))?;
             let notify_at = notifier.on_turn(Instant::now(), || self.summary());
-            let wake_at = notify_at.map_or(wake_at, |at| wake_at.min(at));
+            let next_at = notify_at.map_or(next_at, |at| next_at.min(at));
             tokio::select! {
                 () = &mut stop => break,
                 count = events.recv_many(&mut received, MAX_EVENTS) => {
                     assert!(count > 0, "the agent holds a sender itself");
                 }
-                () = tokio::time::sleep_until(wake_at.into()) => {}
+                () = tokio::time::sleep_until(next_at.into()) => {}
             }
         }
         self.stop().await;
@@ -109,7 +108,7 @@ impl Agent {
     }
 
     async fn stop(mut self) {
-        info!("stopping; the workers go on");
+        info!("agent stopping; workers keep running");
         ServiceNotifier::stopping();
         self.workers.save_counts(&mut self.store);
         self.artifacts.datasets.save(&mut self.store, true, Instant::now());
@@ -119,16 +118,16 @@ impl Agent {
         self.cloud.publisher.link.close(CLOSE_TIMEOUT).await;
     }
 
-    /// One turn. Returns the time of the next one, if no event comes before.
+    /// Runs one turn. Returns the time of the next one, unless an event triggers it earlier.
     fn turn(&mut self, events: impl Iterator<Item = AgentEvent>) -> Result<Instant, Error> {
         for event in events {
             self.on_event(event)?;
         }
         let now = Instant::now();
-        let wake_at = self.reconcile(now);
+        let next_at = self.reconcile(now);
         let publish_at =
             self.cloud.is_up.then(|| self.cloud.publisher.publish_batch(now)).flatten();
-        Ok(publish_at.map_or(wake_at, |at| at.min(wake_at)))
+        Ok(publish_at.map_or(next_at, |at| at.min(next_at)))
     }
 
     fn reconcile(&mut self, now: Instant) -> Instant {
@@ -149,12 +148,12 @@ impl Agent {
             self.report(now);
             self.cloud.publish_sync_if_due(&self.desired.replica, now, random());
         }
-        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.wake_at()];
-        let times = times.into_iter().chain(self.cloud.wake_times()).flatten();
+        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.next_at()];
+        let times = times.into_iter().chain(self.cloud.next_times()).flatten();
         times.min().unwrap_or(now + self.config.heartbeat)
     }
 
-    /// Decides what to do now. Inputs, containers and their hashes are computed once, here.
+    /// Plans the steps to start now. Inputs, containers and their hashes are computed once, here.
     fn plan(&mut self, now: Instant) -> Plan {
         self.schedule.is_plan_stale = false;
         self.refresh_artifacts();
@@ -193,13 +192,13 @@ impl Agent {
         plan_workers(&mut plan, &facts, &resolved, &reloads, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         if let Some(at) = decide_at {
-            plan.wake(at);
+            plan.schedule(at);
         }
         plan
     }
 
     fn execute(&mut self, plan: Plan) {
-        self.schedule.plan_at = plan.wake_at;
+        self.schedule.plan_at = plan.next_at;
         self.containers.execute(plan.steps);
         self.workers.set_health(plan.health);
     }
@@ -217,8 +216,8 @@ impl Agent {
     fn refresh_artifacts(&mut self) {
         let NodeArtifacts { models, downloads, .. } = &mut self.artifacts;
         let is_source_unused = models.refresh(downloads, &mut self.store).unwrap_or_else(|error| {
-            // The model is usable nevertheless, and the next turn records it.
-            error!(%error, "models cannot be recorded");
+            // The model is usable, and the next turn stores the record again.
+            error!(%error, "failed to store the models in use");
             false
         });
         if is_source_unused {
@@ -232,16 +231,16 @@ impl Agent {
         let health = self.workers.health();
         let running = health.values().filter(|health| health.state == WorkerState::Running);
         format!(
-            "{}; {}; {} of {} workers run",
-            if self.cloud.is_up { "connected" } else { "no connection to the cloud" },
-            self.containers.observer.version().unwrap_or("no engine"),
+            "{}; {}; {} of {} workers running",
+            if self.cloud.is_up { "connected" } else { "disconnected from the cloud" },
+            self.containers.observer.version().unwrap_or("container engine unavailable"),
             running.count(),
             health.len(),
         )
     }
 }
 
-impl Schedule {
+impl LoopSchedule {
     fn is_plan_due(&self, now: Instant) -> bool {
         self.is_plan_stale || self.plan_at.is_some_and(|at| at <= now)
     }

@@ -1,5 +1,5 @@
-//! Workers that load other versions of their models while they run: decides with worker/reload.rs,
-//! publishes the version to load on the local broker, and removes unused directories of versions.
+//! Model reloads of running workers: decides with `worker/reload.rs`, publishes the version to load on
+//! the local broker, and removes unused version directories.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,18 +27,18 @@ use crate::{
     },
 };
 
-/// The reloads of the node's workers.
+/// The state of the reloads per worker.
 pub struct ModelReloads {
     states: BTreeMap<WorkerName, ReloadState>,
-    /// The last message to each worker.
+    /// The last published message per worker.
     last_sent: BTreeMap<WorkerName, ModelReload>,
-    /// Directories that the last garbage collection kept.
+    /// Directories that the last garbage collection retained.
     gc_kept: Option<BTreeSet<PathBuf>>,
     link: Link,
     prefix: TopicPrefix,
 }
 
-/// What the decisions read of the rest of the agent.
+/// The state of other parts that the decisions read.
 pub struct ReloadContext<'a> {
     pub desired: &'a Desired,
     pub replica: &'a Replica,
@@ -52,24 +52,24 @@ impl ModelReloads {
         Self { states: BTreeMap::new(), last_sent: BTreeMap::new(), gc_kept: None, link, prefix }
     }
 
-    /// The local broker may have lost the retained messages.
+    /// Publishes all messages again, because the local broker may have lost its retained messages.
     pub fn resend_all(&mut self) {
         self.last_sent.clear();
     }
 
-    /// Whether the worker was told to load a version and has not confirmed it.
+    /// Whether the worker was requested to load a version and has not confirmed it.
     pub fn is_requested(&self, worker: &WorkerName) -> bool {
         self.states.get(worker).is_some_and(|state| state.requested.is_some())
     }
 
-    /// These versions are in the worker's directory now.
+    /// Records the versions that are in the worker's directory now.
     pub fn set_placed(&mut self, worker: &WorkerName, versions: &PlacedVersions) {
         if let Some(state) = self.states.get_mut(worker) {
             state.placed = Some(versions.clone());
         }
     }
 
-    /// Decides for each worker that reloads, and publishes the versions to load.
+    /// Decides for each worker that reloads models, and publishes the versions to load.
     pub fn decide(
         &mut self,
         node: &ReloadContext<'_>,
@@ -83,7 +83,7 @@ impl ModelReloads {
             let Some(Ok(worker)) = node.resolved.get(name) else { continue };
             let decision = self.decide_one((wanted, worker), node.context, counts, containers, now);
             let Some(decision) = decision else { continue };
-            // The previous version, which runs until the wanted one is on the node, was published
+            // The previous version, which is used until the desired one is on the node, was published
             // before.
             if decision.place.is_none() && worker.model_problem.is_none() {
                 to_publish.push((name, &wanted.model, &worker.model_url));
@@ -98,7 +98,7 @@ impl ModelReloads {
         decisions
     }
 
-    /// `None` for a worker that does not reload.
+    /// Decides for one worker; `None` if it does not reload.
     fn decide_one(
         &mut self,
         (wanted, worker): (&WantedWorker, &ResolvedWorker<'_>),
@@ -124,7 +124,7 @@ impl ModelReloads {
         state.requested.clone_from(&decision.requested);
         if decision.restart {
             let within = RELOAD_TIMEOUT.as_secs();
-            warn!(worker = %name, within, "it has not loaded its model's version and is restarted");
+            warn!(worker = %name, within, "model reload not confirmed in time; restarting worker");
         }
         Some(decision)
     }
@@ -155,12 +155,12 @@ impl ModelReloads {
         if is_sent {
             return;
         }
-        info!(%worker, path = message.path, "told which version to load");
+        info!(%worker, path = message.path, "model reload published");
         self.publish(worker, encode(&message));
         self.last_sent.insert(worker.clone(), message);
     }
 
-    /// Clears the messages to workers that are not wanted any more, or do not reload.
+    /// Clears the messages to workers that are no longer desired, or do not reload models.
     fn clear_unwanted(&mut self, desired: &Desired) {
         let reloads = |name: &WorkerName| {
             let update = desired.workers.get(name).map(|wanted| wanted.worker.model_update);
@@ -180,11 +180,11 @@ impl ModelReloads {
         match self.link.publish(message) {
             // Closed: the agent is stopping.
             Ok(()) | Err(LinkError::Closed) => {}
-            Err(error) => warn!(%error, %worker, "the worker is not told which version to load"),
+            Err(error) => warn!(%error, %worker, "failed to publish model reload"),
         }
     }
 
-    /// Removes the directories of versions of workers that are not wanted any more.
+    /// Removes the version directories of workers that are no longer desired.
     pub fn gc(
         &mut self,
         desired: &Desired,

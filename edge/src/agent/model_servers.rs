@@ -1,5 +1,5 @@
-//! The node's model servers: turns what is observed into decisions, stores them before they are
-//! acted on, and sends the health probes. The decisions are made in `model_server/rollout`.
+//! The node's model servers: derives decisions from observations, stores them before they take effect,
+//! and sends the health probes. The decisions are made in `model_server/rollout`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,20 +38,20 @@ use crate::{
     storage::Store,
 };
 
-/// Consecutive changes of the rollout state after which the next observation is awaited.
+/// Maximum changes of the rollout state per turn. The next change waits for the next observation.
 const MAX_DECISIONS: usize = 4;
-/// Until a decision that could not be stored is made again.
+/// Between a failed write of a decision and the next attempt.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// The model servers of the node.
+/// The model servers of the node, by object.
 #[derive(Default)]
 pub struct ModelServers {
     instances: BTreeMap<ObjectKey, ModelServerInstance>,
-    /// Directories that the last garbage collection kept.
+    /// Directories that the last garbage collection retained.
     gc_kept: Option<BTreeSet<PathBuf>>,
 }
 
-/// What the decisions use of the rest of the agent.
+/// The state of other parts that the decisions use.
 pub struct ServerContext<'a> {
     pub desired: &'a Desired,
     pub context: &'a NodeContext,
@@ -62,9 +62,9 @@ pub struct ServerContext<'a> {
     pub store: &'a mut Store,
 }
 
-/// Whether the decisions for a server are settled until something is observed.
-enum Decided {
-    /// Decide again at this time.
+/// Whether a server needs another decision in this turn.
+enum ServerDecision {
+    /// Decided until the next observation, or until this time.
     Settled(Option<Instant>),
     /// The rollout state changed, so that the next decision may differ.
     Changed,
@@ -75,7 +75,8 @@ impl ModelServers {
         self.instances.get(key)
     }
 
-    /// The models and images of the targets, and the models of the versions that may run again.
+    /// The models and images of the targets, and the models of the versions to which a server may
+    /// return.
     pub fn needs(&self, desired: &Desired) -> ServerNeeds {
         let targets = desired.servers.values().filter(|server| server.refusal.is_none());
         let targets = targets.filter_map(|server| server.serving.model.as_ref());
@@ -90,7 +91,7 @@ impl ModelServers {
         }
     }
 
-    /// Makes these the model servers of the node.
+    /// Creates the state of new model servers from the database, and drops the removed ones.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedServer>, store: &Store) {
         self.instances
             .retain(|key, server| wanted.get(key).is_some_and(|wanted| wanted.uid == server.uid));
@@ -99,7 +100,7 @@ impl ModelServers {
                 continue;
             }
             let rollout = store.rollout(&wanted.uid).unwrap_or_else(|error| {
-                error!(%error, object = %key, "what was served is not known: it begins anew");
+                error!(%error, object = %key, "failed to read stored rollout state; starting without it");
                 RolloutState::default()
             });
             let server = ModelServerInstance::new(wanted.uid.clone(), rollout);
@@ -107,7 +108,7 @@ impl ModelServers {
         }
     }
 
-    /// Decides for each server, and stores the decisions. Returns when to decide again.
+    /// Decides for each server, and stores the decisions. Returns when the next decision is due.
     pub fn decide(
         &mut self,
         node: &mut ServerContext<'_>,
@@ -118,10 +119,10 @@ impl ModelServers {
         let times = desired.servers.iter().filter_map(|(key, wanted)| {
             self.instances.get_mut(key)?.resolve(node.downloads, node.context);
             for _ in 0..MAX_DECISIONS {
-                if let Decided::Settled(wake_at) =
+                if let ServerDecision::Settled(next_at) =
                     self.decide_once(key, wanted, node, containers, now)
                 {
-                    return wake_at;
+                    return next_at;
                 }
             }
             None
@@ -136,8 +137,10 @@ impl ModelServers {
         node: &mut ServerContext<'_>,
         containers: &mut Containers,
         now: Instant,
-    ) -> Decided {
-        let Some(server) = self.instances.get_mut(key) else { return Decided::Settled(None) };
+    ) -> ServerDecision {
+        let Some(server) = self.instances.get_mut(key) else {
+            return ServerDecision::Settled(None);
+        };
         let name = &wanted.serving.name;
         let engine_problem = containers.observer.latest().err().map(str::to_owned);
         if engine_problem.is_none() {
@@ -155,11 +158,11 @@ impl ModelServers {
             server.restart = decision.restart;
             log_changes(key, &server.report, &decision.report);
             server.report = decision.report;
-            return Decided::Settled(decision.wake_at);
+            return ServerDecision::Settled(decision.next_at);
         }
         if let Err(error) = node.store.save_rollout(key, &wanted.uid, &decision.state) {
-            error!(%error, object = %key, "a decision cannot be stored, and is not acted on");
-            return Decided::Settled(Some(now + STORE_RETRY));
+            error!(%error, object = %key, "failed to store rollout decision; it takes no effect until it is stored");
+            return ServerDecision::Settled(Some(now + STORE_RETRY));
         }
         if log_switch(key, &server.rollout, &decision) {
             containers.attempts_of(name).reset_failures();
@@ -170,12 +173,12 @@ impl ModelServers {
         if let Some(server) = self.instances.get_mut(key) {
             server.resolve(node.downloads, node.context);
         }
-        // The garbage collection after the next observation removes what is not needed any more.
+        // The garbage collection after the next observation removes what is no longer needed.
         containers.observer.invalidate(now);
-        Decided::Changed
+        ServerDecision::Changed
     }
 
-    /// Sets the hash that each server's container must have.
+    /// Sets the spec hash that each server's container must have.
     pub fn set_targets(&self, desired: &Desired, containers: &mut Containers) {
         for (key, wanted) in &desired.servers {
             let server = self.instances.get(key);
@@ -185,7 +188,7 @@ impl ModelServers {
         }
     }
 
-    /// Adds the steps of all servers.
+    /// Adds the steps of all servers to the plan.
     pub fn plan(
         &self,
         plan: &mut Plan,
@@ -194,8 +197,7 @@ impl ModelServers {
         now: Instant,
     ) {
         for (key, wanted) in &facts.desired.servers {
-            // A server whose name another object has taken must not touch the containers of that
-            // name.
+            // Containers of this name may belong to another object that has the same name.
             let has_name = facts.desired.server_named(&wanted.serving.name) == Some(key);
             if let Some(server) = self.instances.get(key).filter(|_| has_name) {
                 let target = server.target(key, wanted, downloads, facts.context);
@@ -204,7 +206,7 @@ impl ModelServers {
         }
     }
 
-    /// Sends the probes that are due. Returns when the next one is.
+    /// Sends the probes that are due. Returns when the next one is due.
     pub fn send_probes(
         &mut self,
         events: &mpsc::Sender<AgentEvent>,
@@ -216,7 +218,7 @@ impl ModelServers {
                 let Some((run, probes)) = server.probes.get_mut(version.id()) else { continue };
                 if probes.is_due(now) {
                     send_probe(key, version, run, events);
-                } else if let Some(at) = probes.wake_at() {
+                } else if let Some(at) = probes.next_at() {
                     next = Some(next.map_or(at, |next| next.min(at)));
                 }
             }
@@ -224,7 +226,7 @@ impl ModelServers {
         next
     }
 
-    /// The result of a probe.
+    /// Records the result of a probe. Results of earlier runs are ignored.
     pub fn on_probe_done(
         &mut self,
         key: &ObjectKey,
@@ -243,13 +245,13 @@ impl ModelServers {
         }
     }
 
-    /// These versions are in the server's directory now. Returns whether there is such a server.
+    /// Records the versions that are in the server's directory now. Returns whether the server exists.
     pub fn set_placed(&mut self, key: &ObjectKey, versions: &PlacedVersions) -> bool {
         let server = self.instances.get_mut(key);
         server.map(|server| server.placed = Some(versions.clone())).is_some()
     }
 
-    /// A model of this server is not where it was: downloads it again.
+    /// Downloads the models of this server again, because a file is missing.
     pub fn refetch_models(&self, key: &ObjectKey, downloads: &mut Downloads) {
         let versions =
             self.instances.get(key).into_iter().flat_map(|it| it.rollout.kept_versions());
@@ -258,7 +260,7 @@ impl ModelServers {
         }
     }
 
-    /// Removes directories of versions that no server watches any more.
+    /// Removes version directories that no server watches any more.
     pub fn gc(&mut self, containers: &[ObservedContainer], data_dir: &Path) {
         let root = data_dir.join(VERSIONS_DIR);
         let mut kept = version_directory::mounted_below(&root, containers);

@@ -1,4 +1,4 @@
-//! The models, datasets and images of the node, and the downloads that they need.
+//! The models, datasets and images on the node, and their downloads.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
     worker::inputs::NodeInputs,
 };
 
-/// The artifacts of the node.
+/// The artifacts on the node and their downloads.
 pub struct NodeArtifacts {
     pub models: Models,
     pub datasets: Datasets,
@@ -18,25 +18,25 @@ pub struct NodeArtifacts {
 }
 
 impl NodeArtifacts {
-    /// What is on the node for workers to use.
+    /// The models and datasets that are available to workers.
     pub fn inputs<'a>(models: &'a Models, datasets: &'a Datasets) -> NodeInputs<'a> {
         NodeInputs { models: models.availability(), datasets: datasets.availability() }
     }
 
-    /// Downloads what workers and model servers need, or may return to.
+    /// Starts the downloads that workers and model servers need, and stops the others.
     pub fn sync_downloads(&mut self, needs: ServerNeeds) {
         let Self { models, datasets, downloads, images } = self;
         sync_downloads(needs, (models, datasets), downloads, images);
     }
 }
 
-/// What the model servers need on the node.
+/// The models and images that the model servers need on the node.
 pub struct ServerNeeds {
     pub sources: BTreeSet<ArtifactSource>,
     pub images: BTreeSet<String>,
 }
 
-/// As [`NodeArtifacts::sync_downloads`], for a caller that reads the models and datasets meanwhile.
+/// As [`NodeArtifacts::sync_downloads`], for a caller that borrows the models and datasets.
 pub fn sync_downloads(
     ServerNeeds { mut sources, images: awaited }: ServerNeeds,
     (models, datasets): (&Models, &Datasets),

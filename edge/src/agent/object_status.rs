@@ -1,4 +1,4 @@
-//! Gathers the state of each object from the parts of the agent, for the reports.
+//! Collects the state of each object from the parts of the agent, for the reports.
 
 use neptune_wire::{
     ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::StoredObject,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{domain::health::WorkerHealth, report::reporter::ObjectStatus};
 
-/// The objects that are reported, and their state.
+/// The reported objects with their state.
 pub fn object_statuses<'a>(
     desired: &'a DesiredState,
     workers: &WorkerPool,
@@ -63,7 +63,7 @@ fn name_clash(worker: &WorkerName, other: &ObjectKey) -> WorkerHealth {
         state: WorkerState::Failed,
         reason: Some(WorkerReason::ContainerRefused),
         message: format!(
-            "{other} has a worker named {worker} on this node already; delete or rename one of the two objects"
+            "worker name {worker} is already used by {other} on this node; delete or rename one of the two objects"
         ),
         restarts: 0,
     }

@@ -1,5 +1,5 @@
-//! Which part of the agent handles an event. Handling changes the state; acting on it is left to
-//! the plan.
+//! Dispatches each event to the part of the agent that handles it. Handlers change state; steps are
+//! left to the plan.
 
 use std::time::Instant;
 
@@ -14,11 +14,12 @@ use crate::{
     desired::receive::ReceiveOutcome,
     domain::{observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem},
     event::AgentEvent,
+    random::random,
 };
 
 impl Agent {
     /// # Errors
-    /// The embedded broker ended.
+    /// The embedded broker failed.
     pub(super) fn on_event(&mut self, event: AgentEvent) -> Result<(), Error> {
         let now = Instant::now();
         let changes_no_plan = matches!(
@@ -41,7 +42,7 @@ impl Agent {
                 self.on_worker_message(&message);
             }
             AgentEvent::WorkerBroker(LinkEvent::Up) => self.on_worker_broker_connected(),
-            // The plan reads the datasets' channels.
+            // The plan reads the counts from the datasets' channels.
             AgentEvent::WorkerBroker(LinkEvent::Down { .. }) | AgentEvent::DatasetChanged => {}
             AgentEvent::EngineStatus(answer) => {
                 if self.containers.on_engine_status(answer, now) {
@@ -92,9 +93,9 @@ impl Agent {
             Ok(ReceiveOutcome::Rejected(why)) => {
                 return self.dropped.add_from_cloud(&message.topic, &why);
             }
-            // The object is still missing, so that a sync asks for it again.
+            // The object is still missing, so that a sync requests it again.
             Err(error) => {
-                error!(%error, topic = message.topic, "desired state cannot be stored; it is asked for again");
+                error!(%error, topic = message.topic, "failed to store desired state; requesting it again");
             }
         }
         if self.cloud.publisher.event_bus.is_some() {
@@ -102,7 +103,7 @@ impl Agent {
         }
     }
 
-    /// Makes the artifacts and the model servers those that the stored objects want.
+    /// Applies the stored objects to the artifacts and the model servers.
     pub(super) fn apply_desired_state(&mut self) {
         self.desired.recompute();
         let desired = &self.desired.desired;
@@ -113,7 +114,7 @@ impl Agent {
         self.schedule.is_plan_stale = true;
     }
 
-    /// The broker may have lost its retained messages.
+    /// Publishes all reloads again, because the broker may have lost its retained messages.
     fn on_worker_broker_connected(&mut self) {
         self.workers.reloads.resend_all();
         self.schedule.is_plan_stale = true;
@@ -137,7 +138,7 @@ impl Agent {
         result: Result<Vec<ObservedContainer>, Problem>,
         now: Instant,
     ) {
-        if !self.containers.on_observed(seq, result, now) {
+        if !self.containers.on_observed(seq, result, now, random()) {
             return;
         }
         for message in self.workers.pending.drain() {
@@ -146,7 +147,7 @@ impl Agent {
         self.gc(seq);
     }
 
-    /// Removes what nothing refers to any more, while no step is in flight.
+    /// Removes files and state that nothing refers to any more, while no step is in flight.
     fn gc(&mut self, seq: u64) {
         self.containers.forget_unknown(&self.desired.desired);
         if !self.containers.is_idle(seq) {
@@ -167,7 +168,7 @@ impl Agent {
         spec: Option<(String, u32)>,
         now: Instant,
     ) {
-        let lost = match &outcome {
+        let failure = match &outcome {
             StepOutcome::Failed(problem) => Some(problem.reason),
             _ => None,
         };
@@ -184,7 +185,7 @@ impl Agent {
         });
         self.containers.on_step_done(worker, outcome, spec, is_outdated, now);
         let wanted = self.desired.desired.workers.get(worker);
-        match (lost, wanted) {
+        match (failure, wanted) {
             (Some(WorkerReason::ModelUnavailable), Some(wanted)) => {
                 self.artifacts.models.refetch(&wanted.model, downloads);
             }

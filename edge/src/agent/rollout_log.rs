@@ -1,22 +1,22 @@
-//! Logs what changed of a model server: the version that runs, and its status.
+//! Logs changes of a model server: the version that runs, and its status.
 
 use neptune_wire::{ModelServerReport, ObjectKey, Transition};
 use tracing::{info, warn};
 
 use crate::{domain::rollout::RolloutState, model_server::rollout::RolloutDecision};
 
-/// Logs a switch to another version. Returns whether there is one.
+/// Logs a switch to another version. Returns whether the version switched.
 pub fn log_switch(key: &ObjectKey, before: &RolloutState, decision: &RolloutDecision) -> bool {
     if decision.state.current == before.current {
         return false;
     }
     let version =
         |state: &RolloutState| state.current.as_ref().map(|current| current.version().to_owned());
-    info!(object = %key, from = version(before), to = version(&decision.state), "version switched");
+    info!(object = %key, from = version(before), to = version(&decision.state), "model version switched");
     true
 }
 
-/// Logs a new status.
+/// Logs a status that differs from the one before.
 pub fn log_changes(key: &ObjectKey, before: &ModelServerReport, report: &ModelServerReport) {
     let logged = |report: &ModelServerReport| {
         (report.transition, report.serving_version.clone(), report.message.clone())
@@ -33,10 +33,10 @@ pub fn log_changes(key: &ObjectKey, before: &ModelServerReport, report: &ModelSe
     } = report;
     match transition {
         Transition::UpToDate | Transition::InProgress => {
-            info!(object = %key, serving, target, ?transition, message, "model server");
+            info!(object = %key, serving, target, ?transition, message, "model server status changed");
         }
         Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
-            warn!(object = %key, serving, target, ?transition, message, "model server");
+            warn!(object = %key, serving, target, ?transition, message, "model server status changed");
         }
     }
 }

@@ -1,29 +1,29 @@
-//! Notifies systemd: the agent is ready, its loop runs, its status, and it stops. Without systemd
-//! it does nothing.
+//! Notifies systemd that the agent is ready, alive or stopping, and of its status. Does nothing
+//! without systemd.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 use tracing::warn;
 
-/// The service manager, as far as the agent has one.
+/// The connection to the service manager, if the agent has one.
 pub struct ServiceNotifier {
-    /// How often it wants to hear from the loop; half of what it allows.
+    /// Half of the watchdog timeout; `None` without a watchdog.
     interval: Option<Duration>,
     notified_at: Option<Instant>,
     last_status: String,
 }
 
 impl ServiceNotifier {
-    /// As the environment says.
+    /// Reads the watchdog timeout from the environment.
     pub fn from_environment() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|limit| limit / 2);
         Self { interval, notified_at: None, last_status: String::new() }
     }
 
-    /// The loop has turned: the first time that makes the agent ready, and it feeds the watchdog.
-    /// Only the loop may call this, so that one which hangs is noticed. Returns when it has to turn
-    /// again.
+    /// Notifies systemd after a turn of the loop: readiness after the first, then the watchdog. Only
+    /// the loop may call this, so that systemd detects a loop that hangs. Returns when the next turn
+    /// is due for the watchdog.
     pub fn on_turn(&mut self, now: Instant, status: impl FnOnce() -> String) -> Option<Instant> {
         let is_first = self.notified_at.is_none();
         let is_due = |(at, interval): (Instant, Duration)| now.duration_since(at) >= interval;
@@ -46,7 +46,7 @@ impl ServiceNotifier {
         Some(self.notified_at? + self.interval?)
     }
 
-    /// The agent is on its way out.
+    /// Notifies systemd that the agent is stopping.
     pub fn stopping() {
         notify(&[NotifyState::Stopping]);
     }
@@ -54,6 +54,6 @@ impl ServiceNotifier {
 
 fn notify(messages: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(messages) {
-        warn!(%error, "systemd does not hear the agent");
+        warn!(%error, "failed to notify systemd");
     }
 }

@@ -28,16 +28,16 @@ use crate::{
     },
 };
 
-/// The workers of the node.
+/// The state of the node's workers.
 pub struct WorkerPool {
     pub counts: Counts,
     pub reloads: ModelReloads,
-    /// Messages of workers whose containers no observation has shown yet.
+    /// Messages of workers whose containers no observation includes yet.
     pub pending: PendingMessages,
     health: BTreeMap<WorkerName, WorkerHealth>,
 }
 
-/// What the handling of a worker's message reads of the rest of the agent.
+/// The state of other parts that the handling of a worker's message reads.
 pub struct NodeView<'a> {
     pub prefix: &'a TopicPrefix,
     pub desired: &'a DesiredState,
@@ -46,7 +46,7 @@ pub struct NodeView<'a> {
 }
 
 impl WorkerPool {
-    /// `link`: to the workers' broker.
+    /// `link` is the connection to the workers' broker.
     pub fn new(counts: Counts, link: Link, prefix: TopicPrefix) -> Self {
         Self {
             counts,
@@ -60,7 +60,7 @@ impl WorkerPool {
         &self.health
     }
 
-    /// Logs the workers whose health changed.
+    /// Replaces the health of all workers, and logs the changes.
     pub fn set_health(&mut self, health: BTreeMap<WorkerName, WorkerHealth>) {
         log_changes(&self.health, &health);
         self.health = health;
@@ -76,7 +76,7 @@ impl WorkerPool {
         self.reloads.decide(node, &self.counts, containers, now)
     }
 
-    /// Takes the counters and models that a worker reports. Returns whether the plan may change.
+    /// Records the counters and models that a worker reports. Returns whether the plan may change.
     pub fn on_message(
         &mut self,
         message: &Message,
@@ -86,7 +86,7 @@ impl WorkerPool {
     ) -> bool {
         let known = MessageContext {
             desired: &node.desired.desired,
-            observed: node.containers.observer.latest().ok().map(|(containers, _)| containers),
+            containers: node.containers.observer.latest().ok().map(|(containers, _)| containers),
             counts: &self.counts,
         };
         let parsed = match parse(message, node.prefix, &known) {
@@ -96,7 +96,7 @@ impl WorkerPool {
                 if node.containers.may_appear(&worker) =>
             {
                 if let Some(oldest) = self.pending.push(message.clone()) {
-                    let why = "too many wait for their containers to be seen";
+                    let why = "too many messages wait for the observation of their containers";
                     dropped.add_from_worker(&oldest.topic, &why);
                 }
                 return false;
@@ -113,7 +113,7 @@ impl WorkerPool {
             Ok(models) => {
                 let container = parsed.container.unwrap_or_default();
                 let rejected = self.record_models(wanted, container, models, node, wall);
-                // It may have loaded the requested version.
+                // The worker may have loaded the requested version.
                 (rejected, self.reloads.is_requested(&wanted.worker.name))
             }
             Err(why) => (vec![why.to_string()], false),
@@ -124,7 +124,7 @@ impl WorkerPool {
         needs_plan
     }
 
-    /// Records what a worker reports of models. Returns the reason for each that is rejected.
+    /// Records the models that a worker reports. Returns a reason per rejected model.
     fn record_models(
         &mut self,
         wanted: &WantedWorker,
@@ -142,7 +142,7 @@ impl WorkerPool {
                 name: model.name.clone().unwrap_or_else(|| wanted.worker.model.clone()),
             };
             let Some(object) = node.desired.replica.objects().get(&key) else {
-                rejected.push(format!("output.models: this node was told of no {key}"));
+                rejected.push(format!("output.models: {key} not found on this node"));
                 continue;
             };
             let available = node.models.availability().get(&key);
@@ -174,8 +174,8 @@ impl WorkerPool {
         }
         match store.save_counts(self.counts.unsaved()) {
             Ok(()) => self.counts.mark_saved(),
-            // They stay in memory, and the next turn tries again.
-            Err(error) => error!(%error, "counters cannot be stored"),
+            // They stay in memory, and the next turn stores them.
+            Err(error) => error!(%error, "failed to store counters; retrying"),
         }
     }
 }
@@ -189,7 +189,7 @@ fn log_changes(
         match reason {
             None => info!(%worker, ?state, restarts, message, "worker"),
             Some(reason) if is_transient(*reason) => {
-                info!(%worker, ?state, ?reason, message, "worker");
+                info!(%worker, ?state, ?reason, message, "worker health changed");
             }
             Some(reason) => warn!(%worker, ?state, ?reason, restarts, message, "worker"),
         }

@@ -1,6 +1,5 @@
-//! Downloads the models and datasets that this node needs, one task each, with the store of
-//! `neptune-models`, and protects them from garbage collection. The users decide what a download is
-//! for.
+//! Downloads the models and datasets of this node, one task each, into the store of
+//! `neptune-models`, and holds the finished downloads so that garbage collection keeps them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,17 +26,17 @@ use crate::{
     random::random,
 };
 
-/// How far a download is, is told so often at most.
+/// Minimum time between two progress events of a download.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What this node has downloaded, and is downloading.
+/// The downloads of this node, finished and in progress.
 pub struct Downloads {
     store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ArtifactSource, DownloadEntry>,
-    /// Downloads that nobody uses, and that are kept for who goes back to what there was.
+    /// Number of unused downloads to keep for rollback.
     keep_unused: usize,
-    /// What was in use when what nobody uses was last removed.
+    /// The digests that were in use at the last garbage collection.
     gc_used: Option<BTreeSet<String>>,
 }
 
@@ -48,9 +47,13 @@ struct DownloadEntry {
 }
 
 enum DownloadEntryState {
-    InProgress,
+    Pending,
     Present(Artifact, LocalArtifact),
-    Failed { problem: Problem, time: String },
+    /// `time` is RFC 3339 text.
+    Failed {
+        problem: Problem,
+        time: String,
+    },
 }
 
 impl Downloads {
@@ -58,7 +61,7 @@ impl Downloads {
         Self { store, events, entries: BTreeMap::new(), keep_unused, gc_used: None }
     }
 
-    /// Makes these the sources that are fetched and held. Those that cannot be wanted are left out.
+    /// Sets the sources to download and to hold. Sources with an invalid URL or digest are skipped.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
         self.entries.retain(|source, entry| {
             let is_wanted = sources.contains(source);
@@ -93,22 +96,22 @@ impl Downloads {
             events: self.events.clone(),
         };
         let task = tokio::spawn(task.run(sender)).abort_handle();
-        DownloadEntry { task: Some(task), state: DownloadEntryState::InProgress, progress }
+        DownloadEntry { task: Some(task), state: DownloadEntryState::Pending, progress }
     }
 
-    /// Takes note of what a task found.
+    /// Records an event of a download task.
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {
-            DownloadEvent::Progressed => {}
-            DownloadEvent::Ready(artifact) => {
-                info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download is there");
+            DownloadEvent::Moved => {}
+            DownloadEvent::Here(artifact) => {
+                info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download completed");
                 let local_artifact = local_artifact(&artifact, &want);
                 entry.state = DownloadEntryState::Present(artifact, local_artifact);
             }
-            DownloadEvent::Failed(error) => {
+            DownloadEvent::Stuck(error) => {
                 let problem = problem(&error);
-                warn!(reason = ?problem.reason, problem = problem.message, "download is not there");
+                warn!(reason = ?problem.reason, problem = problem.message, "download failed");
                 let time = match &entry.state {
                     DownloadEntryState::Failed { problem: before, time } if *before == problem => {
                         time.clone()
@@ -120,7 +123,7 @@ impl Downloads {
         }
     }
 
-    /// A model is not where it was: get it again.
+    /// Downloads an artifact again after its file disappeared.
     pub fn refetch(&mut self, source: &ArtifactSource) {
         if let Some(DownloadEntry { state: DownloadEntryState::Present(..), .. }) =
             self.entries.get(source)
@@ -130,53 +133,57 @@ impl Downloads {
         }
     }
 
-    /// The model, if it is here.
+    /// The artifact, if it is on the node.
     pub fn local_artifact(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
         match &self.entries.get(source)?.state {
             DownloadEntryState::Present(_, local_artifact) => Some(local_artifact),
-            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
+            DownloadEntryState::Pending | DownloadEntryState::Failed { .. } => None,
         }
     }
 
-    /// The digest and the size of the model, if it is here.
+    /// The digest and the size in bytes of the artifact, if it is on the node.
     pub fn content(&self, source: &ArtifactSource) -> Option<(String, u64)> {
         match &self.entries.get(source)?.state {
             DownloadEntryState::Present(artifact, _) => {
                 Some((artifact.digest.to_string(), artifact.bytes))
             }
-            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
+            DownloadEntryState::Pending | DownloadEntryState::Failed { .. } => None,
         }
     }
 
-    /// How far it is.
+    /// The state of a download.
     pub fn state(&self, source: &ArtifactSource) -> DownloadState {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
-            None => DownloadState::InProgress {
+            None => DownloadState::Coming {
                 progress: wire_progress(&FetchProgress::default()),
-                problem: None,
+                trouble: None,
             },
             Some(entry) => match &entry.state {
                 DownloadEntryState::Present(..) => DownloadState::Ready,
                 DownloadEntryState::Failed { problem, time } => {
-                    DownloadState::Failed { problem: problem.clone(), time: time.clone() }
+                    DownloadState::Stuck { problem: problem.clone(), time: time.clone() }
                 }
-                DownloadEntryState::InProgress => {
+                DownloadEntryState::Pending => {
                     let progress = progress(entry);
-                    let problem = progress.last_error.as_deref().map(problem);
-                    DownloadState::InProgress { progress: wire_progress(&progress), problem }
+                    let last_problem = progress.last_error.as_deref().map(problem);
+                    DownloadState::Coming {
+                        progress: wire_progress(&progress),
+                        trouble: last_problem,
+                    }
                 }
             },
         }
     }
 
-    /// Removes what neither a source nor a container uses, if that may be more than the last time.
+    /// Removes downloads that neither a source nor a container uses, if the used ones changed since
+    /// the last time.
     pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
         let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
         let keep: BTreeSet<Digest> = digests.collect();
         let present = self.entries.values().filter_map(|entry| match &entry.state {
             DownloadEntryState::Present(artifact, _) => Some(artifact.digest),
-            DownloadEntryState::InProgress | DownloadEntryState::Failed { .. } => None,
+            DownloadEntryState::Pending | DownloadEntryState::Failed { .. } => None,
         });
         let used = present.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
         if self.gc_used.as_ref() == Some(&used) {
@@ -187,12 +194,12 @@ impl Downloads {
         spawn_blocking(move || match store.collect_garbage(&keep, newest) {
             Ok(0) => {}
             Ok(bytes) => info!(bytes, "unused downloads removed"),
-            Err(error) => warn!(%error, "unused downloads stay"),
+            Err(error) => warn!(%error, "cannot remove unused downloads"),
         });
     }
 }
 
-/// The digest of a model of the store that a container has mounted.
+/// The digest in a path of the store, if the path is one.
 fn digest_in(path: &Path) -> Option<Digest> {
     path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
 }
@@ -219,7 +226,7 @@ fn problem(error: &ModelError) -> Problem {
     Problem { reason, message: error.to_string() }
 }
 
-/// One model on its way.
+/// The task of one download.
 struct DownloadTask {
     source: ArtifactSource,
     want: ArtifactRequest,
@@ -238,14 +245,14 @@ impl DownloadTask {
                 loop {
                     tokio::select! {
                         result = &mut fetching => break result,
-                        () = progressed(&mut progress) => self.send(DownloadEvent::Progressed).await,
+                        () = progressed(&mut progress) => self.send(DownloadEvent::Moved).await,
                     }
                 }
             };
             match result {
-                Ok(artifact) => return self.send(DownloadEvent::Ready(artifact)).await,
+                Ok(artifact) => return self.send(DownloadEvent::Here(artifact)).await,
                 Err(error) => {
-                    self.send(DownloadEvent::Failed(error)).await;
+                    self.send(DownloadEvent::Stuck(error)).await;
                     failures += 1;
                     tokio::time::sleep(DOWNLOAD_RETRY.after(failures, random())).await;
                 }
@@ -254,12 +261,12 @@ impl DownloadTask {
     }
 
     async fn send(&self, found: DownloadEvent) {
-        // The agent is gone only when the process ends.
+        // The receiver is dropped only when the process exits.
         let _ = self.events.send(AgentEvent::Download { source: self.source.clone(), found }).await;
     }
 }
 
-/// Resolves when there is news of a download, at the pace at which it is told.
+/// Resolves after progress was made, at most once per [`PROGRESS_INTERVAL`].
 async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;

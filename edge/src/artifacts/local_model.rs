@@ -1,5 +1,5 @@
-//! Watches a path of the node until the right model is there. The model stays in place: workers
-//! mount it from that path.
+//! Watches a local path until it holds a model with the wanted digest. The model is not copied:
+//! workers mount it from that path.
 
 use std::{
     fmt::Write as _,
@@ -19,7 +19,7 @@ use crate::{
     event::AgentEvent,
 };
 
-/// A path that is watched.
+/// The watch of one local path.
 pub struct LocalModelWatch {
     pub key: ObjectKey,
     pub wanted: WantedModel,
@@ -28,10 +28,9 @@ pub struct LocalModelWatch {
 }
 
 impl LocalModelWatch {
-    /// Waits for it.
+    /// Sends the result of each check. Returns once the model is present.
     pub async fn run(self) {
-        // The state of the file that was last checked, so that a wrong one is not hashed again and
-        // again.
+        // Size and time of the last checked file, so that a wrong file is hashed only once.
         let mut checked = None;
         loop {
             let state = fs::metadata(&self.path)
@@ -50,7 +49,7 @@ impl LocalModelWatch {
 
     async fn send(&self, found: LocalModelEvent) {
         let content_key = self.wanted.content_key.clone();
-        // The agent is gone only when the process ends.
+        // The receiver is dropped only when the process exits.
         let _ = self
             .events
             .send(AgentEvent::LocalModel { key: self.key.clone(), content_key, found })
@@ -65,13 +64,13 @@ impl LocalModelWatch {
             ),
             _ => (
                 WorkerReason::ModelUnavailable,
-                "put the model there, or correct the Model's spec.modelUrl",
+                "put the model at this path, or correct the Model's spec.modelUrl",
             ),
         };
         Problem { reason, message: format!("{}: {error}; {remedy}", self.key) }
     }
 
-    /// The size of the model, if it is one file.
+    /// Checks the digest. Returns the size of the model in bytes if it is one file.
     async fn check(&self) -> Result<Option<u64>, Error> {
         let on_disk = |source| Error::File { path: self.path.clone(), source };
         let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digest_equals_the_output_of_sha256sum() {
+    fn digest_equals_output_of_sha256sum() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "hello").unwrap();
         let expected = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";

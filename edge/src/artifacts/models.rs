@@ -1,6 +1,6 @@
-//! Tracks which models the node's workers use: the one that each Model object names, or the
-//! previous one until the download is complete. `downloads.rs` downloads, `local_model.rs` watches
-//! paths of the node.
+//! Holds which models the node's workers use: the one of each Model object, or the previous one
+//! until the wanted one is present. `downloads.rs` downloads them; `local_model.rs` watches local
+//! paths.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::{
 /// The models of this node's workers.
 pub struct Models {
     events: mpsc::Sender<AgentEvent>,
-    /// What was last here of each, as stored.
+    /// The last source of each model that was present, as stored.
     last_used: BTreeMap<ObjectKey, ArtifactSource>,
     entries: BTreeMap<ObjectKey, ModelEntry>,
     availability: BTreeMap<ObjectKey, Availability>,
@@ -32,7 +32,7 @@ pub struct Models {
 struct ModelEntry {
     wanted: WantedModel,
     task: Option<AbortHandle>,
-    /// What was found at the node's own path.
+    /// The last check of the local path.
     found: Option<LocalModelEvent>,
 }
 
@@ -42,12 +42,12 @@ impl Models {
         Ok(Self { events, last_used, entries: BTreeMap::new(), availability: BTreeMap::new() })
     }
 
-    /// How each wanted model fares.
+    /// The availability of each wanted model.
     pub fn availability(&self) -> &BTreeMap<ObjectKey, Availability> {
         &self.availability
     }
 
-    /// The address and the digest of the version that is used.
+    /// The URL and the digest of the version in use.
     pub fn source_in_use(&self, key: &ObjectKey) -> Option<(&str, Option<&str>)> {
         let entry = self.entries.get(key)?;
         if self
@@ -60,12 +60,12 @@ impl Models {
         self.last_used.get(key).map(|source| (source.url.as_str(), source.sha256.as_deref()))
     }
 
-    /// How the node fares with a model that it should have.
+    /// The report of a model that the node should have.
     pub fn presence(&self, key: &ObjectKey, downloads: &Downloads) -> Option<ModelPresenceReport> {
         Some(self.entries.get(key)?.presence(key, downloads))
     }
 
-    /// All that is to be fetched, and what is used until it is here.
+    /// The sources to download, and those in use until the download completes.
     pub fn sources(&self) -> impl Iterator<Item = ArtifactSource> {
         let wanted = self.entries.values().filter_map(|entry| match &entry.wanted.source {
             Ok(ModelSource::Remote(source)) => Some(source),
@@ -74,14 +74,14 @@ impl Models {
         wanted.chain(self.last_used.values()).cloned()
     }
 
-    /// Makes these the models that the node should have.
+    /// Sets the models that the node should have.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedModel>) {
         self.entries.retain(|key, entry| {
-            let is_wanted = wanted.get(key) == Some(&entry.wanted);
-            if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
+            let is_unchanged = wanted.get(key) == Some(&entry.wanted);
+            if let Some(task) = entry.task.as_ref().filter(|_| !is_unchanged) {
                 task.abort();
             }
-            is_wanted
+            is_unchanged
         });
         self.last_used.retain(|key, _| wanted.contains_key(key));
         self.availability.retain(|key, _| wanted.contains_key(key));
@@ -109,7 +109,7 @@ impl Models {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// The file of a model is not where it was: get it again.
+    /// Downloads or checks a model again after its file disappeared.
     pub fn refetch(&mut self, key: &ObjectKey, downloads: &mut Downloads) {
         let Some(entry) = self.entries.get(key) else { return };
         match entry.wanted.source.clone() {
@@ -124,7 +124,7 @@ impl Models {
         }
     }
 
-    /// Takes note of what was found at a path of the node's own.
+    /// Records the check of a local path, unless the Model has changed since.
     pub fn on_event(&mut self, key: &ObjectKey, content_key: &str, found: LocalModelEvent) {
         if let Some(entry) =
             self.entries.get_mut(key).filter(|entry| entry.wanted.content_key == content_key)
@@ -133,49 +133,48 @@ impl Models {
         }
     }
 
-    /// Looks at what the depot has. Returns whether something need not be held any more.
+    /// Updates the availability of all models. Returns whether a source is no longer in use.
     pub fn refresh(&mut self, downloads: &Downloads, store: &mut Store) -> Result<bool, Error> {
-        let mut is_less = false;
+        let mut is_source_released = false;
         for (key, entry) in &self.entries {
             let available = self.availability.entry(key.clone()).or_default();
-            let (usable, problem, needs_help) = entry.inspect(key, downloads);
+            let (usable, problem, is_stuck) = entry.inspect(key, downloads);
             if let Some(usable) = usable {
                 if available.usable.as_ref() != Some(&usable) {
-                    info!(model = %key, path = %usable.path.display(), "model is used");
+                    info!(model = %key, path = %usable.path.display(), "model in use");
                 }
-                *available =
-                    Availability { usable: Some(usable), problem: None, needs_help: false };
+                *available = Availability { usable: Some(usable), problem: None, is_stuck: false };
                 if let Ok(ModelSource::Remote(source)) = &entry.wanted.source
                     && self.last_used.get(key) != Some(source)
                 {
                     store.save_model_in_use(key, source)?;
                     self.last_used.insert(key.clone(), source.clone());
-                    is_less = true;
+                    is_source_released = true;
                 }
                 continue;
             }
-            if needs_help && available.problem != problem {
+            if is_stuck && available.problem != problem {
                 let (reason, problem) = problem.as_ref().map(|p| (p.reason, &p.message)).unzip();
-                warn!(model = %key, ?reason, problem, "model is not there");
+                warn!(model = %key, ?reason, problem, "model is not available");
             }
             let before = available.usable.take().filter(|usable| usable.path.exists());
             available.usable =
                 before.or_else(|| downloads.local_artifact(self.last_used.get(key)?).cloned());
-            (available.problem, available.needs_help) = (problem, needs_help);
+            (available.problem, available.is_stuck) = (problem, is_stuck);
         }
-        Ok(is_less)
+        Ok(is_source_released)
     }
 }
 
 impl ModelEntry {
     fn presence(&self, key: &ObjectKey, downloads: &Downloads) -> ModelPresenceReport {
-        let (usable, problem, needs_help) = self.inspect(key, downloads);
+        let (usable, problem, is_stuck) = self.inspect(key, downloads);
         let remote = match &self.wanted.source {
             Ok(ModelSource::Remote(source)) => Some(source),
             Ok(ModelSource::Local(_)) | Err(_) => None,
         };
         let mut presence = ModelPresenceReport {
-            state: if needs_help { PresenceState::Failed } else { PresenceState::Downloading },
+            state: if is_stuck { PresenceState::Failed } else { PresenceState::Downloading },
             url: self.wanted.url.clone(),
             sha256: None,
             bytes: None,
@@ -192,7 +191,7 @@ impl ModelEntry {
             presence.state = PresenceState::Present;
             presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
             presence.bytes = content.1.or(found);
-        } else if let Some(DownloadState::InProgress { progress, .. }) =
+        } else if let Some(DownloadState::Coming { progress, .. }) =
             remote.map(|from| downloads.state(from))
         {
             presence.progress = Some(progress);
@@ -200,7 +199,7 @@ impl ModelEntry {
         presence
     }
 
-    /// The model that is wanted if it is here; or why not, and whether that needs somebody's help.
+    /// The wanted model if it is present; else the problem, and whether a person has to solve it.
     fn inspect(
         &self,
         key: &ObjectKey,
@@ -221,19 +220,19 @@ impl ModelEntry {
                 (None, Some(problem.clone()), true)
             }
             (Ok(ModelSource::Local(path)), None) => {
-                (None, downloading(format!("{key}: looking at {}", path.display())), false)
+                (None, downloading(format!("{key}: checking {}", path.display())), false)
             }
             (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
                 DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
-                DownloadState::InProgress { problem: None, .. } => {
+                DownloadState::Coming { trouble: None, .. } => {
                     let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
-                    (None, downloading(format!("{key} is being downloaded from {from}")), false)
+                    (None, downloading(format!("{key}: downloading from {from}")), false)
                 }
-                DownloadState::InProgress { problem: Some(problem), .. } => {
+                DownloadState::Coming { trouble: Some(problem), .. } => {
                     let message = format!("{key}: {}", problem.message);
                     (None, Some(Problem { reason: problem.reason, message }), false)
                 }
-                DownloadState::Failed { problem, .. } => {
+                DownloadState::Stuck { problem, .. } => {
                     let message = format!("{key}: {}", problem.message);
                     (None, Some(Problem { reason: problem.reason, message }), true)
                 }

@@ -1,5 +1,5 @@
-//! Updates a directory of versions for a server that watches it. Each version is built elsewhere,
-//! of links to the store's files, and appears by one rename.
+//! Updates a directory of versions for a server that watches it: each version is built outside of
+//! it from hard links to the store's files, and appears by one rename.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,11 +15,11 @@ use crate::domain::{
     observed_container::ObservedContainer,
 };
 
-/// Beside the objects' directories; no uid begins with a dot.
+/// Directory for unfinished versions, beside those of the objects. No UID begins with a dot.
 const BUILDING: &str = ".building";
 
-/// Makes these versions, and no others, be in the directory. What is to come comes first. A version
-/// that is there is whole, and is never changed. `root` is on the same file system. Blocking.
+/// Makes the directory contain exactly these versions. Adds before it removes. A version that
+/// exists is complete and is never changed. `root` must be on the same file system. Blocking.
 pub fn place(
     root: &Path,
     dir: &Path,
@@ -44,21 +44,21 @@ pub fn place(
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if !entry.file_name().to_str().is_some_and(|name| wanted.contains_key(name)) {
-            // Gone at once for the server, whatever the removal takes.
-            let removing =
+            // The rename hides it from the server at once, however long the removal takes.
+            let removed =
                 root.join(BUILDING).join(unique(dir, &entry.file_name().to_string_lossy()));
-            remove(&removing)?;
+            remove(&removed)?;
             fs::create_dir_all(root.join(BUILDING))?;
-            fs::rename(entry.path(), &removing)?;
-            remove(&removing)?;
+            fs::rename(entry.path(), &removed)?;
+            remove(&removed)?;
         }
     }
     File::open(dir)?.sync_all()?;
     Ok(PlacedVersions { dir: dir.to_owned(), names: wanted.keys().cloned().collect() })
 }
 
-/// Removes the directories of objects that are none of `uids`, and below the others those that no
-/// container has mounted and that are not `kept`. Blocking.
+/// Removes the directories of objects that are not in `uids`, and of the others the generations
+/// that are not in `kept`. A directory that contains a kept one stays. Blocking.
 pub fn gc(root: &Path, uids: &BTreeSet<String>, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
     for object in below(root)? {
         let is_used = kept.iter().any(|path| path.starts_with(&object));
@@ -95,7 +95,7 @@ pub fn gc_changed(
     }
     match gc(root, uids, &kept) {
         Ok(()) => *last_kept = Some(kept),
-        Err(error) => warn!(%error, path = %root.display(), "unused versions stay"),
+        Err(error) => warn!(%error, path = %root.display(), "cannot remove unused versions"),
     }
 }
 
@@ -107,7 +107,8 @@ fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// One operation at a time is done for an object, so that this is nobody else's.
+/// A name for the unfinished version. Unique, because an object has at most one operation at a
+/// time.
 fn unique(dir: &Path, version: &str) -> String {
     let parts = dir.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned());
     parts.chain([version.to_owned()]).collect::<Vec<_>>().join("+")
@@ -128,7 +129,7 @@ fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Links, or copies where the file system has no links.
+/// Links, or copies where the file system has no hard links.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_appear_atomically_and_leave_no_temporary_files() {
+    fn versions_appear_complete_and_are_removed_without_leftovers() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().join("serving");
         let tree = temp.path().join("tree");
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(placed.names.len(), 2);
         assert_eq!(fs::read_to_string(dir.join("3/variables/a")).unwrap(), "a");
         assert_eq!(fs::read_to_string(dir.join("4/m.onnx")).unwrap(), "plain");
-        assert_eq!(place(&root, &dir, &both).unwrap(), placed, "again changes nothing");
+        assert_eq!(place(&root, &dir, &both).unwrap(), placed, "a repetition changes nothing");
 
         fs::write(dir.join("stray"), "x").unwrap();
         place(&root, &dir, &[("3".to_owned(), tree)].into()).unwrap();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_directories_are_removed() {
+    fn unused_directories_are_collected() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         for dir in ["gone/1/3", "mounted/1/3", "wanted/1/3", "wanted/2/3"] {

@@ -1,5 +1,4 @@
-//! Runs the embedded local broker. Workers and the agent exchange messages through it; no durable
-//! state depends on it.
+//! Runs the embedded local broker between the workers and the agent. It persists nothing.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -13,29 +12,29 @@ use rumqttd::{
 
 use crate::{Error, domain::listen_address::reachable};
 
-/// The log that connects writers to readers is kept in segments of this size, per topic filter.
-/// They never shrink: small, since the agent reads fast.
+/// Segment size of the broker's log per topic filter. Small, because segments never shrink and the
+/// agent reads without delay.
 const SEGMENT_BYTES: usize = 1024 * 1024;
 const SEGMENTS: usize = 2;
-const CONNECTIONS: usize = 256;
-/// Below what the agent's own link takes, so that no worker can cut it.
-const LARGEST_PAYLOAD: usize = 256 * 1024;
-const READY_TRIES: u32 = 100;
-const READY_PAUSE: Duration = Duration::from_millis(2);
+const MAX_CONNECTIONS: usize = 256;
+/// Below the packet limit of the agent's link, so that no worker's message disconnects the agent.
+const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
+const READY_ATTEMPTS: u32 = 100;
+const READY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Starts the broker on a thread of its own, for as long as the process lives. `failed` is called
-/// when it ends nevertheless.
+/// Starts the broker on its own thread until the process exits. `failed` is called if the broker stops
+/// earlier.
 ///
 /// # Errors
-/// [`Error::LocalBroker`] when the address is taken.
+/// [`Error::LocalBroker`] when the address is in use.
 pub fn start(listen: SocketAddr, failed: impl FnOnce(Error) + Send + 'static) -> Result<(), Error> {
     let error = move |why: String| Error::LocalBroker { listen, why };
-    // The server says so too, but only on its thread and after the agent went on.
+    // The server reports this error only on its thread, after this function returned.
     TcpListener::bind(listen).map_err(|cause| error(cause.to_string()))?;
     let router = Router::new(
         0,
         RouterConfig {
-            max_connections: CONNECTIONS,
+            max_connections: MAX_CONNECTIONS,
             max_outgoing_packet_count: 200,
             max_segment_size: SEGMENT_BYTES,
             max_segment_count: SEGMENTS,
@@ -49,7 +48,7 @@ pub fn start(listen: SocketAddr, failed: impl FnOnce(Error) + Send + 'static) ->
         next_connection_delay_ms: 0,
         connections: ConnectionSettings {
             connection_timeout_ms: 5000,
-            max_payload_size: LARGEST_PAYLOAD,
+            max_payload_size: MAX_PAYLOAD_BYTES,
             max_inflight_count: 200,
             auth: None,
             external_auth: None,
@@ -60,16 +59,18 @@ pub fn start(listen: SocketAddr, failed: impl FnOnce(Error) + Send + 'static) ->
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| error(cause.to_string()))?;
     let spawned = thread::Builder::new().name("local-broker".to_owned()).spawn(move || {
-        let ended = runtime.block_on(server.start(LinkType::Remote));
-        failed(error(ended.err().map_or_else(|| "it ended".to_owned(), |cause| cause.to_string())));
+        let result = runtime.block_on(server.start(LinkType::Remote));
+        failed(error(
+            result.err().map_or_else(|| "broker stopped".to_owned(), |cause| cause.to_string()),
+        ));
     });
     spawned.map_err(|cause| error(cause.to_string()))?;
-    // It listens within milliseconds. Whoever connects next finds it, and need not come again.
-    for _ in 0..READY_TRIES {
+    // The broker listens within milliseconds, so that the first connection succeeds.
+    for _ in 0..READY_ATTEMPTS {
         if TcpStream::connect(reachable(listen)).is_ok() {
             break;
         }
-        thread::sleep(READY_PAUSE);
+        thread::sleep(READY_INTERVAL);
     }
     Ok(())
 }

@@ -1,16 +1,20 @@
-//! Starts the link to the cloud and the one to the workers' broker, and forwards what they receive
-//! as events.
+//! Starts the link to the cloud and the link to the workers' broker, and forwards their events to the
+//! agent's loop.
 
 use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
 
 use crate::{config::Config, error::Error, event::AgentEvent};
 
-/// Bytes of a packet over `EventBus`: the 12 MiB that `KubeEdge`'s router takes, and the topic.
+/// Maximum packet size over `EventBus` in bytes: the 12 MiB limit of `KubeEdge`'s router, plus the
+/// topic.
 const MAX_EVENTBUS_PACKET: usize = 13 << 20;
 
-/// Starts the link to the cloud and the one to the workers' broker. They are the same over
-/// `EventBus`. `will`: what the cloud's broker publishes when the node is lost.
+/// Starts the link to the cloud and the link to the workers' broker; over `EventBus` they are the same.
+/// `will`: the last will at the cloud's broker.
+///
+/// # Errors
+/// [`Error::Config`] for invalid connection settings.
 pub fn start_links(
     config: &Config,
     will: Message,
@@ -18,7 +22,7 @@ pub fn start_links(
 ) -> Result<(Link, Link), Error> {
     let mut options = cloud_options(config, format!("neptune-edge-{}", config.node));
     if config.event_bus.is_some() {
-        // The workers are at the same broker. A will would not leave the node.
+        // The workers use the same broker. A last will would not leave the node.
         options.subscriptions.push(config.prefix.worker_info_filter());
         options.max_packet_size = MAX_EVENTBUS_PACKET;
         let workers = format!("{}/workers/", config.prefix);
@@ -38,22 +42,22 @@ pub fn start_links(
     Ok((link, start_link(options, AgentEvent::WorkerBroker, sender)?))
 }
 
-/// How the cloud's broker is reached, and what is for this node.
+/// The options of the connection to the cloud's broker, with the subscription of this node.
 pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
     let mut options = link_options(config, &config.mqtt_url, client_id);
-    let login = config.login.clone();
-    options.certificate_file = login.certificate_file;
-    options.key_file = login.key_file;
-    options.password_file = login.password_file;
-    options.allow_insecure = login.allow_insecure;
+    let credentials = config.credentials.clone();
+    options.certificate_file = credentials.certificate_file;
+    options.key_file = credentials.key_file;
+    options.password_file = credentials.password_file;
+    options.allow_insecure = credentials.allow_insecure;
     options.subscriptions = vec![config.prefix.downstream_filter(&config.node)];
     options
 }
 
-/// How the workers' broker is reached.
+/// The options of the connection to the workers' broker.
 pub fn local_options(config: &Config, client_id: String) -> LinkOptions {
     let mut options = link_options(config, &config.local_url, client_id);
-    // Workers' numbers only, on an address that the node's own configuration names.
+    // This broker carries only workers' messages, on an address of the node's own configuration.
     options.allow_insecure = true;
     options
 }
@@ -72,13 +76,13 @@ fn start_link(
     let (link, events) = Link::start(options).map_err(|error| Error::Config {
         flag: "--mqtt-url, --local-broker, --mqtt-*-file",
         problem: error.to_string(),
-        remedy: "correct the one that is named",
+        remedy: "correct the setting that the message names",
     })?;
     tokio::spawn(forward(events, named, sender.clone()));
     Ok(link)
 }
 
-/// Passes a link's events on, as `named` ones.
+/// Forwards a link's events, converted by `named`, until the link or the loop closes.
 pub async fn forward(
     mut link: LinkEvents,
     named: impl Fn(LinkEvent) -> AgentEvent,

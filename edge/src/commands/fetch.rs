@@ -1,4 +1,4 @@
-//! The `fetch` command: downloads one model to one path, with the same store as the agent.
+//! The `fetch` command: downloads one model to one path, with the store that the agent uses.
 
 use std::{
     fs, io,
@@ -17,36 +17,36 @@ use crate::{
     domain::artifact::ArtifactSource,
 };
 
-/// Fetches a file to `--output`, or unpacks an archive so that `--output` is its directory. What
-/// may pass is waited for, for as long as `--give-up-after` says. A fetch that was cut is continued
-/// by the next one of the same output.
+/// Downloads a file to `--output`, or unpacks an archive so that `--output` is its directory.
+/// Retries transient errors until `--give-up-after` seconds pass without progress. The next run
+/// with the same output resumes an interrupted download.
 ///
 /// # Errors
-/// What somebody has to change. `--output` is then as it was before.
+/// A permanent error, or no progress. `--output` is then unchanged.
 pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
     let error_file = args.error_file.clone();
     let result = fetch_to_output(args).await;
     if let (Err(error), Some(path)) = (&result, &error_file)
         && let Err(problem) = fs::write(path, error.to_string())
     {
-        warn!(path = %path.display(), %problem, "the error is not written");
+        warn!(path = %path.display(), %problem, "cannot write the error file");
     }
     result
 }
 
 async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
-    let refused = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
+    let invalid = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
     let source = ArtifactSource { url: args.url, sha256: args.sha256 };
     let want = source
         .want()
-        .map_err(|problem| refused("--url, --sha256", problem, "correct the one that is named"))?;
+        .map_err(|problem| invalid("--url, --sha256", problem, "correct the named flag"))?;
     let output = std::path::absolute(&args.output)
         .map_err(|source| Error::File { path: args.output.clone(), source })?;
     let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
-        return Err(refused("--output", "names no file".to_owned(), "give what to write"));
+        return Err(invalid("--output", "has no file name".to_owned(), "give the path to write"));
     };
     let policy = StorePolicy { s3: s3_from_environment()?, ..policy(args.models)? };
-    // Beside the output: on its file system, so that it comes by one rename.
+    // Beside the output, on its file system, so that the output appears by one rename.
     let dir = output.with_file_name(format!(".{name}.fetch"));
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
     let store = ModelStore::open(&dir, policy)?;
@@ -65,25 +65,25 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     };
     place(&artifact.path, &output)
         .map_err(|source| Error::File { path: output.clone(), source })?;
-    info!(output = %output.display(), bytes = artifact.bytes, sha256 = %artifact.digest, "fetched");
+    info!(output = %output.display(), bytes = artifact.bytes, sha256 = %artifact.digest, "download completed");
     drop(artifact);
     drop(store);
     remove(&dir)
 }
 
-/// Resolves when nothing more came for so long.
+/// Resolves when no byte was received for `after` seconds; never without `after`.
 async fn give_up(mut progress: watch::Receiver<FetchProgress>, after: Option<u64>) -> Error {
     let Some(seconds) = after else { return std::future::pending().await };
-    let patience = Duration::from_secs(seconds);
+    let limit = Duration::from_secs(seconds);
     loop {
         let received = progress.borrow_and_update().received;
-        // What arrived has to be unpacked yet, which takes what it takes.
-        let moved = |current: &FetchProgress| {
-            current.received != received || current.phase == FetchPhase::Finishing
-        };
-        if timeout(patience, progress.wait_for(moved)).await.is_err() {
+        // Unpacking and verifying have no time limit.
+        let has_progressed =
+            |new: &FetchProgress| new.received != received || new.phase == FetchPhase::Finishing;
+        if timeout(limit, progress.wait_for(has_progressed)).await.is_err() {
             let last_error = progress.borrow().last_error.clone();
-            let why = last_error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            let why =
+                last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
             return Error::GaveUp { seconds, why };
         }
         if progress.borrow().phase == FetchPhase::Finishing {
@@ -96,13 +96,13 @@ async fn log_errors(mut progress: watch::Receiver<FetchProgress>) {
     while progress.changed().await.is_ok() {
         let last_error = progress.borrow_and_update().last_error.clone();
         if let Some(error) = last_error {
-            warn!(%error, "not fetched yet");
+            warn!(%error, "download failed; retrying");
         }
     }
 }
 
 fn place(from: &Path, to: &Path) -> io::Result<()> {
-    // An earlier directory cannot be renamed over.
+    // A rename cannot replace a directory that has content.
     if to.is_dir() {
         fs::remove_dir_all(to)?;
     }

@@ -1,4 +1,5 @@
-//! The commands of the program: sets up logging and threads, runs one, and decides the exit code.
+//! The commands of the program: sets up logging and threads, runs a command, and decides the exit
+//! code.
 
 pub mod doctor;
 mod fetch;
@@ -13,23 +14,23 @@ use crate::{
     Error,
     cli::{Cli, Command, LogFormat},
     config::{self, Config, s3_from_environment},
-    error::Class,
+    error::ErrorClass,
     startup,
 };
 
-/// Starting again does not help. As clap's own errors.
-const BAD_CONFIGURATION: u8 = 2;
-/// The embedded broker reports every client that hangs up as an error; the verifier says what our
-/// own message says again.
+/// Exit code of errors that a restart does not solve, as of clap's own errors.
+const INVALID_CONFIGURATION: u8 = 2;
+/// The default log filter. The embedded broker logs every closed connection as an error; the
+/// platform verifier logs errors that the agent logs too.
 const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
 
 /// Runs the command and returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
     if let Err(error) = log(&cli) {
         eprintln!("neptune-edge: {error:#}");
-        return ExitCode::from(BAD_CONFIGURATION);
+        return ExitCode::from(INVALID_CONFIGURATION);
     }
-    // Fails only when one is installed already.
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match execute(cli) {
         Ok(true) => ExitCode::SUCCESS,
@@ -38,21 +39,21 @@ pub fn run(cli: Cli) -> ExitCode {
             eprintln!("neptune-edge: {error:#}");
             let is_configuration = error
                 .downcast_ref::<Error>()
-                .is_some_and(|error| error.class() == Class::Configuration);
-            ExitCode::from(if is_configuration { BAD_CONFIGURATION } else { 1 })
+                .is_some_and(|error| error.class() == ErrorClass::Configuration);
+            ExitCode::from(if is_configuration { INVALID_CONFIGURATION } else { 1 })
         }
     }
 }
 
-/// Returns whether all is well.
+/// Returns `false` if the doctor found errors.
 fn execute(cli: Cli) -> anyhow::Result<bool> {
-    // The loop runs on this thread; links, downloads and Docker calls on the two others.
+    // The agent's loop runs on this thread; links, downloads and Docker calls on two others.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_keep_alive(Duration::from_secs(1))
         .enable_all()
         .build()
-        .context("no threads for the agent")?;
+        .context("cannot start the agent's threads")?;
     let result = runtime.block_on(async {
         match cli.command {
             Command::Run(args) => {
@@ -75,8 +76,8 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
             }
         }
     });
-    // A disk that hangs keeps its thread for ever. Whatever it does, a power cut might come there
-    // too.
+    // Does not wait for threads: a blocked disk would keep one indefinitely. Files survive that
+    // like a power cut.
     runtime.shutdown_background();
     result
 }
@@ -90,10 +91,10 @@ fn log(cli: &Cli) -> anyhow::Result<()> {
     let filter = match text {
         Some(text) => EnvFilter::try_new(&text).with_context(|| {
             format!(
-                "--log-filter: {text:?} cannot be read; write `debug` or `info,neptune_edge=debug`"
+                "--log-filter: invalid filter {text:?}; use for example `debug` or `info,neptune_edge=debug`"
             )
         })?,
-        // Its report is what is asked for.
+        // The doctor prints a report instead.
         None if matches!(cli.command, Command::Doctor(_)) => EnvFilter::new("off"),
         None => EnvFilter::new(DEFAULT_LOG),
     };

@@ -1,5 +1,5 @@
-//! Decides what a Dataset object means for this node: where its data is and how it is counted.
-//! Pure.
+//! Decides how a Dataset object is read and counted on this node, or why it cannot be. Watching and
+//! counting are left to `artifacts/datasets`.
 
 use std::path::PathBuf;
 
@@ -10,29 +10,30 @@ use crate::{
 use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions, LocalDataset};
 use neptune_wire::{ContentHash, DatasetReason, ObjectContent};
 
-/// A dataset object as this node has to have it.
+/// The desired state of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedDataset {
     pub uid: String,
-    /// Of the object, as its author computed it.
+    /// The hash of the object's content, as the cloud computed it.
     pub content: ContentHash,
-    /// As in the spec: what workers are told.
+    /// `spec.format` as written, which workers receive.
     pub format: String,
-    /// Where it is, or why that cannot be.
+    /// The location of the data, or why it is invalid.
     pub source: Result<DataSource, DatasetProblem>,
-    /// How it is counted, or why that cannot be.
+    /// The format and options for counting, or why they are invalid.
     pub counting: Result<(DatasetFormat, FormatOptions), DatasetProblem>,
 }
 
+/// The location of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// To be fetched.
+    /// A download.
     Remote(ArtifactSource),
-    /// On the node already: an absolute path.
+    /// An absolute path on the node.
     Local(PathBuf),
 }
 
-/// Why a dataset cannot be counted: for a person, naming the field and what helps.
+/// Why a dataset cannot be counted. The message names the field or path, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetProblem {
     pub reason: DatasetReason,
@@ -44,7 +45,8 @@ impl DatasetProblem {
         Self { reason, message: message.into() }
     }
 
-    /// What keeps it from being counted, and what helps.
+    /// Adds the reason and the remedy to an error of counting. `allowed`: the directories in which
+    /// datasets are allowed.
     pub fn of(error: &DatasetError, allowed: &[PathBuf]) -> Self {
         use DatasetReason as Reason;
         let (reason, remedy) = match error {
@@ -52,7 +54,7 @@ impl DatasetProblem {
                 (Reason::UnknownFormat, "correct spec.format".to_owned())
             }
             DatasetError::InvalidOption { .. } => {
-                (Reason::DatasetOptionInvalid, "correct the field of that name in spec".to_owned())
+                (Reason::DatasetOptionInvalid, "correct the field in spec".to_owned())
             }
             DatasetError::InvalidPath { .. } => {
                 (Reason::DataUrlInvalid, "correct spec.dataUrl".to_owned())
@@ -62,15 +64,15 @@ impl DatasetProblem {
                     allowed.iter().map(|root| root.display().to_string()).collect();
                 let allowed = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
                 let remedy = format!(
-                    "they are: {allowed}; put it there, or give neptune-edge its directory with --allow-data-dir"
+                    "allowed directories: {allowed}; move the data there, or allow its directory with --allow-data-dir of neptune-edge"
                 );
                 (Reason::OutsideAllowedDirectories, remedy)
             }
             DatasetError::NotFound { .. } => {
-                (Reason::PathMissing, "put it there, or correct spec.dataUrl".to_owned())
+                (Reason::PathMissing, "create it, or correct spec.dataUrl".to_owned())
             }
             DatasetError::PermissionDenied { .. } => {
-                (Reason::PermissionDenied, "let the user of neptune-edge read it".to_owned())
+                (Reason::PermissionDenied, "grant the user of neptune-edge read access".to_owned())
             }
             DatasetError::WrongFileType { .. } => {
                 (Reason::WrongKindOfPath, "correct spec.dataUrl or spec.format".to_owned())
@@ -85,13 +87,13 @@ impl DatasetProblem {
             ),
             DatasetError::Io { .. }
             | DatasetError::ChangedWhileCounting { .. }
-            | DatasetError::Stopped => (Reason::DatasetUnreadable, "it is tried again".to_owned()),
+            | DatasetError::Stopped => (Reason::DatasetUnreadable, "retrying".to_owned()),
         };
         Self { reason, message: format!("{error}; {remedy}") }
     }
 }
 
-/// Reads an object. One that cannot be right is kept with the reason.
+/// Derives the desired state of a Dataset object. An invalid object is kept with the reason.
 pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
     let fields = dataset_fields(content);
     WantedDataset {
@@ -106,7 +108,7 @@ pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedData
 fn source(url: &str) -> Result<DataSource, DatasetProblem> {
     let invalid = |why: &str| {
         let message = format!(
-            "spec.dataUrl: {why}; write /like/this, file:///like/this, http://..., https://... or s3://bucket/key"
+            "spec.dataUrl: {why}; use /path, file:///path, http://..., https://... or s3://bucket/key"
         );
         DatasetProblem::new(DatasetReason::DataUrlInvalid, message)
     };
@@ -114,7 +116,7 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
         return Ok(DataSource::Local(path));
     }
     if !["http://", "https://", "s3://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(invalid(&format!("{url:?} cannot be used on a node")));
+        return Err(invalid(&format!("unsupported URL {url:?}")));
     }
     let source = ArtifactSource { url: url.to_owned(), sha256: None };
     source.want().map_err(|why| invalid(&why))?;
@@ -123,7 +125,7 @@ fn source(url: &str) -> Result<DataSource, DatasetProblem> {
 
 fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
     let problem = |error: DatasetError| DatasetProblem::of(&error, &[]);
-    let bad = |option, reason: &str| {
+    let invalid = |option, reason: &str| {
         problem(DatasetError::InvalidOption { option, reason: reason.to_owned() })
     };
     let format: DatasetFormat = fields.format.parse().map_err(problem)?;
@@ -134,14 +136,14 @@ fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions)
         let mut characters = delimiter.chars();
         options.delimiter = match (characters.next(), characters.next()) {
             (Some(one), None) => one,
-            _ => return Err(bad("delimiter", "it is not one character")),
+            _ => return Err(invalid("delimiter", "must be one character")),
         };
     }
     options.label_column = match fields.label_column {
         None => None,
         Some(name) if options.header => Some(CsvColumn::Name(name.to_owned())),
         Some(number) => Some(CsvColumn::Index(number.parse().map_err(|_| {
-            bad("labelColumn", "without a header a column is named by its number, from 0")
+            invalid("labelColumn", "must be a column number (from 0) when header is false")
         })?)),
     };
     options.check(format).map_err(problem)?;
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn data_url_is_remote_or_local_or_refused_with_the_field() {
+    fn data_url_is_local_or_remote_or_invalid_with_the_field() {
         let source = |url: &str| of(&json!({"dataUrl": url})).source;
         for url in ["/code/data", "file:///code/data"] {
             assert_eq!(source(url), Ok(DataSource::Local("/code/data".into())), "{url}");
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn options_come_from_the_spec_or_from_the_format() {
+    fn options_of_the_spec_override_the_defaults_of_the_format() {
         let counting = |spec: Value| of(&spec).counting;
         assert_eq!(
             counting(json!({"format": "csv"})),
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn path_outside_allowed_directories_lists_them() {
+    fn path_outside_the_allowed_directories_names_them() {
         let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
         let problem = DatasetProblem::of(&error, &["/code/data".into(), "/data".into()]);
         assert_eq!(problem.reason, DatasetReason::OutsideAllowedDirectories);

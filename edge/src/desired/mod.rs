@@ -1,6 +1,5 @@
-//! Decides what this node must run, from the objects that it received: workers by name; models,
-//! model servers and datasets by object. Pure, apart from `receive.rs`, which stores what it
-//! receives.
+//! Derives the desired state of this node from the received objects: workers by name, models, model
+//! servers and datasets by object.
 
 pub mod dataset;
 pub mod model;
@@ -21,14 +20,14 @@ pub use self::{
 use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
 use crate::domain::artifact::ArtifactSource;
 
-/// All that the node should have.
+/// The desired state of the node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Desired {
     pub workers: BTreeMap<WorkerName, WantedWorker>,
     pub models: BTreeMap<ObjectKey, WantedModel>,
     pub servers: BTreeMap<ObjectKey, WantedServer>,
     pub datasets: BTreeMap<ObjectKey, WantedDataset>,
-    /// Workers whose name another object has already taken, with that object.
+    /// Workers whose name another object already uses: the owner, the worker, and the other object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
 }
 
@@ -54,19 +53,19 @@ impl Desired {
         self.workers.insert(worker.name.clone(), wanted);
     }
 
-    /// Whether a worker or a model server of this name is wanted.
-    pub fn names(&self, name: &WorkerName) -> bool {
+    /// Whether a worker or a model server of this name is desired.
+    pub fn contains(&self, name: &WorkerName) -> bool {
         self.workers.contains_key(name) || self.server_named(name).is_some()
     }
 
-    /// The object whose server has this name.
+    /// The object whose model server has this name, unless a worker has the name.
     pub fn server_named(&self, name: &WorkerName) -> Option<&ObjectKey> {
         let mut servers = self.servers.iter().filter(|(_, server)| server.serving.name == *name);
         servers.next().map(|(key, _)| key).filter(|_| !self.workers.contains_key(name))
     }
 }
 
-/// A worker and whose it is.
+/// The desired state of a worker, with its owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedWorker {
     pub owner: ObjectKey,
@@ -78,7 +77,7 @@ pub struct WantedWorker {
     pub dataset: Option<ObjectKey>,
 }
 
-/// Derives the desired state from the objects. An object that cannot work is kept with the reason.
+/// Derives the desired state from the objects. An invalid object is kept with the reason.
 pub fn from_replica(replica: &Replica) -> Desired {
     let mut desired = Desired::default();
     for (key, object) in replica.objects() {
@@ -111,7 +110,7 @@ fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedS
         let is_taken = desired.workers.contains_key(&serving.name)
             || desired.servers.values().any(|other| has_name(&other));
         is_taken.then(|| {
-            format!("another object's container on this node is named {} already; rename one of the two", serving.name)
+            format!("container name {} is already used by another object on this node; rename one of the two", serving.name)
         })
     };
     let source = || serving.model.as_ref().and_then(|model| ArtifactSource::of(model).want().err());
@@ -147,11 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn worker_uses_the_model_of_its_namespace() {
+    fn worker_uses_the_model_of_its_namespace_and_a_unique_name() {
         let worker =
             json!({"workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}]});
-        let found = from_replica(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
-        let wanted = &found.workers[&"w".parse().unwrap()];
+        let desired = from_replica(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
+        let wanted = &desired.workers[&"w".parse().unwrap()];
         assert_eq!(wanted.model.to_string(), "shop/models/m");
         assert_eq!(wanted.dataset, None);
         assert_eq!(wanted.uid, "uid-0");
@@ -160,14 +159,14 @@ mod tests {
             ("a/jointinferenceservices/s", worker.clone()),
             ("b/jointinferenceservices/s", worker),
         ];
-        let found = from_replica(&replica(&both));
-        assert_eq!(found.workers.len(), 1);
-        assert_eq!(found.clashes[0].0.to_string(), "b/jointinferenceservices/s");
-        assert_eq!(found.clashes[0].2.to_string(), "a/jointinferenceservices/s");
+        let desired = from_replica(&replica(&both));
+        assert_eq!(desired.workers.len(), 1);
+        assert_eq!(desired.clashes[0].0.to_string(), "b/jointinferenceservices/s");
+        assert_eq!(desired.clashes[0].2.to_string(), "a/jointinferenceservices/s");
     }
 
     #[test]
-    fn model_url_is_remote_or_local_or_refused_with_the_field() {
+    fn model_url_is_remote_or_local_or_invalid_with_the_field() {
         let of = |spec: Value| {
             from_replica(&replica(&[("d/models/m", json!({"spec": spec}))]))
                 .models

@@ -1,4 +1,4 @@
-//! Decides where the model of a `Model` object comes from, or why it cannot be used. Pure.
+//! Decides the source of a `Model` object's file, or why it is invalid. Pure.
 
 use std::path::PathBuf;
 
@@ -9,28 +9,29 @@ use crate::{
     domain::artifact::ArtifactSource,
 };
 
-/// A model object as this node has to have it.
+/// The desired state of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedModel {
-    /// Where it is, or why that cannot be: for a person, naming the field and what helps.
+    /// The location of the file, or why it is invalid: a message with the field and the remedy.
     pub source: Result<ModelSource, String>,
     /// `spec.modelUrl`.
     pub url: String,
-    /// 64 lower-case hex digits.
+    /// `spec.sha256sum`: 64 lower-case hex digits.
     pub sha256: Option<String>,
-    /// Tells this content from any other that the object ever named.
+    /// Identifies this URL and digest among all that the object ever had.
     pub content_key: String,
 }
 
+/// The location of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// To be fetched.
+    /// A download.
     Remote(ArtifactSource),
-    /// On the node already: an absolute path.
+    /// An absolute path on the node.
     Local(PathBuf),
 }
 
-/// Reads a Model. One that cannot work is kept with the reason.
+/// Derives the desired state of a Model object. An invalid object is kept with the reason.
 pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     let ModelFields { url, sha256 } = model_fields(content);
     let (url, sha256) = (url.to_owned(), sha256.to_ascii_lowercase());
@@ -39,7 +40,7 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     let digest = is_digest.then(|| sha256.clone());
     let source = if !sha256.is_empty() && !is_digest {
         Err(format!(
-            "spec.sha256sum {sha256:?} is not 64 hex digits; write what `sha256sum FILE` prints, or leave it out"
+            "spec.sha256sum {sha256:?} is not 64 hex digits; use the output of `sha256sum FILE`, or omit the field"
         ))
     } else {
         source(&url, digest.as_ref())
@@ -48,16 +49,16 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
 }
 
 fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
-    let remedy = "write http://..., https://..., s3://bucket/key, file:///... or the absolute path of a file on the node";
+    let remedy = "use http://..., https://..., s3://bucket/key, file:///... or the absolute path of a file on the node";
     match url.split_once("://") {
         Some(("file", path)) if path.starts_with('/') => Ok(ModelSource::Local(path.into())),
         None if url.starts_with('/') => Ok(ModelSource::Local(url.into())),
-        None if url.is_empty() => Err(format!("spec.modelUrl is missing; {remedy}")),
+        None if url.is_empty() => Err(format!("spec.modelUrl is required; {remedy}")),
         Some(("http" | "https" | "s3", _)) => {
             let source = ArtifactSource { url: url.to_owned(), sha256: sha256.cloned() };
             source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
             Ok(ModelSource::Remote(source))
         }
-        _ => Err(format!("spec.modelUrl {url:?} cannot be used on a node; {remedy}")),
+        _ => Err(format!("spec.modelUrl: unsupported URL {url:?}; {remedy}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Decides whether a model server's specification can work on any node. Pure.
+//! Validates a model server's specification, independent of the node.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,32 +6,36 @@ use neptune_wire::ModelServer;
 
 use crate::domain::served_version::is_plain_name;
 
-/// A model server as this node has to run it.
+/// The desired state of a model server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedServer {
     pub uid: String,
     pub serving: Box<ModelServer>,
-    /// Why it cannot be served before the spec is changed.
+    /// Why the spec is invalid; `None` for a valid one.
     pub refusal: Option<String>,
 }
 
-/// Why this can be served on no node.
+/// Why the spec is invalid on every node.
 pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
     if !is_plain_name(uid) {
-        return Some(format!("metadata.uid {uid:?} cannot name a directory"));
+        return Some(format!("metadata.uid {uid:?} is not a valid directory name"));
     }
     if serving.port == 0 {
-        return Some("servingPort 0 is none; give the port on which the server answers".to_owned());
+        return Some(
+            "servingPort must not be 0; set the port on which the model server listens".to_owned(),
+        );
     }
     let path = serving.health.http_path.as_deref().unwrap_or("/");
     if !path.starts_with('/') || path.bytes().any(|b| !b.is_ascii_graphic()) {
-        return Some(format!("health check path {path:?} is no path; write /like/this"));
+        return Some(format!(
+            "invalid health check path {path:?}; use an absolute path such as /healthz"
+        ));
     }
     let model = serving.model.as_ref()?;
     if !is_plain_name(&model.version) {
         let version = &model.version;
         return Some(format!(
-            "version {version:?} cannot name a directory; use letters, digits, '.', '-', '_' and '+', and no '.' first"
+            "version {version:?} is not a valid directory name; use letters, digits, '.', '-', '_' and '+', without a leading '.'"
         ));
     }
     let directory = Path::new(&model.directory);
@@ -40,7 +44,9 @@ pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
         && directory.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
     if !directory.is_absolute() || !is_plain || directory.parent().is_none() {
         let directory = &model.directory;
-        return Some(format!("model directory {directory:?} is no absolute path of a container"));
+        return Some(format!(
+            "invalid model directory {directory:?}; use an absolute path in the container other than /"
+        ));
     }
     None
 }
@@ -52,7 +58,7 @@ mod tests {
     use crate::fixtures::serving;
 
     #[test]
-    fn path_traversal_in_spec_is_refused() {
+    fn spec_with_an_unsafe_name_or_path_is_invalid() {
         let with = |change: &dyn Fn(&mut ModelServer)| {
             let mut serving = serving("4", "watch");
             change(&mut serving);
@@ -67,7 +73,7 @@ mod tests {
             let why = with(&|s| directory.clone_into(&mut s.model.as_mut().unwrap().directory));
             assert!(why.is_some_and(|why| why.contains("directory")), "{directory:?}");
         }
-        assert_eq!(with(&|s| s.model = None), None, "the image brings its model");
+        assert_eq!(with(&|s| s.model = None), None, "the image contains its model");
         assert!(with(&|s| s.port = 0).is_some());
         assert!(with(&|s| s.health.http_path = Some("/a b".into())).is_some());
         assert!(refusal("../uid", &serving("4", "watch")).is_some());

@@ -1,5 +1,5 @@
-//! Receives messages of the cloud: decides with the wire's `Replica` whether they change anything,
-//! and stores the changes before the agent acts on them.
+//! Receives a message of the cloud: applies it to the wire's `Replica`, and stores the changes before
+//! they take effect.
 
 use neptune_link::Message;
 use neptune_wire::{
@@ -8,23 +8,23 @@ use neptune_wire::{
 
 use crate::{Error, storage::Store};
 
-/// What became of a message.
+/// The effect of a message.
 #[derive(Debug, PartialEq)]
 pub enum ReceiveOutcome {
-    /// These changes are in the replica and on the disk.
+    /// These changes are in the replica and in the database.
     Changed(Vec<ReplicaChange>),
-    /// It was known already.
+    /// The message changed nothing.
     Known,
-    /// The index is older than what this node knows: the cloud should hear what that is.
+    /// The index is older than the one of this node: a sync informs the cloud.
     OlderIndex,
-    /// It was dropped, because.
+    /// The message was dropped, for this reason.
     Rejected(String),
 }
 
-/// Takes a message.
+/// Applies a message to the replica and to the database.
 ///
 /// # Errors
-/// The database cannot be written: then the replica is as it was before.
+/// The database cannot be written. The replica is then unchanged.
 pub fn receive(
     message: &Message,
     node: &NodeName,
@@ -35,8 +35,8 @@ pub fn receive(
     let before = replica.clone();
     let changes = match changes(message, node, prefix, replica) {
         Ok(changes) => changes,
-        Err(Dropped::Older) => return Ok(ReceiveOutcome::OlderIndex),
-        Err(Dropped::Bad(why)) => return Ok(ReceiveOutcome::Rejected(why)),
+        Err(RejectedMessage::OlderIndex) => return Ok(ReceiveOutcome::OlderIndex),
+        Err(RejectedMessage::Invalid(why)) => return Ok(ReceiveOutcome::Rejected(why)),
     };
     if changes.is_empty() {
         return Ok(ReceiveOutcome::Known);
@@ -48,9 +48,9 @@ pub fn receive(
     Ok(ReceiveOutcome::Changed(changes))
 }
 
-enum Dropped {
-    Older,
-    Bad(String),
+enum RejectedMessage {
+    OlderIndex,
+    Invalid(String),
 }
 
 fn changes(
@@ -58,38 +58,37 @@ fn changes(
     node: &NodeName,
     prefix: &TopicPrefix,
     replica: &mut Replica,
-) -> Result<Vec<ReplicaChange>, Dropped> {
-    fn bad(error: impl std::fmt::Display) -> Dropped {
-        Dropped::Bad(error.to_string())
+) -> Result<Vec<ReplicaChange>, RejectedMessage> {
+    fn invalid(error: impl std::fmt::Display) -> RejectedMessage {
+        RejectedMessage::Invalid(error.to_string())
     }
-    match Topic::parse(prefix, &message.topic).map_err(bad)? {
+    match Topic::parse(prefix, &message.topic).map_err(invalid)? {
         Topic::Insert(to, key) if to == *node => {
             if message.payload.is_empty() {
-                // The broker's retained copy was cleared; the delete or the index says what it
-                // means.
+                // The retained message was cleared; a delete or an index carries the change.
                 return Ok(Vec::new());
             }
-            let insert: Insert = decode(&message.payload).map_err(bad)?;
+            let insert: Insert = decode(&message.payload).map_err(invalid)?;
             let metadata = &insert.content.metadata;
             if (&metadata.namespace, &metadata.name) != (&key.namespace, &key.name) {
-                return Err(bad("the object's namespace and name are not those of its topic"));
+                return Err(invalid("metadata.namespace and metadata.name do not match the topic"));
             }
             Ok(replica.insert(&key, insert).into_iter().collect())
         }
         Topic::Delete(to, key) if to == *node => {
-            let delete: Delete = decode(&message.payload).map_err(bad)?;
+            let delete: Delete = decode(&message.payload).map_err(invalid)?;
             Ok(replica.delete(&key, &delete).into_iter().collect())
         }
         Topic::Index(to) if to == *node => {
             if message.payload.is_empty() {
                 return Ok(Vec::new());
             }
-            let index: Index = decode(&message.payload).map_err(bad)?;
+            let index: Index = decode(&message.payload).map_err(invalid)?;
             if index.revision < replica.index().revision {
-                return Err(Dropped::Older);
+                return Err(RejectedMessage::OlderIndex);
             }
             Ok(replica.index_received(index))
         }
-        _ => Err(bad("not a downstream topic of this node")),
+        _ => Err(invalid("not a downstream topic of this node")),
     }
 }

@@ -1,13 +1,12 @@
-//! Decides when to publish a sync: what this node has, so that the cloud sends what is missing.
-//! Pure.
+//! Decides when to send a sync, which lists the node's objects so that the cloud sends the missing ones.
 
 use std::time::{Duration, Instant};
 
 use crate::backoff::RESYNC;
 
-/// After something was found missing: messages that are on their way get this long.
+/// How long messages in transit may take before a missing object is requested.
 const DELIVERY_TIME: Duration = Duration::from_secs(1);
-/// When nothing seems missing. A whole fleet asks at this pace, spread by up to a quarter.
+/// Between regular syncs of a complete node. Jitter shortens it by up to a quarter.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// When the next sync is due.
@@ -20,23 +19,22 @@ pub struct Resync {
 }
 
 impl Resync {
-    /// The link came up, and a sync was sent.
+    /// Starts the schedule after a reconnect, at which a sync was sent.
     pub fn on_connected(&mut self, now: Instant, random: u64) {
         *self = Self { regular_at: Some(regular(now, random)), ..Self::default() };
     }
 
-    /// The link went down: nothing can be sent.
+    /// Stops the schedule while disconnected.
     pub fn on_disconnected(&mut self) {
         *self = Self::default();
     }
 
-    /// The cloud seems not to know what this node knows.
+    /// Requests a sync, because the cloud has older state than this node.
     pub fn request(&mut self) {
         self.is_requested = true;
     }
 
-    /// Whether to send a sync now, which then counts as sent. Nothing is due while the link is
-    /// down.
+    /// Whether to send a sync now, which then counts as sent. Nothing is due while disconnected.
     pub fn is_due(&mut self, is_complete: bool, now: Instant, random: u64) -> bool {
         let Some(regular_at) = self.regular_at else { return false };
         if is_complete && !self.is_requested {
@@ -51,7 +49,7 @@ impl Resync {
         }
         if is_urgent {
             self.urgent_sent = self.urgent_sent.saturating_add(1);
-            // The first repetition comes later than the answer can.
+            // The first repetition is later than the expected answer.
             self.urgent_at = Some(now + RESYNC.after(self.urgent_sent.saturating_add(1), random));
             self.is_requested = false;
         }
@@ -59,8 +57,8 @@ impl Resync {
         true
     }
 
-    /// When to ask again.
-    pub fn wake_at(&self) -> Option<Instant> {
+    /// When [`Resync::is_due`] may return true next.
+    pub fn next_at(&self) -> Option<Instant> {
         self.urgent_at.into_iter().chain(self.regular_at).min()
     }
 }
@@ -75,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_objects_are_requested_with_backoff() {
+    fn missing_objects_are_requested_again_with_backoff() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         resync.on_connected(start, 0);
-        assert!(!resync.is_due(false, start, 0), "it may be on its way");
+        assert!(!resync.is_due(false, start, 0), "messages may be in transit");
         let mut sent = Vec::new();
-        while let Some(at) = resync.wake_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
+        while let Some(at) = resync.next_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
         {
             if resync.is_due(false, at, u64::MAX) {
                 sent.push(at.duration_since(start).as_secs());
@@ -93,18 +91,18 @@ mod tests {
     }
 
     #[test]
-    fn complete_node_still_syncs_every_few_minutes() {
+    fn complete_node_syncs_every_few_minutes() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         assert!(!resync.is_due(true, start, 0), "the link is down");
         resync.on_connected(start, 12_345);
-        let at = resync.wake_at().unwrap_or(start);
+        let at = resync.next_at().unwrap_or(start);
         assert!((start + INTERVAL * 3 / 4..=start + INTERVAL).contains(&at));
         assert!(resync.is_due(true, at, 0));
         assert!(!resync.is_due(true, at, 0));
     }
 
     #[test]
-    fn older_index_causes_one_sync() {
+    fn requested_sync_is_sent_once() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         resync.on_connected(start, 0);
         resync.request();
@@ -112,6 +110,6 @@ mod tests {
         assert!(resync.is_due(true, start + DELIVERY_TIME, 0));
         assert!(!resync.is_due(true, start + DELIVERY_TIME * 10, 0));
         resync.on_disconnected();
-        assert_eq!(resync.wake_at(), None);
+        assert_eq!(resync.next_at(), None);
     }
 }

@@ -1,5 +1,4 @@
-//! Reads the raw JSON specs of `Model` and `Dataset` objects: the only file that knows their field
-//! names.
+//! Reads the JSON specs of `Model` and `Dataset` objects: the only file with their field names.
 
 use neptune_wire::ObjectContent;
 use serde_json::Value;
@@ -20,18 +19,18 @@ pub struct DatasetFields<'a> {
     pub label_column: Option<&'a str>,
 }
 
-/// Reads a Model.
+/// Reads the spec of a Model.
 pub fn model_fields(content: &ObjectContent) -> ModelFields<'_> {
     let text = |field| text(content, field).unwrap_or_default().trim();
     ModelFields { url: text("modelUrl"), sha256: text("sha256sum") }
 }
 
-/// The format of a Model; empty where absent.
+/// `spec.format` of a Model; empty where absent.
 pub fn model_format(content: &ObjectContent) -> &str {
     text(content, "format").unwrap_or_default()
 }
 
-/// Reads a Dataset.
+/// Reads the spec of a Dataset.
 pub fn dataset_fields(content: &ObjectContent) -> DatasetFields<'_> {
     let text = |field| text(content, field);
     DatasetFields {

@@ -1,5 +1,5 @@
-//! Models and datasets as values: where they come from, where they are on the node, and the
-//! progress of their download.
+//! Models, datasets and images as values: their sources, their paths on the node, and the state of
+//! their downloads.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -8,112 +8,113 @@ use neptune_wire::{DownloadProgress, ServedModel};
 
 use crate::domain::problem::Problem;
 
-/// Where a model is to come from. Equal sources are one model.
+/// The URL and digest of a download. Equal sources are downloaded once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArtifactSource {
     pub url: String,
+    /// The expected digest in hex digits.
     pub sha256: Option<String>,
 }
 
 impl ArtifactSource {
-    /// Where a served model is to come from.
+    /// The source of a served model.
     pub fn of(model: &ServedModel) -> Self {
         Self { url: model.url.clone(), sha256: model.sha256.clone() }
     }
 
-    /// Reads it.
+    /// Parses the URL and the digest.
     ///
     /// # Errors
-    /// What is wrong with the URL or the digest, for a person.
+    /// A message about the invalid URL or digest, with the remedy.
     pub fn want(&self) -> Result<ArtifactRequest, String> {
         let sha256 = self.sha256.as_ref().map(|text| text.parse::<Digest>()).transpose();
         let sha256 = sha256.map_err(|error| {
-            format!("{error}; write what `sha256sum FILE` prints, or leave it out")
+            format!("{error}; use the output of `sha256sum FILE`, or omit the digest")
         })?;
         ArtifactRequest::parse(&self.url, sha256).map_err(|error| error.to_string())
     }
 }
 
-/// A model that is on the node: where, and the file's name if it is one.
+/// A model or dataset on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalArtifact {
     pub path: PathBuf,
-    /// None for an unpacked archive.
+    /// The name of the file; `None` for an unpacked archive.
     pub file: Option<String>,
 }
 
-/// How a model, or a dataset, fares on the node.
+/// Whether a model or a dataset is available on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Availability {
-    /// The newest version that is there, verified.
+    /// The newest verified version on the node.
     pub usable: Option<LocalArtifact>,
-    /// Why that is not the version that is wanted.
+    /// Why `usable` is not the desired version.
     pub problem: Option<Problem>,
-    /// Whether the problem needs somebody's help.
-    pub needs_help: bool,
+    /// Whether a user must resolve the problem.
+    pub is_stuck: bool,
 }
 
-/// How the target's model comes to the node.
+/// The state of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownloadState {
-    /// It is here, or none is needed.
+    /// The artifact is on the node, or none is needed.
     Ready,
-    InProgress {
+    Coming {
         progress: DownloadProgress,
-        problem: Option<Problem>,
+        trouble: Option<Problem>,
     },
-    /// Somebody has to change something.
-    Failed {
+    /// A user must resolve the problem.
+    Stuck {
         problem: Problem,
         time: String,
     },
 }
 
-/// How the image of the target's server comes to the node.
+/// The state of an image pull.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageState {
-    /// It is here, or what runs uses it.
+    /// The image is on the node, or a running container uses it.
     Ready,
-    Pulling(Option<Problem>),
-    /// The registry does not give it.
-    Failed {
+    Coming(Option<Problem>),
+    /// The registry refuses the pull. The pull is retried.
+    Stuck {
         problem: Problem,
         time: String,
     },
 }
 
-/// The versions in a directory.
+/// The versions of a model in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedVersions {
     pub dir: PathBuf,
     pub names: BTreeSet<String>,
 }
 
-/// What a download's task found.
+/// The result of a download's task.
 #[derive(Debug)]
 pub enum DownloadEvent {
-    Ready(Artifact),
-    /// It is tried again.
-    Failed(Arc<ModelError>),
-    /// It is on its way still.
-    Progressed,
+    Here(Artifact),
+    /// The download failed and is retried.
+    Stuck(Arc<ModelError>),
+    /// The download progressed.
+    Moved,
 }
 
-/// What an image's task found.
+/// The result of an image pull's task.
 #[derive(Debug)]
 pub enum ImageEvent {
-    Present,
-    /// Docker does not answer.
-    EngineUnavailable(Problem),
-    /// It is tried again.
-    PullFailed(Problem),
+    Here,
+    /// The container engine does not answer.
+    Waits(Problem),
+    /// The pull failed and is retried.
+    Refused(Problem),
 }
 
-/// What was found at a path of the node's own.
+/// The result of checking a model at a local path.
 #[derive(Debug)]
 pub enum LocalModelEvent {
-    /// The model, and it has the digest that was asked for.
+    /// The model exists and has the expected digest. `bytes`: its size, if known.
     Ready { bytes: Option<u64> },
-    /// It is looked at again.
+    /// The model is not usable; it is checked again.
     Problem(Problem),
 }

@@ -1,13 +1,13 @@
-//! The specification of a container, as the agent wants it, and the hash that identifies it.
+//! The desired specification of a container, and the hash that identifies it.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use neptune_wire::{ContentHash, NodeName, WorkerName};
 use serde::Serialize;
 
-/// A container as it should be. Equal specs make equal containers; a running one is left alone. A
-/// field that comes later has to be left out of the JSON where it is not set: a new agent would
-/// otherwise restart every worker.
+/// The desired specification of a container. A running container with an equal spec is not replaced.
+/// A new field must be omitted from the JSON where it is not set; otherwise an upgrade of the agent
+/// restarts every worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContainerSpec {
     pub uid: String,
@@ -25,33 +25,33 @@ pub struct ContainerSpec {
     pub cpu_millis: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Between the request to stop and the kill; Docker's 10 s if not set.
+    /// Seconds between SIGTERM and SIGKILL; 10 s if not set, Docker's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
-    /// Of a worker that loads other versions while it runs. Another version makes no other
+    /// For a worker that reloads models. Not part of the hash: another version does not replace the
     /// container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
 }
 
-/// The version of its model with which a container starts.
+/// The model version with which a container starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialVersion {
     pub version: String,
-    /// Its `MODEL_URL`.
+    /// The value of `MODEL_URL`.
     pub model_url: String,
 }
 
-/// A read-only mount.
+/// A read-only bind mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
     pub source: PathBuf,
     pub target: String,
 }
 
-/// The scripts' mount, and the file in it that has to be there.
+/// The bind mount of the scripts, and the file that must exist in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScriptMount {
     pub dir: PathBuf,
@@ -59,14 +59,13 @@ pub struct ScriptMount {
 }
 
 impl ContainerSpec {
-    /// The fingerprint that the container carries as a label.
+    /// The hash that the container carries as a label.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
     }
 }
 
-/// A specification with its hash. The hash costs a serialization, so that it is computed once per
-/// turn.
+/// A specification with its hash, which is computed once per turn because it serializes the spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetContainer {
     pub spec: ContainerSpec,
@@ -79,8 +78,8 @@ impl From<ContainerSpec> for TargetContainer {
     }
 }
 
-/// The container's name. It names the node too: two agents on one machine can run the same service,
-/// as two demos do.
+/// The container's name. It includes the node, because two agents on one machine can run the same
+/// service.
 pub fn container_name(node: &NodeName, worker: &WorkerName) -> String {
     format!("neptune-{node}-{worker}")
 }

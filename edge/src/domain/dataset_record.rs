@@ -1,16 +1,16 @@
-//! What is stored of a dataset, so that the next count continues from there.
+//! The stored progress of counting a dataset.
 
 use neptune_datasets::CountState;
 use serde::{Deserialize, Serialize};
 
-/// What is kept of a dataset on disk.
+/// The stored progress of counting a dataset.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetRecord {
-    /// What the next count goes on from.
+    /// The state from which the next count continues.
     pub state: Option<CountState>,
-    /// When the data was seen to have changed.
+    /// When a change of the data was detected (RFC 3339).
     pub changed_at: String,
-    /// By all watches of the object before.
+    /// Bytes read by all earlier counts of the object.
     pub bytes_read: u64,
 }

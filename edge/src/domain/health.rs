@@ -1,8 +1,8 @@
-//! The state of a worker, as it is reported.
+//! The health of a worker, as the agent reports it.
 
 use neptune_wire::{WorkerReason, WorkerState};
 
-/// How a worker fares.
+/// The health of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerHealth {
     pub state: WorkerState,
@@ -11,7 +11,7 @@ pub struct WorkerHealth {
     pub restarts: u32,
 }
 
-/// Whether a worker with this reason needs nothing but time.
+/// Whether the reason resolves without a user.
 pub fn is_transient(reason: WorkerReason) -> bool {
     matches!(
         reason,

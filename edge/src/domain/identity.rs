@@ -2,7 +2,7 @@
 
 use neptune_wire::AgentInstance;
 
-/// Who this data directory is, in this start of the agent.
+/// The ID of the data directory, and the number of this start of the agent (epoch).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentIdentity {
     pub instance: AgentInstance,

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The address by which the node's own containers reach a broker that listens here.
+/// The address at which containers of this node reach a broker with this listen address: loopback
+/// for an unspecified address.
 pub fn reachable(listen: SocketAddr) -> SocketAddr {
     match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {

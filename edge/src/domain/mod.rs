@@ -1,4 +1,4 @@
-//! Ground floor: values without I/O that the other folders exchange. Depends on no other folder.
+//! Value types without I/O that the other folders exchange. Depends on no other folder.
 
 pub mod artifact;
 pub mod container;

@@ -4,15 +4,15 @@ use std::{net::IpAddr, path::PathBuf};
 
 use neptune_wire::{NodeName, TopicPrefix};
 
-/// What all containers of this node have in common.
+/// The settings that all containers of this node share.
 #[derive(Debug, Clone)]
 pub struct NodeContext {
     pub node: NodeName,
     pub prefix: TopicPrefix,
-    /// How workers reach the local broker.
+    /// The URL at which workers reach the local broker.
     pub mqtt_url: String,
     pub data_dir: PathBuf,
     pub docker_socket: PathBuf,
-    /// The containers' name servers; none leaves them the node's.
+    /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
 }

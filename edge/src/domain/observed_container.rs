@@ -1,12 +1,13 @@
-//! What the engine shows of the containers with this node's labels. Writes and reads the labels.
+//! The observed containers of this node, and the labels that identify them. Requests to the engine are
+//! left to the `engine` folder.
 
 use std::collections::HashMap;
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
-/// Said of every container that an agent made.
+/// Label of every container that an agent created.
 pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
-/// The node whose agent made it.
+/// Label with the node whose agent created the container.
 pub const NODE: &str = "io.neptune.node";
 const INSTANCE: &str = "io.neptune.instance";
 const OBJECT: &str = "io.neptune.object";
@@ -14,60 +15,61 @@ const UID: &str = "io.neptune.uid";
 const WORKER: &str = "io.neptune.worker";
 const SPEC_HASH: &str = "io.neptune.spec-hash";
 const RESTARTS: &str = "io.neptune.restarts";
-/// The version of its model with which it was started, of a worker that reloads.
+/// Label with the model version with which the container of a reloading worker was started.
 pub const VERSION: &str = "io.neptune.model-version";
 
-/// Who a container belongs to, as its labels say.
+/// The owner of a container, as its labels state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerIdentity {
     pub node: NodeName,
-    /// The data directory of the agent that made it.
+    /// The data directory of the agent that created the container.
     pub instance: AgentInstance,
     pub owner: ObjectKey,
     pub uid: String,
     pub worker: WorkerName,
     pub spec_hash: String,
-    /// How often this spec was started before.
+    /// How often this spec was started before this container.
     pub restarts: u32,
 }
 
-/// A container of this node.
+/// A container of this node, as last observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedContainer {
     pub id: String,
     pub identity: ContainerIdentity,
     pub state: ContainerState,
-    /// Docker's own text: differs from start to start.
+    /// The engine's start time, as text. Differs between starts.
     pub started_at: String,
-    /// What is mounted from the node.
+    /// The paths on the node that are mounted.
     pub sources: Vec<String>,
-    /// The version of its model with which it was started, of a worker that reloads.
+    /// The model version with which the container of a reloading worker was started.
     pub version: Option<String>,
 }
 
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerState {
     Running,
-    /// Somebody else paused it.
+    /// Paused by another program.
     Paused,
-    /// Made and never started, or in a state that only making it anew helps.
+    /// Created and never started, or in a state that requires a new container.
     Unusable,
-    /// On its way out by somebody else's hand.
+    /// Being removed by another program.
     Removing,
-    Exited(ContainerExit),
+    Ended(ContainerExit),
 }
 
-/// How a container ended.
+/// Why a container exited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerExit {
     pub exit_code: i64,
     pub out_of_memory: bool,
-    /// Its last words, bounded.
+    /// The last lines of its log, bounded.
     pub log_tail: String,
 }
 
 impl ContainerIdentity {
-    /// The labels of the container.
+    /// The labels to set on the container.
     pub fn labels(&self) -> HashMap<String, String> {
         let labels = [
             (MANAGED.0, MANAGED.1.to_owned()),
@@ -82,7 +84,7 @@ impl ContainerIdentity {
         labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Reads the labels back. `None` for a container that no agent made, or not for this node.
+    /// Parses the labels. `None` for a container of another node, or one that no agent created.
     pub fn of(labels: &HashMap<String, String>, node: &NodeName) -> Option<Self> {
         let label = |name: &str| labels.get(name);
         if label(MANAGED.0).map(String::as_str) != Some(MANAGED.1)

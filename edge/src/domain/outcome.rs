@@ -2,20 +2,20 @@
 
 use crate::domain::{artifact::PlacedVersions, problem::Problem};
 
-/// How an operation on a worker's containers went.
+/// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// A container of this id was made and started.
+    /// A container of this ID was created and started.
     Started {
         id: String,
     },
-    /// What was to go is gone.
+    /// The containers were removed.
     Removed,
-    /// The image is not on the node, and pulling was not tried.
+    /// The image is not on the node, and no pull was attempted.
     ImageAbsent,
-    /// The image is not on the node, and the registry did not give it.
+    /// The image is not on the node, and the pull failed.
     PullFailed(String),
-    /// These versions are in the directory that the server watches; its container was not touched.
+    /// The versions in the directory that the server watches. Its container is unchanged.
     Placed(Result<PlacedVersions, Problem>),
     Failed(Problem),
 }

@@ -1,4 +1,4 @@
-//! Why a worker does not run: the reason for programs and the message for people.
+//! Why a worker does not run: a reason for programs and a message for users.
 
 use neptune_wire::WorkerReason;
 
@@ -6,6 +6,6 @@ use neptune_wire::WorkerReason;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub reason: WorkerReason,
-    /// What is wrong and what helps.
+    /// The problem and its remedy.
     pub message: String,
 }

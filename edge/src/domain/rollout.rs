@@ -1,5 +1,4 @@
-//! The stored state of a model server's rollout: the current version, the last good one and the
-//! failed one.
+//! The stored state of a model server's rollout: the running, the last good and the failed version.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::served_version::ServedVersion;
 
-/// What is remembered of an object's server, also over restarts of the agent.
+/// The rollout of an object's model server. Survives restarts of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolloutState {
-    /// What is to run now.
+    /// The version that must run now.
     pub current: Option<ServedVersion>,
-    /// What is returned to.
+    /// The version to return to.
     #[serde(rename = "good")]
     pub last_good: Option<ServedVersion>,
-    /// The target that failed.
+    /// The ID of the target version that failed.
     pub blocked: Option<String>,
     pub last_failure: Option<LoadFailure>,
-    /// What was taken out of the server's directory and answers until it is unloaded.
+    /// The version that was removed from the server's directory and serves until it is unloaded.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub draining: Option<ServedVersion>,
-    /// The newest directory of versions, and which edition each version in it was.
+    /// The number of the newest version directory.
     #[serde(rename = "lineage")]
     pub directory_generation: u64,
+    /// The ID of the version that each name in the newest directory was used for.
     #[serde(rename = "used")]
     pub used_names: BTreeMap<String, String>,
 }

@@ -8,10 +8,10 @@ use crate::domain::{
     artifact::LocalArtifact, container::ContainerSpec, observed_container::ContainerIdentity,
 };
 
-/// An operation on one worker's containers. At most one is in flight for each worker.
+/// An operation on one worker's containers. At most one is in flight per worker.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Remove these containers, then make and start one.
+    /// Remove these containers, then create and start one.
     Start {
         identity: ContainerIdentity,
         spec: Box<ContainerSpec>,
@@ -20,7 +20,7 @@ pub enum Step {
     },
     /// Stop and remove these containers.
     Remove { worker: WorkerName, ids: Vec<String> },
-    /// Make these versions, and no others, be in the directory that a server watches.
+    /// Replace the contents of the directory that a server watches by these versions.
     Place { worker: WorkerName, dir: PathBuf, versions: BTreeMap<String, LocalArtifact> },
 }
 

@@ -1,24 +1,24 @@
-//! What one worker counted and what it reported of its models, as it is stored.
+//! The stored counters and reported models of one worker.
 
 use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals};
 use serde::{Deserialize, Serialize};
 
-/// What one worker of one object has counted and says of itself.
+/// The counters of one worker of one object, and its last report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerCount {
-    /// The object.
+    /// The owner of the worker.
     pub object: ObjectKey,
-    /// Over all runs. Stays empty for a worker that only answers.
+    /// The totals over all runs. Empty for a worker that reports no counters.
     #[serde(default)]
     pub tally: RunTotals,
-    /// The last status that it said.
+    /// The last status that the worker reported.
     #[serde(default)]
     pub status: String,
-    /// When its first run began, as it said.
+    /// The start time of its first run, as the worker reported it.
     #[serde(default)]
     pub first_start: String,
-    /// What it last said of models.
+    /// The last reports on models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ReportedModel>,
 }
@@ -28,20 +28,20 @@ pub struct WorkerCount {
 pub struct CountTotal {
     pub counters: Counters,
     pub first_start: String,
-    /// Whether any worker ever counted.
+    /// Whether any worker ever reported counters.
     pub has_counted: bool,
 }
 
-/// What a worker last said of a model.
+/// The last report of a worker on a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedModel {
-    /// As it is told to the cloud.
+    /// As it is reported to the cloud.
     pub output: ModelOutput,
     /// The URL as the worker reported it: a path in its container, or empty.
     #[serde(rename = "said")]
     pub path: String,
-    /// The container that said it; empty if Docker did not show it.
+    /// The ID of the container that reported it; empty if no observation included it.
     #[serde(default)]
     pub container: String,
 }

@@ -1,5 +1,5 @@
-//! Observes, creates, starts and removes containers. Never changes containers without this node's
-//! labels.
+//! Observes, creates, starts and removes containers. Containers without this node's labels are
+//! never changed.
 
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-/// The last lines of a container that ended, and their longest form.
+/// Number of log lines to read of an exited container, and the maximum length in characters.
 const LOG_TAIL_LINES: &str = "5";
-const MAX_LOG_TAIL: usize = 600;
+const MAX_LOG_TAIL_CHARS: usize = 600;
 
 impl Docker {
-    /// The containers that carry this node's labels, whatever data directory made them.
+    /// The containers with this node's labels, also those that an agent with another data directory
+    /// created.
     pub async fn observe(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, Problem> {
         self.list(node).await.map_err(|error| self.problem(&error))
     }
@@ -45,12 +46,12 @@ impl Docker {
         Ok(containers)
     }
 
-    /// `None` if there is no such container any more.
+    /// `None` if the container does not exist any more.
     async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
         match self.socket().inspect(id).await {
-            // Podman fails in the middle of an answer on a container that goes just then.
+            // Podman fails in the middle of a response if the container is removed meanwhile.
             Err(error) if status_code(&error).is_some() => self.socket().inspect(id).await,
-            answer => answer,
+            result => result,
         }
     }
 
@@ -65,7 +66,7 @@ impl Docker {
             Lifecycle::Running => ContainerState::Running,
             Lifecycle::Paused => ContainerState::Paused,
             Lifecycle::Removing => ContainerState::Removing,
-            Lifecycle::Exited => ContainerState::Exited(ContainerExit {
+            Lifecycle::Exited => ContainerState::Ended(ContainerExit {
                 exit_code: inspected.exit_code,
                 out_of_memory: inspected.oom_killed,
                 log_tail: self.log_tail(&id).await?,
@@ -97,8 +98,8 @@ impl Docker {
                 continue;
             };
             text.push_str(&String::from_utf8_lossy(&message));
-            // One line may be longer than all that is shown: keep the end.
-            let excess = text.chars().count().saturating_sub(MAX_LOG_TAIL);
+            // One line may be longer than the maximum: keep its end.
+            let excess = text.chars().count().saturating_sub(MAX_LOG_TAIL_CHARS);
             if excess > 0 {
                 text = text.chars().skip(excess).collect();
             }
@@ -111,8 +112,8 @@ impl Docker {
         Ok(visible.collect())
     }
 
-    /// Removes the containers of these ids, then makes and starts one. The image and what is
-    /// mounted have to be there; if the image is not, nothing is removed.
+    /// Removes the containers of these IDs, then creates and starts one. The mounted paths must
+    /// exist. If the image is not on the node and cannot be pulled, nothing is removed.
     pub async fn start(
         &self,
         identity: &ContainerIdentity,
@@ -120,13 +121,13 @@ impl Docker {
         remove: &[String],
         may_pull: bool,
     ) -> StepOutcome {
-        match self.make(identity, spec, remove, may_pull).await {
+        match self.replace(identity, spec, remove, may_pull).await {
             Ok(outcome) => outcome,
             Err(error) => StepOutcome::Failed(self.problem(&error)),
         }
     }
 
-    async fn make(
+    async fn replace(
         &self,
         identity: &ContainerIdentity,
         spec: &ContainerSpec,
@@ -134,7 +135,7 @@ impl Docker {
         may_pull: bool,
     ) -> Result<StepOutcome, DockerError> {
         let client = self.client()?;
-        if !self.holds(&spec.image).await? {
+        if !self.image_exists(&spec.image).await? {
             if !may_pull {
                 return Ok(StepOutcome::ImageAbsent);
             }
@@ -142,7 +143,7 @@ impl Docker {
                 return Ok(StepOutcome::PullFailed(problem.message));
             }
         }
-        self.clear(remove).await?;
+        self.remove_all(remove).await?;
         let name = container_name(&identity.node, &identity.worker);
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
         let created = match client
@@ -150,7 +151,7 @@ impl Docker {
             .await
         {
             Ok(created) => created,
-            // Docker says 409, Podman 500 to whatever goes wrong.
+            // Docker returns 409; Podman returns 500 for every error.
             Err(error) if status_code(&error).is_some() && self.details(&name).await?.is_some() => {
                 return Ok(StepOutcome::Failed(name_taken(&name)));
             }
@@ -160,20 +161,20 @@ impl Docker {
         Ok(StepOutcome::Started { id: created.id })
     }
 
-    /// Stops and removes the containers of these ids. One that is gone already is as good as
+    /// Stops and removes the containers of these IDs. A container that does not exist counts as
     /// removed.
     pub async fn remove(&self, ids: &[String]) -> StepOutcome {
-        match self.clear(ids).await {
+        match self.remove_all(ids).await {
             Ok(()) => StepOutcome::Removed,
             Err(error) => StepOutcome::Failed(self.problem(&error)),
         }
     }
 
-    async fn clear(&self, ids: &[String]) -> Result<(), DockerError> {
+    async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
         for id in ids {
-            // As long as the container was made to be given, or 10 s. What the engine refuses here,
-            // it says again below, unless force helps.
+            // Uses the container's stop timeout, or 10 s. An error of the engine is ignored here:
+            // the forced removal below succeeds or returns it again.
             let stopped = client.stop_container(id, None::<query::StopContainerOptions>).await;
             if let Err(error) = stopped
                 && status_code(&error).is_none()
@@ -183,7 +184,8 @@ impl Docker {
             let force = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
             let removed = client.remove_container(id, Some(force)).await;
             match removed {
-                // 404, 409: somebody else removed it, or is about to. Podman says 500 to that.
+                // 404, 409: another client removed it, or is removing it. Podman returns 500 for
+                // that.
                 Err(error) if matches!(status_code(&error), Some(404 | 409)) => {}
                 Err(error)
                     if status_code(&error).is_some() && self.details(id).await?.is_none() => {}
@@ -198,7 +200,7 @@ fn name_taken(name: &str) -> Problem {
     Problem {
         reason: WorkerReason::ContainerRefused,
         message: format!(
-            "a container named {name} exists that this node's agent did not make, and it is left alone; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
+            "container {name} already exists and was not created by this node's agent; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Decides the request that creates a container: the limits and capabilities of every worker and
+//! Decides the request that creates a container, with the limits and rights of every worker and
 //! model server. Pure.
 
 use std::{collections::HashMap, path::Path};
@@ -10,11 +10,11 @@ use crate::domain::{
     observed_container::{ContainerIdentity, VERSION},
 };
 
-/// Of processes and threads in a worker: enough for a numeric library on a big machine, too few to
-/// starve the node.
-const PIDS: i64 = 1024;
+/// Maximum number of processes and threads in a container: enough for a numeric library on a big
+/// machine, too few to starve the node.
+const MAX_PIDS: i64 = 1024;
 
-/// The request.
+/// The body of the request that creates this container.
 pub fn create_request(
     identity: &ContainerIdentity,
     spec: &ContainerSpec,
@@ -68,10 +68,10 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         mounts: Some(scripts.chain(model).chain(dataset).collect()),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         memory,
-        // The same again: no swap, so that the limit is one.
+        // The limit of memory and swap together: equal to `memory` means no swap.
         memory_swap: memory,
         nano_cpus: spec.cpu_millis.map(|millis| limit(millis.saturating_mul(1_000_000))),
-        pids_limit: Some(PIDS),
+        pids_limit: Some(MAX_PIDS),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         restart_policy: Some(models::RestartPolicy {

@@ -14,8 +14,8 @@ use crate::{
     engine::inspect::EngineSocket,
 };
 
-/// For any single answer of the engine. Creating a container on a slow disk takes long.
-const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// Timeout of any single response. Creating a container on a slow disk takes long.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A Docker engine on this machine.
 pub struct Docker {
@@ -24,7 +24,7 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// The engine behind a Unix socket. Nothing is connected yet.
+    /// The engine behind a Unix socket. Connects on first use.
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_string_lossy().into_owned(), client: OnceLock::new() }
     }
@@ -33,37 +33,38 @@ impl Docker {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let seconds = ANSWER_WITHIN.as_secs();
+        let seconds = RESPONSE_TIMEOUT.as_secs();
+        #[expect(clippy::disallowed_methods, reason = "the one connection to Docker")]
         let client =
             bollard::Docker::connect_with_unix(&self.socket, seconds, API_DEFAULT_VERSION)?;
         Ok(self.client.get_or_init(|| client))
     }
 
     pub(super) fn socket(&self) -> EngineSocket<'_> {
-        EngineSocket { path: &self.socket, within: ANSWER_WITHIN }
+        EngineSocket { path: &self.socket, timeout: RESPONSE_TIMEOUT }
     }
 
-    /// The engine's name and version, if it answers.
+    /// The engine's name and version, such as `docker 20.10.24`.
     pub async fn version(&self) -> Result<String, Problem> {
         let version = async { self.client()?.version().await };
         let version = version.await.map_err(|error| self.problem(&error))?;
-        // Podman speaks as Docker, and says so.
+        // Podman implements Docker's API, and lists itself among the components.
         let parts = version.components.unwrap_or_default();
         let is_podman = parts.iter().any(|part| part.name.starts_with("Podman"));
         let name = if is_podman { "podman" } else { "docker" };
         Ok(format!("{name} {}", version.version.unwrap_or_default()))
     }
 
-    /// Resolves to an item whenever one of this node's containers changed, until the engine goes
-    /// away. `since`, in Unix seconds, brings back what happened before the connection was there.
+    /// Yields an item whenever one of this node's containers changed, until the connection is lost.
+    /// Includes the events since `since`, in Unix seconds.
     pub fn changes(
         &self,
         node: &NodeName,
         since: i64,
     ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
         let client = self.client().map_err(|error| self.problem(&error))?;
-        // Not `health_status` and `exec_*`, which come every few seconds. Podman filters by names
-        // of its own, `died` for what it then calls `die`, and `remove` for `destroy`.
+        // Without `health_status` and `exec_*`, which occur every few seconds. Podman's filters
+        // have other names: `died` for the event `die`, and `remove` for `destroy`.
         let events =
             ["create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause"];
         let filters = HashMap::from([
@@ -82,12 +83,12 @@ impl Docker {
         match status_code(error) {
             Some(_) => Problem {
                 reason: WorkerReason::ContainerRefused,
-                message: format!("Docker refuses: {message}"),
+                message: format!("Docker rejected the request: {message}"),
             },
             None => Problem {
                 reason: WorkerReason::DockerUnavailable,
                 message: format!(
-                    "Docker does not answer on {}: {message}; start it, or name its socket with --docker-host",
+                    "Docker does not answer on {}: {message}; start it, or set --docker-host to its socket",
                     self.socket
                 ),
             },
@@ -110,9 +111,9 @@ pub(super) fn status_code(error: &DockerError) -> Option<u16> {
 pub(super) fn plain(error: &DockerError) -> String {
     match error {
         DockerError::DockerResponseServerError { message, .. } => message.trim().to_owned(),
-        DockerError::SocketNotFoundError(_) => "there is no such socket".to_owned(),
+        DockerError::SocketNotFoundError(_) => "the socket does not exist".to_owned(),
         other => {
-            // The cause says more than "error in the client".
+            // Without its causes the error is only "error in the client".
             let mut text = other.to_string();
             let mut cause = std::error::Error::source(other);
             while let Some(inner) = cause {

@@ -1,5 +1,6 @@
-//! Pulls the images of future model server versions, one task each, while the current versions keep
-//! running. The rollout decides whether to wait for an image.
+//! Pulls the images of new versions of model servers, one task each, while the current versions
+//! keep running. Which images to wait for is decided by the caller; a container start pulls its own
+//! image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ use crate::{
     random::random,
 };
 
-/// The images that are on their way.
+/// The images that are being pulled.
 pub struct ImagePulls {
     docker: Arc<Docker>,
     events: mpsc::Sender<AgentEvent>,
@@ -28,7 +29,7 @@ pub struct ImagePulls {
 
 struct PullEntry {
     task: AbortHandle,
-    download: ImageState,
+    state: ImageState,
 }
 
 impl ImagePulls {
@@ -36,7 +37,7 @@ impl ImagePulls {
         Self { docker, events, entries: BTreeMap::new() }
     }
 
-    /// Makes these the images that are brought. A pull that nobody waits for any more is ended.
+    /// Sets the images to pull. Pulls of other images are aborted.
     pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
         self.entries.retain(|image, entry| {
             let is_wanted = wanted.contains(image);
@@ -50,71 +51,72 @@ impl ImagePulls {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
                 let task =
                     tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, download: ImageState::Pulling(None) };
+                let entry = PullEntry { task, state: ImageState::Coming(None) };
                 self.entries.insert(image.clone(), entry);
             }
         }
     }
 
-    /// Takes note of what a task found.
+    /// Records an event of a pull task.
     pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
-        entry.download = match found {
-            ImageEvent::Present => ImageState::Ready,
-            ImageEvent::EngineUnavailable(problem) => ImageState::Pulling(Some(problem)),
-            ImageEvent::PullFailed(problem) => {
-                warn!(image, problem = problem.message, "image is not there");
-                let time = match &entry.download {
-                    ImageState::Failed { problem: before, time } if *before == problem => {
+        entry.state = match found {
+            ImageEvent::Here => ImageState::Ready,
+            ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
+            ImageEvent::Refused(problem) => {
+                warn!(image, problem = problem.message, "image pull failed");
+                let time = match &entry.state {
+                    ImageState::Stuck { problem: before, time } if *before == problem => {
                         time.clone()
                     }
                     _ => format!("{:.3}", Timestamp::now()),
                 };
-                ImageState::Failed { problem, time }
+                ImageState::Stuck { problem, time }
             }
         };
     }
 
-    /// How far it is.
+    /// The state of an image.
     pub fn state(&self, image: &str) -> ImageState {
-        self.entries.get(image).map_or(ImageState::Pulling(None), |entry| entry.download.clone())
+        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.state.clone())
     }
 }
 
-/// Looks for the image often, since somebody may load it, and asks the registry once in a while.
+/// Checks often whether the image is on the node, since a person may load it, and pulls it with
+/// backoff.
 async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
-    // The agent is gone only when the process ends.
+    // The receiver is dropped only when the process exits.
     let send = async |found| {
         drop(events.send(AgentEvent::ImagePull { image: image.clone(), found }).await);
     };
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {
         match docker.has_image(&image).await {
-            Ok(true) => return send(ImageEvent::Present).await,
+            Ok(true) => return send(ImageEvent::Here).await,
             Ok(false) if pull_at <= Instant::now() => {
-                info!(image, "pulling");
+                info!(image, "image pull started");
                 let pulled = tokio::select! {
                     pulled = docker.pull_image(&image) => pulled,
-                    () = is_loaded(&docker, &image) => Ok(()),
+                    () = until_present(&docker, &image) => Ok(()),
                 };
                 match pulled {
                     Ok(()) => continue,
                     Err(problem) => {
                         failures += 1;
                         pull_at = Instant::now() + IMAGE_PULL.after(failures, random());
-                        send(ImageEvent::PullFailed(problem)).await;
+                        send(ImageEvent::Refused(problem)).await;
                     }
                 }
             }
             Ok(false) => {}
-            Err(problem) => send(ImageEvent::EngineUnavailable(problem)).await,
+            Err(problem) => send(ImageEvent::Waits(problem)).await,
         }
         tokio::time::sleep(RECHECK_INTERVAL).await;
     }
 }
 
-/// Resolves when somebody has put the image on the node, whatever the registry does.
-async fn is_loaded(docker: &Docker, image: &str) {
+/// Resolves when the image is on the node, also when it was loaded there instead of pulled.
+async fn until_present(docker: &Docker, image: &str) {
     loop {
         tokio::time::sleep(RECHECK_INTERVAL).await;
         if let Ok(true) = docker.has_image(image).await {

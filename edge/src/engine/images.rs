@@ -1,4 +1,4 @@
-//! Looks for images on the node, and pulls them.
+//! Checks whether images are on the node, and pulls them.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{
     engine::docker::{Docker, plain, status_code},
 };
 
-/// A pull that shows no progress for so long is given up, to be tried again.
-const PULL_STALLED: Duration = Duration::from_secs(10 * 60);
+/// A pull without progress for this long fails and is retried.
+const PULL_STALL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 impl Docker {
     /// Whether the image is on the node.
     pub async fn has_image(&self, image: &str) -> Result<bool, Problem> {
-        self.holds(image).await.map_err(|error| self.problem(&error))
+        self.image_exists(image).await.map_err(|error| self.problem(&error))
     }
 
-    pub(super) async fn holds(&self, image: &str) -> Result<bool, DockerError> {
+    pub(super) async fn image_exists(&self, image: &str) -> Result<bool, DockerError> {
         match self.client()?.inspect_image(image).await {
             Ok(_) => Ok(true),
             Err(error) if status_code(&error) == Some(404) => Ok(false),
@@ -28,7 +28,7 @@ impl Docker {
         }
     }
 
-    /// Has the image brought to the node. Dropping this ends it.
+    /// Pulls the image. Dropping the future stops the pull.
     pub async fn pull_image(&self, image: &str) -> Result<(), Problem> {
         self.pull(image).await.map_err(|why| Problem {
             reason: WorkerReason::ImageMissing,
@@ -38,18 +38,20 @@ impl Docker {
 
     async fn pull(&self, image: &str) -> Result<(), String> {
         let mut options = query::CreateImageOptionsBuilder::new().from_image(image);
-        // Without a tag the engine would pull every tag that there is.
+        // Without a tag the engine pulls every tag of the repository.
         if !image.rsplit('/').next().unwrap_or(image).contains([':', '@']) {
             options = options.tag("latest");
         }
         let client = self.client().map_err(|error| error.to_string())?;
         let mut progress = client.create_image(Some(options.build()), None, None);
         loop {
-            match tokio::time::timeout(PULL_STALLED, progress.next()).await {
+            match tokio::time::timeout(PULL_STALL_TIMEOUT, progress.next()).await {
                 Ok(Some(Ok(_))) => {}
                 Ok(Some(Err(error))) => return Err(plain(&error)),
                 Ok(None) => return Ok(()),
-                Err(_) => return Err(format!("no progress for {} s", PULL_STALLED.as_secs())),
+                Err(_) => {
+                    return Err(format!("no progress for {} s", PULL_STALL_TIMEOUT.as_secs()));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Lists and inspects containers, reading only the necessary fields. Does not use bollard's types:
-//! Podman has states that Docker's schema does not know, such as `stopped`, and one container in
-//! such a state would fail the whole list.
+//! Lists and inspects containers, and parses only the fields that the agent uses. bollard's types
+//! are not used: Podman has states that Docker's schema does not contain, such as `stopped`, and
+//! one container in such a state would make the whole list fail.
 
 use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, time::Duration};
 
@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 
-/// What of a container is listed.
+/// A container in the engine's list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerSummary {
@@ -21,7 +21,7 @@ pub struct ContainerSummary {
     pub labels: Option<HashMap<String, String>>,
 }
 
-/// A container by itself.
+/// The result of inspecting one container.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerDetails {
@@ -53,7 +53,7 @@ pub enum Lifecycle {
     Paused,
     Removing,
     Exited,
-    /// Made and never started, or something that only making it anew helps.
+    /// Created and never started, or in a state that only recreating it solves.
     Unusable,
 }
 
@@ -63,18 +63,18 @@ impl InspectedState {
             "running" | "stopping" => Lifecycle::Running,
             "paused" => Lifecycle::Paused,
             "removing" => Lifecycle::Removing,
-            // Podman's, until it has cleaned up behind it; for ever, if that process was killed.
+            // `stopped` is Podman's state until its cleanup process has finished; permanent if that was killed.
             "exited" | "stopped" => Lifecycle::Exited,
             _ => Lifecycle::Unusable,
         }
     }
 }
 
-/// An engine's socket, and how long an answer may take.
+/// An engine's socket, and the timeout of a response.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineSocket<'a> {
     pub path: &'a str,
-    pub within: Duration,
+    pub timeout: Duration,
 }
 
 impl EngineSocket<'_> {
@@ -84,7 +84,7 @@ impl EngineSocket<'_> {
         self.get(&format!("/containers/json?all=true&filters={}", encoded(&filters))).await
     }
 
-    /// The container of this id or name; `None` if there is none.
+    /// The container of this ID or name; `None` if it does not exist.
     pub async fn inspect(&self, container: &str) -> Result<Option<ContainerDetails>, DockerError> {
         let path = format!("/containers/{}/json", encoded(container));
         match self.get(&path).await {
@@ -95,8 +95,9 @@ impl EngineSocket<'_> {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DockerError> {
-        let asking = tokio::time::timeout(self.within, self.request(path));
-        let (status_code, body) = asking.await.map_err(|_| DockerError::RequestTimeoutError)??;
+        let response = tokio::time::timeout(self.timeout, self.request(path));
+        let (status_code, body) =
+            response.await.map_err(|_| DockerError::RequestTimeoutError)??;
         if (200..300).contains(&status_code) {
             return Ok(serde_json::from_slice(&body)?);
         }
@@ -109,16 +110,16 @@ impl EngineSocket<'_> {
             _ => error.into(),
         })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the sender.
+        // The task ends when the sender is dropped.
         tokio::spawn(connection);
         let request = Request::get(path).header(HOST, "docker").body(Empty::<Bytes>::new())?;
-        let answer = sender.send_request(request).await?;
-        let status = answer.status().as_u16();
-        Ok((status, answer.into_body().collect().await?.to_bytes()))
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
     }
 }
 
-/// For a part of a URL.
+/// Percent-encodes a part of a URL.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -132,11 +133,11 @@ fn encoded(text: &str) -> String {
 
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct ErrorBody {
         message: String,
     }
-    let refusal: Option<Refusal> = serde_json::from_slice(body).ok();
-    refusal.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |refusal| refusal.message)
+    let error: Option<ErrorBody> = serde_json::from_slice(body).ok();
+    error.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |error| error.message)
 }
 
 #[cfg(test)]
@@ -145,13 +146,13 @@ mod tests {
     use super::*;
 
     fn lifecycle(status: &str) -> Lifecycle {
-        let inspected = serde_json::json!({"State": {"Status": status, "Running": false}});
-        serde_json::from_value::<ContainerDetails>(inspected).unwrap().state.lifecycle()
+        let details = serde_json::json!({"State": {"Status": status, "Running": false}});
+        serde_json::from_value::<ContainerDetails>(details).unwrap().state.lifecycle()
     }
 
     #[test]
-    fn every_docker_and_podman_state_maps_to_a_lifecycle() {
-        for (status, means) in [
+    fn each_state_of_docker_and_podman_has_a_lifecycle() {
+        for (status, expected) in [
             ("created", Lifecycle::Unusable),
             ("running", Lifecycle::Running),
             ("paused", Lifecycle::Paused),
@@ -159,7 +160,7 @@ mod tests {
             ("removing", Lifecycle::Removing),
             ("exited", Lifecycle::Exited),
             ("dead", Lifecycle::Unusable),
-            // Podman's alone.
+            // Only Podman has these.
             ("stopping", Lifecycle::Running),
             ("stopped", Lifecycle::Exited),
             ("configured", Lifecycle::Unusable),
@@ -167,12 +168,12 @@ mod tests {
             ("unknown", Lifecycle::Unusable),
             ("", Lifecycle::Unusable),
         ] {
-            assert_eq!(lifecycle(status), means, "{status:?}");
+            assert_eq!(lifecycle(status), expected, "{status:?}");
         }
     }
 
     #[test]
-    fn fields_that_the_engine_omits_are_none() {
+    fn fields_missing_in_response_are_empty() {
         let bare: ContainerDetails =
             serde_json::from_str(r#"{"State": {}, "Mounts": null}"#).unwrap();
         assert!(bare.mounts.is_none() && bare.state.exit_code == 0);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_is_percent_encoded_in_the_url() {
+    fn filter_is_percent_encoded() {
         assert_eq!(encoded(r#"{"a":["b=c-1"]}"#), "%7B%22a%22%3A%5B%22b%3Dc-1%22%5D%7D");
     }
 }

@@ -4,12 +4,12 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::domain::node_context::NodeContext;
 
-/// Whether a worker may see this path of the node.
+/// Checks whether a worker may mount this path of the node.
 ///
 /// # Errors
-/// Why not, for a person. What would give a worker the machine or other workers' data is refused:
-/// the root, the kernel's file systems, and whatever contains the Docker socket or the data
-/// directory.
+/// The reason as text. Paths that would give a worker the machine or other workers' data are
+/// refused: the root, the kernel's file systems, and every path that contains the Docker socket or
+/// the data directory.
 pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -26,8 +26,8 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     if ["/proc", "/sys", "/dev"].iter().any(|tree| path.starts_with(tree)) {
         return refused("the kernel's files");
     }
-    // A read-only mount does not keep a worker from speaking on a socket in it. Sticks and cards
-    // are mounted below /run/media.
+    // A worker can use a socket in a read-only mount. Removable media are mounted below /run/media
+    // and are allowed.
     let is_run = ["/run", "/var/run"].iter().any(|dir| {
         path.strip_prefix(dir)
             .is_ok_and(|below| !below.starts_with("media") || below == Path::new("media"))
@@ -36,7 +36,7 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
         return refused("the sockets of the machine's services");
     }
     if context.data_dir.starts_with(path) {
-        return refused("the agent's own data");
+        return refused("the agent's data");
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ mod tests {
     use crate::fixtures::node_context;
 
     #[test]
-    fn paths_that_expose_the_machine_are_not_mounted() {
+    fn paths_that_expose_the_machine_are_refused() {
         for good in [
             "/code",
             "/opt/scripts/a",
@@ -87,7 +87,10 @@ mod tests {
             "/var/lib",
             "/var/lib/neptune",
         ] {
-            assert!(may_be_mounted(Path::new(bad), &node_context()).is_err(), "{bad:?} was taken");
+            assert!(
+                may_be_mounted(Path::new(bad), &node_context()).is_err(),
+                "{bad:?} was accepted"
+            );
         }
         let elsewhere =
             NodeContext { docker_socket: "/tmp/x/docker.sock".into(), ..node_context() };
@@ -96,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn boot_file_outside_script_dir_is_refused() {
+    fn boot_file_outside_its_directory_is_refused() {
         assert!(is_below("a.py") && is_below("pkg/a.py"));
         for bad in ["", "/etc/passwd", "../a.py", "pkg/../../a.py", "."] {
-            assert!(!is_below(bad), "{bad:?} was taken");
+            assert!(!is_below(bad), "{bad:?} was accepted");
         }
     }
 }

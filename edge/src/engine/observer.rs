@@ -1,4 +1,4 @@
-//! Decides when to observe the engine, and which observation is recent enough. Pure; `watch.rs`
+//! Decides when to observe the containers, and which observation is recent enough. `watch.rs`
 //! observes.
 
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use crate::{
     domain::{observed_container::ObservedContainer, problem::Problem},
 };
 
-/// Between two looks while Docker says that nothing changed.
+/// Between two observations while Docker reports no change.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
-/// At the start: until Docker has answered or this long, nothing is planned or reported, so that a
-/// restart of the agent does not look like trouble with its workers.
+/// At the start nothing is planned or reported until Docker has answered or this time has passed,
+/// so that a restart of the agent is not reported as a problem of its workers.
 const INITIAL_WAIT: Duration = Duration::from_secs(3);
 
-/// What is known of Docker.
+/// The last observation of the engine and the time of the next one.
 #[derive(Debug)]
 pub struct EngineObserver {
     version: Option<String>,
     is_unavailable: bool,
-    /// Numbers the looks: a look shows all that happened before its number was given.
+    /// Number of the newest change. An observation includes all changes up to its own number.
     seq: u64,
     is_observing: bool,
     observe_at: Instant,
     failures: u32,
     latest: Result<(Vec<ObservedContainer>, u64), Problem>,
-    /// Set until the first answer.
+    /// Set until the first observation ends.
     initial_until: Option<Instant>,
 }
 
@@ -49,15 +49,16 @@ impl EngineObserver {
         }
     }
 
-    /// Something happened: a look that has begun already is not enough. Returns the number of the
-    /// look that is.
+    /// Records that containers changed: an observation in flight is outdated. Returns the number of
+    /// the first observation that includes the change.
     pub fn invalidate(&mut self, now: Instant) -> u64 {
         self.seq += 1;
         self.observe_at = now;
         self.seq
     }
 
-    /// The engine came, with this version, or went. Returns whether that is news.
+    /// Records that the engine answers with this version, or does not answer. Returns whether that
+    /// changed.
     pub fn on_engine_status(&mut self, version: Option<String>, now: Instant) -> bool {
         self.invalidate(now);
         let is_changed = version != self.version || version.is_none() != self.is_unavailable;
@@ -66,18 +67,18 @@ impl EngineObserver {
         is_changed
     }
 
-    /// Whether to look now, and under which number. Counts as looking.
+    /// Starts an observation if one is due. Returns its number.
     pub fn begin_observation(&mut self, now: Instant) -> Option<u64> {
         if self.is_observing || self.observe_at > now {
             return None;
         }
         self.is_observing = true;
-        // Whatever changes from here on asks for another look.
+        // Each change from here on makes another observation due.
         self.observe_at = now + OBSERVE_INTERVAL;
         Some(self.seq)
     }
 
-    /// What the look of this number showed.
+    /// Records the result of the observation of this number.
     pub fn on_observed(
         &mut self,
         seq: u64,
@@ -95,7 +96,7 @@ impl EngineObserver {
         self.latest = result.map(|containers| (containers, seq));
     }
 
-    /// The containers and the number of the look that showed them; or why there are none.
+    /// The containers and the number of their observation; or why the observation failed.
     pub fn latest(&self) -> Result<(&[ObservedContainer], u64), &str> {
         match &self.latest {
             Ok((containers, seq)) => Ok((containers, *seq)),
@@ -112,13 +113,13 @@ impl EngineObserver {
         self.version.as_deref()
     }
 
-    /// Until when the first answer is waited for.
+    /// Until when to wait for the first observation; `None` if it ended or took too long.
     pub fn initial_wait(&self, now: Instant) -> Option<Instant> {
         self.initial_until.filter(|at| *at > now)
     }
 
-    /// When to look again, if not now.
-    pub fn wake_at(&self) -> Option<Instant> {
+    /// When the next observation is due; `None` while one is in flight.
+    pub fn next_at(&self) -> Option<Instant> {
         (!self.is_observing).then_some(self.observe_at)
     }
 }
@@ -128,48 +129,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_during_an_observation_causes_another_one() {
+    fn change_during_observation_causes_another_one() {
         let now = Instant::now();
         let mut engine = EngineObserver::new(now);
         let first = engine.begin_observation(now);
         assert_eq!(first, Some(0));
         assert_eq!(engine.invalidate(now), 1);
-        assert_eq!(engine.begin_observation(now), None, "one is under way");
+        assert_eq!(engine.begin_observation(now), None, "one is in flight");
         assert_eq!(engine.initial_wait(now), Some(now + INITIAL_WAIT));
         engine.on_observed(0, Ok(Vec::new()), now, 0);
         assert_eq!(engine.initial_wait(now), None);
         assert_eq!(
             engine.begin_observation(now),
             Some(1),
-            "the change came after the first had begun"
+            "the change happened after the first one began"
         );
         engine.on_observed(1, Ok(Vec::new()), now, 0);
         assert_eq!(
-            (engine.begin_observation(now), engine.wake_at()),
+            (engine.begin_observation(now), engine.next_at()),
             (None, Some(now + OBSERVE_INTERVAL))
         );
     }
 
     #[test]
-    fn unreachable_engine_is_observed_with_backoff() {
+    fn unavailable_engine_is_observed_with_backoff() {
         let mut now = Instant::now();
         let mut engine = EngineObserver::new(now);
         let mut waits = Vec::new();
         let problem = Problem { reason: WorkerReason::DockerUnavailable, message: "no".into() };
         for _ in 0..8 {
             assert_eq!(engine.begin_observation(now), Some(0));
-            // As if the look had been asked for again meanwhile.
+            // As if a change had been reported meanwhile.
             engine.observe_at = now;
             engine.on_observed(0, Err(problem.clone()), now, u64::MAX);
-            let at = engine.wake_at().unwrap_or(now);
+            let at = engine.next_at().unwrap_or(now);
             waits.push(at.duration_since(now).as_secs());
             now = at;
         }
         assert!(waits.is_sorted() && waits.iter().all(|wait| *wait <= 5), "{waits:?}");
         assert_eq!(engine.latest(), Err("no"));
-        assert!(engine.on_engine_status(None, now), "the first time it is news");
+        assert!(engine.on_engine_status(None, now), "the first status is a change");
         assert!(!engine.on_engine_status(None, now));
         assert!(engine.on_engine_status(Some("docker 1".into()), now));
-        assert_eq!(engine.begin_observation(now), Some(3), "at once when it says that it is there");
+        assert_eq!(
+            engine.begin_observation(now),
+            Some(3),
+            "immediately when the engine is available"
+        );
     }
 }

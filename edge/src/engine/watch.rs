@@ -1,4 +1,5 @@
-//! Watches the Docker engine, and observes its containers. Results come back as events.
+//! Watches the Docker engine and observes its containers. The results are sent to the agent as
+//! events.
 
 use std::sync::Arc;
 
@@ -12,24 +13,25 @@ use crate::{
     random::random,
 };
 
-/// What happened so shortly before the connection to the engine is asked for again.
+/// Engine events this many seconds before the connection are requested too.
 const OVERLAP_SECONDS: i64 = 2;
 
-/// Tells when the engine comes, goes, and changes one of this node's containers. For ever.
+/// Sends an event when the engine becomes available or unavailable and when a container changes.
+/// Runs indefinitely.
 pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
     let mut failures = 0;
     loop {
         let since = Timestamp::now().as_second() - OVERLAP_SECONDS;
-        let gone = match docker.version().await {
+        let problem = match docker.version().await {
             Ok(version) => {
                 failures = 0;
-                // The agent is gone only when the process ends.
+                // The receiver is dropped only when the process exits.
                 let _ = events.send(AgentEvent::EngineStatus(Ok(version))).await;
                 changes(&docker, &node, since, &events).await
             }
             Err(problem) => problem,
         };
-        let _ = events.send(AgentEvent::EngineStatus(Err(gone))).await;
+        let _ = events.send(AgentEvent::EngineStatus(Err(problem))).await;
         failures += 1;
         tokio::time::sleep(ENGINE_CONNECT.after(failures, random())).await;
     }
@@ -57,7 +59,7 @@ async fn changes(
     }
 }
 
-/// Looks at the containers once.
+/// Observes the containers once, in a task of its own.
 pub fn observe(docker: Arc<Docker>, node: NodeName, seq: u64, events: mpsc::Sender<AgentEvent>) {
     tokio::spawn(async move {
         let result = docker.observe(&node).await;

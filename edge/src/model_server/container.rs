@@ -1,4 +1,4 @@
-//! Decides what the container of one version of a model server is. Pure.
+//! Decides the container spec of one version of a model server. Pure.
 
 use neptune_wire::{ModelServer, ServedModel};
 
@@ -9,11 +9,11 @@ use crate::domain::{
     served_version::ServedVersion,
 };
 
-/// Seconds between the request to stop a model server and its kill: answering a request takes less,
-/// and the next version waits for the port.
+/// Seconds between SIGTERM and SIGKILL of a model server. Requests take less, and the next version
+/// waits for the port.
 const STOP_GRACE: u32 = 1;
 
-/// The container of this version. `model` is the version's model on the node, if it has one.
+/// The container spec of this version. `model` is the version's model on the node, if it has one.
 pub fn server_container(
     version: &ServedVersion,
     uid: &str,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn replace_mode_mounts_one_version_and_watch_mode_the_directory() {
+    fn replaced_server_mounts_its_version_and_watching_server_the_directory() {
         let mut replaced = served_version("4", "replace");
         replaced.serving.args = vec!["--model=/models/m/{version}".into()];
         let spec = server_container(&replaced, "uid", Some(&local_artifact(None)), &node_context());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn image_with_a_built_in_model_has_no_mount() {
+    fn image_that_contains_its_model_has_no_mount() {
         let mut version = served_version("4", "replace");
         version.serving.model = None;
         let spec = server_container(&version, "uid", None, &node_context());

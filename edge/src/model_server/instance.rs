@@ -1,5 +1,5 @@
-//! One model server while the agent runs: turns what is observed of it into the facts of a rollout
-//! decision (rollout/) and into the target of the plan (plan.rs). Decides nothing itself.
+//! The state of one model server in memory: turns observations into the facts of a rollout decision
+//! (rollout/) and into the target of the plan (plan.rs). Decides nothing itself.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -32,7 +32,7 @@ pub struct ModelServerInstance {
     pub uid: String,
     /// As stored.
     pub rollout: RolloutState,
-    /// The versions in the directory that the server watches, as far as known.
+    /// The versions in the watched directory; `None` if unknown.
     pub placed: Option<PlacedVersions>,
     /// By version ID: the probed run of a container, and its probes.
     pub probes: BTreeMap<String, (String, ProbeHistory)>,
@@ -42,11 +42,11 @@ pub struct ModelServerInstance {
     containers: BTreeMap<String, TargetContainer>,
 }
 
-/// What a decision depends on, beside the stored state.
+/// The facts of a decision beside the stored state.
 #[derive(Clone, Copy)]
 pub struct InstanceFacts<'a> {
     pub attempts: &'a Attempts,
-    /// Why the engine shows no containers.
+    /// Why the containers could not be observed.
     pub engine_problem: Option<&'a str>,
     pub now: Instant,
     /// `now` as RFC 3339 text.
@@ -58,7 +58,7 @@ impl ModelServerInstance {
         Self { uid, rollout, ..Self::default() }
     }
 
-    /// Computes the containers of the kept versions. Needed after the rollout or the downloads
+    /// Computes the containers of the kept versions. Call it after the rollout or the downloads
     /// changed.
     pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
         let versions = self.rollout.kept_versions();
@@ -74,7 +74,7 @@ impl ModelServerInstance {
         self.containers.get(self.rollout.current.as_ref()?.id())
     }
 
-    /// Whether the server must run another container than the one of this hash by now.
+    /// Whether the container of this spec hash is no longer the one that must run.
     pub fn is_outdated(&self, hash: &str, downloads: &Downloads, context: &NodeContext) -> bool {
         let current = self.rollout.current.as_ref();
         let container = current.and_then(|it| container_of(it, &self.uid, downloads, context));
@@ -117,8 +117,8 @@ impl ModelServerInstance {
         now: Instant,
     ) {
         let run_of = |version| self.run_of(version, containers, context);
-        // A draining version is not in the directory any more; the container that had it still
-        // answers.
+        // A draining version was removed from the directory; the running container still answers
+        // with it.
         let draining = self.rollout.draining.iter().zip(&self.rollout.current);
         let draining = draining.map(|(draining, current)| (draining, run_of(current)));
         let kept = self.rollout.kept_versions().map(|version| (version, run_of(version)));
@@ -205,7 +205,7 @@ impl ModelServerInstance {
                 InstanceState::Down { reason, message: message.unwrap_or_default() }
             }
             Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {
-                match self.ending(facts.attempts) {
+                match self.exit_message(facts.attempts) {
                     Some(message) => InstanceState::Down { reason, message },
                     None => InstanceState::Absent(message),
                 }
@@ -214,8 +214,8 @@ impl ModelServerInstance {
         }
     }
 
-    /// How the container ended, if it was the one that must run.
-    fn ending<'a>(&self, attempts: &'a Attempts) -> Option<&'a str> {
+    /// How the container exited, if it was the one that must run.
+    fn exit_message<'a>(&self, attempts: &'a Attempts) -> Option<&'a str> {
         let started = attempts.started.as_ref().map(|(started, _)| started.as_str());
         let hash = self.container().map(|container| &container.hash);
         attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))

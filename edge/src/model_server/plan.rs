@@ -1,5 +1,5 @@
-//! Decides the steps for a model server's container and its directory of versions, so that they
-//! become those of the version that must run. Which version that is, is decided in rollout/. Pure.
+//! Decides the steps that make a model server's container and its directory of versions match the
+//! current version of the rollout, which rollout/ decides. Pure.
 //!
 //! | current version | container | directory of versions | then |
 //! |---|---|---|---|
@@ -7,7 +7,7 @@
 //! | " | other | | remove it |
 //! | exists | any | has other versions | update it |
 //! | exists | alive with its spec | right | keep it, or replace it if it hangs; remove duplicates |
-//! | exists | other or none | right | when the back-off allows: replace it by one with its spec |
+//! | exists | other or none | right | after the backoff: replace it by one with its spec |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
     plan::{NodeFacts, Plan, Target, attempts::Attempts},
 };
 
-/// A model server as it must be.
+/// The target state of a model server.
 pub struct ServerTarget<'a> {
     pub owner: &'a ObjectKey,
     pub uid: &'a str,
@@ -34,13 +34,13 @@ pub struct ServerTarget<'a> {
     pub container: Option<&'a TargetContainer>,
     /// The directory that it watches.
     pub watched: Option<WatchedDirectory>,
-    /// The versions in that directory, as far as known.
+    /// The versions in that directory; `None` if unknown.
     pub placed: Option<&'a PlacedVersions>,
-    /// It hangs: replace its container.
+    /// Whether to replace its container because it does not answer.
     pub restart: bool,
 }
 
-/// A directory of versions as it must be.
+/// The target state of a directory of versions.
 pub struct WatchedDirectory {
     pub dir: PathBuf,
     pub versions: BTreeMap<String, LocalArtifact>,
@@ -113,7 +113,7 @@ mod tests {
     fn observed(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
-            instance: AgentInstance("ours".into()),
+            instance: AgentInstance("this".into()),
             owner: "d/inferencemodels/m".parse().unwrap(),
             uid: uid.into(),
             worker: "m-server-1".parse().unwrap(),
@@ -137,7 +137,7 @@ mod tests {
         server_container(&version, "uid", Some(&model), &node_context())
     }
 
-    /// What is done, in words.
+    /// The planned steps as text, and when to plan again.
     fn planned(
         containers: &[ObservedContainer],
         attempts: Attempts,
@@ -161,19 +161,19 @@ mod tests {
             desired: &Desired::default(),
             is_complete: true,
             keep: &BTreeSet::new(),
-            instance: &AgentInstance("ours".into()),
+            instance: &AgentInstance("this".into()),
             context: &node_context(),
             observed: Ok((containers, 1)),
             attempts: &[(name.clone(), attempts)].into(),
         };
         let mut made = Plan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
-        let describe = |step: &Step| match step {
+        let text = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
             Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
         };
-        (made.steps.iter().map(describe).collect(), made.wake_at)
+        (made.steps.iter().map(text).collect(), made.next_at)
     }
 
     fn steps(
@@ -184,33 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn old_container_is_removed_only_when_the_new_one_can_start() {
+    fn old_container_is_removed_only_when_new_one_can_start() {
         let (old, right) =
             (observed("old", &spec("3"), "uid"), observed("right", &spec("4"), "uid"));
-        let stranger = observed("stranger", &spec("3"), "of an object that is gone");
+        let unknown = observed("unknown", &spec("3"), "of a deleted object");
         let nothing: [&str; 0] = [];
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
         assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
         assert_eq!(
             steps(std::slice::from_ref(&old), |wanted| wanted.container = None),
             nothing,
-            "its model is not here"
+            "its model is not on the node"
         );
-        let without_model = steps(&[old.clone(), stranger], |wanted| wanted.container = None);
-        assert_eq!(without_model, [r#"remove ["stranger"]"#]);
+        let without_model = steps(&[old.clone(), unknown], |wanted| wanted.container = None);
+        assert_eq!(without_model, [r#"remove ["unknown"]"#]);
         assert_eq!(steps(std::slice::from_ref(&right), |_| ()), nothing);
         assert_eq!(steps(&[right.clone(), old], |_| ()), [r#"remove ["old"]"#]);
         let hanging = steps(std::slice::from_ref(&right), |wanted| wanted.restart = true);
         assert_eq!(hanging, [r#"start, remove ["right"]"#]);
-        let ending = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
-        let ended = ObservedContainer { state: ContainerState::Exited(ending), ..right.clone() };
+        let exit = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
+        let ended = ObservedContainer { state: ContainerState::Ended(exit), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
         let draining = ObservedContainer { state: ContainerState::Removing, ..right };
-        assert_eq!(steps(&[draining], |_| ()), nothing, "Docker says when it is gone");
+        assert_eq!(steps(&[draining], |_| ()), nothing, "waits for Docker's event");
     }
 
     #[test]
-    fn versions_are_placed_before_their_server_starts() {
+    fn versions_are_placed_before_server_starts() {
         let watched = || {
             let model = LocalArtifact { path: "/data/x".into(), file: None };
             Some(WatchedDirectory {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_planned_while_busy_unobserved_or_backing_off() {
+    fn busy_or_backing_off_server_has_no_steps() {
         let (mut busy, mut unseen) = (Attempts::default(), Attempts::default());
         busy.busy = true;
         unseen.fresh_from = 2;
@@ -244,9 +244,9 @@ mod tests {
             Problem { reason: neptune_wire::WorkerReason::ContainerRefused, message: "no".into() };
         let now = Instant::now();
         failed.done(StepOutcome::Failed(problem), None, 1, now, 0);
-        let (steps, wake_at) = planned(&[], failed, None, |_| ());
+        let (steps, next_at) = planned(&[], failed, None, |_| ());
         assert!(
-            steps.is_empty() && wake_at.is_some_and(|at| at > now + Duration::from_millis(500))
+            steps.is_empty() && next_at.is_some_and(|at| at > now + Duration::from_millis(500))
         );
     }
 }

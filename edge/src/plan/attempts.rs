@@ -1,5 +1,5 @@
-//! What the agent remembers of a worker from one turn to the next: whether a step is in flight, how
-//! often it failed, and when it may be tried again. Pure.
+//! The attempts to run one worker or model server: the step in flight, the failures, and when the next
+//! attempt is due. Which steps follow is decided by the plan.
 
 use std::time::{Duration, Instant};
 
@@ -14,24 +14,24 @@ use crate::{
     },
 };
 
-/// A worker that ran so long has no history of failing. Twice the longest wait.
+/// A run of this length resets the failures. Twice the longest restart backoff.
 const HEALTHY: Duration = Duration::from_secs(10 * 60);
 
-/// What is known of a worker beside what it should be and what Docker shows.
+/// The state of a worker beside its target and its observed containers.
 #[derive(Debug, Clone, Default)]
 pub struct Attempts {
-    /// An operation is in flight.
+    /// A step is in flight.
     pub busy: bool,
-    /// Observations begun before this one saw the worker in the middle of an operation.
+    /// The number of the first observation that includes the result of the last step.
     pub fresh_from: u64,
     pub failures: u32,
     pub next_try: Option<Instant>,
     pub problem: Option<Problem>,
-    /// How the container that was last seen running ended.
+    /// Why the container that last ran is no longer running.
     pub ending: Option<String>,
-    /// The last spec that was started, and how often it was started before.
+    /// The hash of the last started spec, and how often it was started before.
     pub started: Option<(String, u32)>,
-    /// The spec that the failures belong to.
+    /// The hash of the spec to which the failures belong.
     target: Option<ContentHash>,
     running: Option<RunningSince>,
     pull_failures: u32,
@@ -45,7 +45,7 @@ struct RunningSince {
 }
 
 impl Attempts {
-    /// The worker should now have this spec. Failures of another spec do not delay it.
+    /// Sets the spec that the worker must have. Failures of another spec do not delay it.
     pub fn set_target(&mut self, spec: &ContentHash) {
         if self.target.as_ref() != Some(spec) {
             self.target = Some(spec.clone());
@@ -57,7 +57,7 @@ impl Attempts {
         }
     }
 
-    /// Another version is to run, maybe in the same container: it has failed at nothing yet.
+    /// Resets the failures for another version, which may use the same container.
     pub fn reset_failures(&mut self) {
         self.target = None;
         self.failures = 0;
@@ -68,7 +68,7 @@ impl Attempts {
         self.ending = None;
     }
 
-    /// Takes note of what Docker shows of the worker while no operation is in flight.
+    /// Records the observed containers of the worker while no step is in flight.
     pub fn observe(&mut self, containers: &[&ObservedContainer], now: Instant, random: u64) {
         if let Some(container) = containers.iter().find(|container| container.is_alive()) {
             let identity = &container.identity;
@@ -88,11 +88,11 @@ impl Attempts {
                 Some((container.identity.spec_hash.clone(), container.identity.restarts));
         }
         let Some(running) = self.running.take() else { return };
-        let ended = containers.iter().find(|container| container.id == running.id);
+        let exited = containers.iter().find(|container| container.id == running.id);
         self.fail(now, random);
-        let (reason, what) = ending(ended.map(|container| &container.state));
-        let again = WORKER_RESTART.step(self.failures).as_secs();
-        let message = format!("{what}; it is started again within {again} s");
+        let (reason, what) = exit_problem(exited.map(|container| &container.state));
+        let backoff = WORKER_RESTART.step(self.failures).as_secs();
+        let message = format!("{what}; restarting within {backoff} s");
         self.problem = Some(Problem { reason, message });
         self.ending = Some(what);
     }
@@ -112,7 +112,7 @@ impl Attempts {
             self.running = None;
         }
         match outcome {
-            // The container was not touched.
+            // The container is unchanged.
             StepOutcome::Placed(Ok(_)) => {}
             StepOutcome::Placed(Err(problem)) => {
                 self.next_try = Some(now + RECHECK_INTERVAL);
@@ -125,7 +125,7 @@ impl Attempts {
                     Some(self.next_pull.map_or(now, |pull| pull.min(now + RECHECK_INTERVAL)));
                 let has_reason = |problem: &Problem| problem.reason == WorkerReason::ImageMissing;
                 if !self.problem.as_ref().is_some_and(has_reason) {
-                    let message = "the image is not on the node; pulling it".to_owned();
+                    let message = "image not found on the node; pulling it".to_owned();
                     self.problem = Some(Problem { reason: WorkerReason::Starting, message });
                 }
             }
@@ -145,11 +145,11 @@ impl Attempts {
         self.next_try = None;
         self.next_pull = None;
         self.pull_failures = 0;
-        // Whether it stays up is not known yet, so that a history of crashes stays.
-        let keeps_ending = |problem: &Problem| {
+        // The container may exit again, so that the failures of earlier crashes remain.
+        let is_crash = |problem: &Problem| {
             matches!(problem.reason, WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)
         };
-        if !self.problem.as_ref().is_some_and(keeps_ending) {
+        if !self.problem.as_ref().is_some_and(is_crash) {
             self.problem = None;
             self.failures = 0;
         }
@@ -169,7 +169,7 @@ impl Attempts {
         self.problem = Some(problem);
     }
 
-    /// Whether an image that is missing may be pulled now.
+    /// Whether a missing image may be pulled now.
     pub fn may_pull(&self, now: Instant) -> bool {
         let was_absent = self.problem.as_ref().is_some_and(|problem| {
             matches!(problem.reason, WorkerReason::Starting | WorkerReason::ImageMissing)
@@ -177,17 +177,17 @@ impl Attempts {
         was_absent && self.next_pull.is_none_or(|at| at <= now)
     }
 
-    /// Whether the container that is there has been seen running for so long.
+    /// Whether the present container has been observed running for this long.
     pub fn has_run_for(&self, time: Duration, now: Instant) -> bool {
         self.running.as_ref().is_some_and(|running| now.duration_since(running.since) >= time)
     }
 
-    /// When the container that is there was first seen running.
+    /// When the present container was first observed running.
     pub fn running_since(&self) -> Option<Instant> {
         self.running.as_ref().map(|running| running.since)
     }
 
-    /// How often this spec was started before a start that comes now.
+    /// The restart count of this spec if it is started now.
     pub fn restarts_of(&self, spec: &ContentHash) -> u32 {
         match &self.started {
             Some((started, restarts)) if started == spec.as_str() => restarts.saturating_add(1),
@@ -201,28 +201,28 @@ impl Attempts {
     }
 }
 
-/// What to say of a container that ended, or is gone.
-fn ending(state: Option<&ContainerState>) -> (WorkerReason, String) {
+/// The reason and message for a container that exited or was removed.
+fn exit_problem(state: Option<&ContainerState>) -> (WorkerReason, String) {
     match state {
-        Some(ContainerState::Exited(ContainerExit { out_of_memory: true, .. })) => (
+        Some(ContainerState::Ended(ContainerExit { out_of_memory: true, .. })) => (
             WorkerReason::OutOfMemory,
-            "the container used more memory than workerSpec.resources allows, or than the node has"
+            "container exceeded the memory of workerSpec.resources or of the node; raise the limit or free memory"
                 .to_owned(),
         ),
-        Some(ContainerState::Exited(ContainerExit { exit_code, log_tail, .. })) => {
-            // Podman does not always say of what the kernel ended that it was for its memory.
+        Some(ContainerState::Ended(ContainerExit { exit_code, log_tail, .. })) => {
+            // Podman does not always report that the kernel killed a container for lack of memory.
             let killed = match exit_code {
-                137 => " (killed: by somebody, or by the kernel for its memory)",
+                137 => " (SIGKILL by another program, or by the kernel for lack of memory)",
                 _ => "",
             };
-            let tail = match log_tail.as_str() {
-                "" => " and wrote nothing".to_owned(),
-                tail => format!(", its last words: {tail}"),
+            let log = match log_tail.as_str() {
+                "" => "no output".to_owned(),
+                lines => format!("last log lines: {lines}"),
             };
-            let message = format!("the container ended with exit code {exit_code}{killed}{tail}");
+            let message = format!("container exited with exit code {exit_code}{killed}, {log}");
             (WorkerReason::CrashLoopBackOff, message)
         }
-        _ => (WorkerReason::CrashLoopBackOff, "the container was removed from outside".to_owned()),
+        _ => (WorkerReason::CrashLoopBackOff, "container was removed by another program".to_owned()),
     }
 }
 
@@ -240,26 +240,26 @@ mod tests {
 
     #[test]
     fn exit_message_names_the_likely_cause() {
-        let described = |exit_code, out_of_memory, tail: &str| {
-            let log_tail = tail.to_owned();
-            ending(Some(&ContainerState::Exited(ContainerExit {
+        let problem_of = |exit_code, out_of_memory, log: &str| {
+            let log_tail = log.to_owned();
+            exit_problem(Some(&ContainerState::Ended(ContainerExit {
                 exit_code,
                 out_of_memory,
                 log_tail,
             })))
         };
-        assert_eq!(described(137, true, "").0, WorkerReason::OutOfMemory);
-        let (reason, message) = described(137, false, "");
+        assert_eq!(problem_of(137, true, "").0, WorkerReason::OutOfMemory);
+        let (reason, message) = problem_of(137, false, "");
         assert_eq!(reason, WorkerReason::CrashLoopBackOff);
-        assert!(message.contains("for its memory) and wrote nothing"), "{message}");
+        assert!(message.contains("for lack of memory), no output"), "{message}");
         assert_eq!(
-            described(3, false, "no").1,
-            "the container ended with exit code 3, its last words: no"
+            problem_of(3, false, "no").1,
+            "container exited with exit code 3, last log lines: no"
         );
     }
 
     #[test]
-    fn missing_inputs_are_rechecked_at_a_constant_interval() {
+    fn missing_input_is_checked_at_a_constant_interval() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for reason in [
             WorkerReason::ScriptMissing,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn start_resets_refusals_and_long_run_resets_crashes() {
+    fn start_resets_refusals_and_new_spec_resets_crashes() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         attempts.set_target(&spec("a"));
         attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
@@ -288,15 +288,15 @@ mod tests {
         assert_eq!((attempts.failures, &attempts.problem), (0, &None));
 
         attempts.observe(&[], now, 0);
-        assert_eq!(attempts.failures, 1, "it is gone, and nobody here removed it");
+        assert_eq!(attempts.failures, 1, "removed by another program");
         assert!(
             attempts
                 .problem
                 .as_ref()
-                .is_some_and(|problem| problem.message.contains("removed from outside"))
+                .is_some_and(|problem| problem.message.contains("removed by another program"))
         );
         attempts.observe(&[], now, 0);
-        assert_eq!(attempts.failures, 1, "that is known already");
+        assert_eq!(attempts.failures, 1, "the removal counts once");
         attempts.done(started(), Some(("a".into(), 1)), 3, now, 0);
         assert_eq!(attempts.failures, 1);
         attempts.set_target(&spec("a"));

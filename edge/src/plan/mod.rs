@@ -1,11 +1,10 @@
-//! The plan of one turn: which operations on containers to start now, and when to plan again. Pure.
-//! Workers are planned in `worker/plan.rs`, model servers in `model_server/plan.rs`; the part that
-//! both share, and the removal of containers that nobody wants, are here.
+//! The plan of one turn: the steps to start now, and when to plan again. Pure. Workers are planned in
+//! `worker/plan.rs`, model servers in `model_server/plan.rs`. This file has the part that both share,
+//! and the removal of containers that no desired object owns.
 //!
-//! A container without a wanted worker is removed if this data directory created it: the directory
-//! stores what is wanted before it acts on it. A container that an earlier directory of this node
-//! created is removed once the node has every object of its index, unless the index says to keep
-//! it.
+//! Such a container is removed if this data directory created it, because the desired state is stored
+//! before it is applied. A container that an earlier data directory of this node created is removed
+//! once the node has every object of its index, unless the index lists its owner in `keep`.
 
 pub mod attempts;
 
@@ -30,28 +29,28 @@ use crate::{
     plan::attempts::Attempts,
 };
 
-/// What the plan of every worker and model server depends on.
+/// The inputs that the plans of all workers and model servers share.
 pub struct NodeFacts<'a> {
     pub desired: &'a Desired,
     /// The node has received every object that its index lists.
     pub is_complete: bool,
-    /// Objects whose containers stay as they are, also those that this data directory never
+    /// Objects whose containers are retained, including objects that this data directory never
     /// received.
     pub keep: &'a BTreeSet<ObjectKey>,
     pub instance: &'a AgentInstance,
     pub context: &'a NodeContext,
-    /// The containers and the number of the observation that showed them, or why there is none.
+    /// The containers with the number of their observation, or why no observation exists.
     pub observed: Result<(&'a [ObservedContainer], u64), &'a str>,
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
 }
 
-/// What to do now, the health of each worker, and when to plan again. No steps: converged.
+/// The steps to start now, the health per worker, and when to plan again. No steps: converged.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct Plan {
     pub steps: Vec<Step>,
     pub health: BTreeMap<WorkerName, WorkerHealth>,
-    pub wake_at: Option<Instant>,
+    pub next_at: Option<Instant>,
 }
 
 /// The container that a worker or a model server must have.
@@ -64,7 +63,7 @@ pub struct Target<'a> {
     pub restart: bool,
 }
 
-/// How far a worker or a model server is from its target.
+/// The progress of a worker or a model server towards its target.
 #[derive(Debug, PartialEq)]
 pub enum Convergence<'a> {
     /// Its container runs.
@@ -89,18 +88,19 @@ impl<'a> NodeFacts<'a> {
         !attempts.busy && self.observed.is_ok_and(|(_, seq)| seq >= attempts.fresh_from)
     }
 
-    /// Whether a container without a wanted worker may be removed.
+    /// Whether a container that no desired object owns may be removed.
     fn may_remove(&self, identity: &ContainerIdentity) -> bool {
         let is_known = self.is_complete && !self.keep.contains(&identity.owner);
         is_known || identity.instance == *self.instance
     }
 }
 
-/// Adds the removal of containers that no wanted object owns.
+/// Adds the removal of containers that no desired object owns.
 pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
     let Ok((observed, _)) = facts.observed else { return };
     let names = observed.iter().map(|container| &container.identity.worker);
-    let unwanted: BTreeSet<&WorkerName> = names.filter(|name| !facts.desired.names(name)).collect();
+    let unwanted: BTreeSet<&WorkerName> =
+        names.filter(|name| !facts.desired.contains(name)).collect();
     for name in unwanted {
         let idle = Attempts::default();
         let attempts = facts.attempts.get(name).unwrap_or(&idle);
@@ -114,12 +114,12 @@ pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
 }
 
 impl Plan {
-    /// Plan again at this time at the latest.
-    pub fn wake(&mut self, at: Instant) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    /// Requests the next plan at this time at the latest.
+    pub fn schedule(&mut self, at: Instant) {
+        self.next_at = Some(self.next_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Removes these containers when the back-off allows it.
+    /// Adds the removal of these containers, or waits for the end of the backoff.
     pub fn remove(
         &mut self,
         name: &WorkerName,
@@ -131,12 +131,12 @@ impl Plan {
             return;
         }
         match attempts.next_try.filter(|at| *at > now) {
-            Some(at) => self.wake(at),
+            Some(at) => self.schedule(at),
             None => self.steps.push(Step::Remove { worker: name.clone(), ids }),
         }
     }
 
-    /// Updates a directory of versions when the back-off allows it.
+    /// Adds the update of a version directory, or waits for the end of the backoff.
     pub fn place(
         &mut self,
         name: &WorkerName,
@@ -146,13 +146,13 @@ impl Plan {
         now: Instant,
     ) {
         match attempts.next_try.filter(|at| *at > now) {
-            Some(at) => self.wake(at),
+            Some(at) => self.schedule(at),
             None => self.steps.push(Step::Place { worker: name.clone(), dir, versions }),
         }
     }
 
     /// Adds the steps towards the target: removes duplicates of a running container, or replaces
-    /// other containers when the back-off allows it.
+    /// other containers after the backoff.
     pub fn converge<'a>(
         &mut self,
         facts: &NodeFacts<'a>,
@@ -173,7 +173,7 @@ impl Plan {
             return Convergence::Removing;
         }
         if let Some(at) = attempts.next_try.filter(|at| *at > now) {
-            self.wake(at);
+            self.schedule(at);
             return Convergence::BackingOff;
         }
         self.steps.push(Step::Start {
@@ -185,8 +185,7 @@ impl Plan {
         Convergence::Starting
     }
 
-    /// Removes containers other than the live ones of this object. Returns whether it has a live
-    /// one.
+    /// Removes containers other than the live ones of this object. Returns whether a live one exists.
     pub fn keep_alive(
         &mut self,
         facts: &NodeFacts<'_>,
@@ -194,12 +193,12 @@ impl Plan {
         attempts: &Attempts,
         now: Instant,
     ) -> bool {
-        let (own, others): (Vec<_>, Vec<_>) = facts
+        let (live, others): (Vec<_>, Vec<_>) = facts
             .containers(name)
             .into_iter()
             .partition(|container| container.is_alive() && container.identity.uid == uid);
         self.remove(name, others.into_iter().map(|it| it.id.clone()).collect(), attempts, now);
-        !own.is_empty()
+        !live.is_empty()
     }
 }
 

@@ -1,19 +1,18 @@
-//! Decides what a node publishes over `KubeEdge`'s `EventBus`, and when. `EventBus` carries few
-//! messages, loses some silently, and retains none. So this file keeps what a broker would retain,
-//! groups messages into at most one batch per second, and repeats each. `publisher.rs` publishes
-//! the batches. Pure.
+//! Schedules the messages of a node over `KubeEdge`'s `EventBus`. `EventBus` has a low throughput, loses
+//! messages silently and retains none. Therefore messages are sent in batches, at most one per second,
+//! and repeated. Publishing a batch is left to publisher.rs.
 //!
-//! | a message | is said |
+//! | message | is sent |
 //! |---|---|
-//! | that would be retained | at once; again after 5 to 10 s, 10 to 20 s, ... and for ever each 2.5 to 5 minutes |
-//! | that would clear a retained one | the same, four times in all |
+//! | retained | at once; again after 5 to 10 s, 10 to 20 s, ... and then every 2.5 to 5 minutes |
+//! | clears a retained one | like a retained one, four times in total |
 //! | any other | once |
-//! | with the content that was said last on its topic | as if it had not come |
-//! | none since the last heartbeat's time | an empty batch says that the node is there |
+//! | equal to the last one on its topic | not again |
+//! | none within a heartbeat interval | as an empty batch, the heartbeat |
 //!
-//! What was lost in an outage is thus said again at most 10 s, or as long as the outage was, after
-//! its end, and at most 5 minutes after. Repetitions are what was said, under the same number: they
-//! count nothing twice.
+//! A message that was lost in an outage is sent again within 10 s or the length of the outage after its
+//! end, and within 5 minutes at the latest. A repetition is the same message with the same sequence
+//! number, so that nothing is counted twice.
 
 use std::{
     collections::BTreeMap,
@@ -25,40 +24,40 @@ use serde_json::Value;
 
 use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
 
-/// Between two batches.
+/// Minimum time between two batches.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a batch, unless a single message is larger: then that goes alone, such as a sync of
-/// more than some 400 objects. The controller takes as much as `KubeEdge`'s router does, and lets
-/// it count as several batches.
+/// Maximum size of a batch in bytes. A larger message is sent in its own batch, such as a sync of more
+/// than about 400 objects. The controller accepts batches up to the limit of `KubeEdge`'s router, and
+/// counts a large one as several.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
-/// How often it is said that something is gone.
+/// How often a clear is sent.
 const CLEAR_REPETITIONS: u32 = 4;
 
-/// What is to be said.
+/// The queue of messages and the schedule of batches.
 #[derive(Debug)]
 pub struct Batches {
     identity: AgentIdentity,
     heartbeat: Duration,
-    /// Bytes of a batch without messages.
-    frame: usize,
+    /// Size of a batch without messages, in bytes.
+    frame_bytes: usize,
     seq: u64,
     last_at: Option<Instant>,
-    /// By topic.
+    /// The last message per topic.
     queued: BTreeMap<String, QueuedMessage>,
-    /// The last position that was given.
+    /// The last assigned position.
     position: u64,
 }
 
 #[derive(Debug)]
 struct QueuedMessage {
     payload: Value,
-    /// Bytes in a batch.
+    /// Size within a batch, in bytes.
     size: usize,
     is_retained: bool,
     sent_count: u32,
-    /// When it is to be said next; `None` as soon as may be.
+    /// When it is sent next; `None` with the next batch.
     at: Option<Instant>,
-    /// Its position among those that wait.
+    /// Its position in the queue; lower positions are sent first.
     position: u64,
 }
 
@@ -69,7 +68,7 @@ impl QueuedMessage {
 }
 
 impl Batches {
-    /// Of a node that says that it is there each `heartbeat`.
+    /// An empty queue. An empty batch is due when none was sent for `heartbeat`.
     pub fn new(identity: AgentIdentity, heartbeat: Duration) -> Self {
         let longest = Batch {
             instance: identity.instance.clone(),
@@ -77,11 +76,11 @@ impl Batches {
             seq: u64::MAX,
             messages: Vec::new(),
         };
-        let frame = bytes(&longest).len();
+        let frame_bytes = bytes(&longest).len();
         Self {
             identity,
             heartbeat,
-            frame,
+            frame_bytes,
             seq: 0,
             last_at: None,
             queued: BTreeMap::new(),
@@ -89,8 +88,7 @@ impl Batches {
         }
     }
 
-    /// Queues a message, in place of the one that waits on its topic. The payload is JSON, or
-    /// empty.
+    /// Queues a message; it replaces a queued one of its topic. The payload is JSON, or empty.
     pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
         let payload = match payload {
             [] => Value::Null,
@@ -115,7 +113,7 @@ impl Batches {
         );
     }
 
-    /// The far side may know nothing: everything that is kept is to be said now.
+    /// Makes every retained message due now, because the cloud may have lost its state.
     pub fn repeat_all(&mut self) {
         for message in self.queued.values_mut() {
             message.sent_count = 0;
@@ -123,16 +121,16 @@ impl Batches {
         }
     }
 
-    /// The batch that is due, which then counts as said. `random` is any number.
+    /// The batch that is due, which then counts as sent. `random` is any number, for jitter.
     pub fn due(&mut self, now: Instant, random: u64) -> Option<Vec<u8>> {
-        if self.wake_at().is_some_and(|at| at > now) {
+        if self.next_at().is_some_and(|at| at > now) {
             return None;
         }
         Some(self.batch(now, random))
     }
 
-    /// When [`Batches::due`] has something next; `None` before the first batch, which is due.
-    pub fn wake_at(&self) -> Option<Instant> {
+    /// When the next batch is due; `None` before the first one, which is due now.
+    pub fn next_at(&self) -> Option<Instant> {
         let last_at = self.last_at?;
         let heartbeat_at = last_at + self.heartbeat;
         let queued = self.queued.values().map(|message| message.at.unwrap_or(last_at));
@@ -140,7 +138,7 @@ impl Batches {
         Some(next.max(last_at + MIN_INTERVAL))
     }
 
-    /// What still waits, in batches that go at once: for a node that stops.
+    /// All due messages in batches to send now, for a stopping agent.
     pub fn drain(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let mut batches = Vec::new();
         while self.queued.values().any(|message| message.is_due(now)) {
@@ -153,10 +151,10 @@ impl Batches {
         let mut waiting: Vec<_> =
             self.queued.iter().filter(|(_, message)| message.is_due(now)).collect();
         waiting.sort_by_key(|(_, message)| message.position);
-        let mut size = self.frame;
+        let mut size = self.frame_bytes;
         let mut topics = Vec::new();
         for (topic, message) in waiting {
-            // And a comma.
+            // Plus a comma.
             size += message.size + 1;
             if size > MAX_BATCH_BYTES && !topics.is_empty() {
                 break;
@@ -207,7 +205,7 @@ mod tests {
         Batches::new(AgentIdentity { instance: AgentInstance("i".repeat(32)), epoch: 3 }, HEARTBEAT)
     }
 
-    /// Its number and its messages, such as `a=1 b=null`.
+    /// The number and the messages of a batch, such as `a=1 b=null`.
     fn read(batch: &[u8]) -> (u64, String) {
         let batch: Batch = serde_json::from_slice(batch).unwrap();
         let mut text = String::new();
@@ -218,8 +216,8 @@ mod tests {
         (batch.seq, text)
     }
 
-    /// All that is said until `end`: the second, the batch's number and messages.
-    fn listen(
+    /// All batches until `end` seconds: the second and the messages of each.
+    fn sent_until(
         batches: &mut Batches,
         start: Instant,
         mut now: Instant,
@@ -227,15 +225,15 @@ mod tests {
     ) -> Vec<(u64, String)> {
         let mut sent = Vec::new();
         while now < start + Duration::from_secs(end) {
-            let batch = batches.due(now, u64::MAX).expect("it is due when it says so");
+            let batch = batches.due(now, u64::MAX).expect("a batch is due at the announced time");
             sent.push((now.duration_since(start).as_secs(), read(&batch).1));
-            now = batches.wake_at().unwrap();
+            now = batches.next_at().unwrap();
         }
         sent
     }
 
     #[test]
-    fn messages_within_a_second_are_batched_newest_per_topic() {
+    fn messages_within_a_second_share_a_batch_with_the_newest_per_topic() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         batches.put("first".into(), b"0", true);
@@ -247,9 +245,13 @@ mod tests {
             batches.put(topic.into(), payload.as_bytes(), true);
             assert_eq!(batches.due(after(ms), 0), None);
         }
-        assert_eq!(batches.wake_at(), Some(after(1000)));
+        assert_eq!(batches.next_at(), Some(after(1000)));
         let second = batches.due(after(1000), 0).unwrap();
-        assert_eq!(read(&second), (2, "b=2 a=1 c=null".into()), "what did not change is no news");
+        assert_eq!(
+            read(&second),
+            (2, "b=2 a=1 c=null".into()),
+            "an unchanged message is not sent again"
+        );
         let batch: Batch = serde_json::from_slice(&second).unwrap();
         assert_eq!((batch.instance.0.len(), batch.epoch), (32, 3));
     }
@@ -259,15 +261,15 @@ mod tests {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("a".into(), b"1", true);
         batches.put("sync".into(), b"2", false);
-        let sent = listen(&mut batches, start, start, 1800);
+        let sent = sent_until(&mut batches, start, start, 1800);
         assert_eq!(sent[0], (0, "a=1 sync=2".into()));
-        let repeats = sent.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
-        let repeats: Vec<_> = repeats.collect();
-        let pauses: Vec<_> = repeats.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let times = sent.iter().filter(|(_, text)| text.contains("a=1")).map(|(at, _)| *at);
+        let times: Vec<_> = times.collect();
+        let pauses: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let longest = [10, 20, 40, 80, 160, 300, 300, 300].into_iter();
         assert!(pauses.len() >= longest.len(), "{pauses:?}");
         for (pause, longest) in pauses.iter().zip(longest) {
-            // Whole seconds are counted.
+            // Times are rounded to seconds.
             assert!((longest / 2..=longest + 1).contains(pause), "{pauses:?}");
         }
         let silences = sent.windows(2).map(|pair| pair[1].0 - pair[0].0);
@@ -276,23 +278,23 @@ mod tests {
     }
 
     #[test]
-    fn changes_restart_repetition_and_clears_are_sent_four_times() {
+    fn repeat_all_restarts_the_backoff_and_a_clear_is_sent_four_times() {
         let (mut batches, start) = (batches(), Instant::now());
         let after = |s| start + Duration::from_secs(s);
         batches.put("a".into(), b"1", true);
-        listen(&mut batches, start, start, 1000);
+        sent_until(&mut batches, start, start, 1000);
         batches.repeat_all();
-        let repeated = listen(&mut batches, start, after(1001), 1012);
+        let repeated = sent_until(&mut batches, start, after(1001), 1012);
         assert_eq!(repeated[0], (1001, "a=1".into()));
         assert_eq!(repeated.iter().filter(|(_, text)| text == "a=1").count(), 2, "{repeated:?}");
         batches.put("a".into(), b"", true);
-        let clears = listen(&mut batches, start, after(1100), 3600);
-        assert_eq!(clears.iter().filter(|(_, text)| text == "a=null").count(), 4);
+        let cleared = sent_until(&mut batches, start, after(1100), 3600);
+        assert_eq!(cleared.iter().filter(|(_, text)| text == "a=null").count(), 4);
         assert!(batches.queued.is_empty());
     }
 
     #[test]
-    fn batches_stay_below_the_limit_and_larger_messages_go_alone() {
+    fn batches_stay_below_the_limit_and_larger_messages_are_sent_alone() {
         let (mut batches, start) = (batches(), Instant::now());
         for n in 0..200 {
             let payload = json!("x".repeat(997)).to_string();
@@ -307,11 +309,11 @@ mod tests {
             sizes.push(batch.len());
             let read: Batch = serde_json::from_slice(&batch).unwrap();
             topics.extend(read.messages.into_iter().map(|message| message.topic));
-            now = batches.wake_at().unwrap();
+            now = batches.next_at().unwrap();
         }
         assert_eq!(topics.len(), 202);
-        assert!(topics.is_sorted(), "in their order");
-        assert_eq!(now, start + Duration::from_secs(20), "5 s for the six, and a heartbeat");
+        assert!(topics.is_sorted(), "in queue order");
+        assert_eq!(now, start + Duration::from_secs(20), "5 s for six batches, and a heartbeat");
         assert!(
             sizes[..3].iter().all(|size| (MAX_BATCH_BYTES - 1100..=MAX_BATCH_BYTES).contains(size)),
             "{sizes:?}"
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_returns_all_waiting_messages_at_once() {
+    fn drain_returns_all_queued_messages() {
         let (mut batches, start) = (batches(), Instant::now());
         batches.put("node".into(), b"1", true);
         assert!(batches.due(start, 0).is_some());
@@ -334,9 +336,9 @@ mod tests {
         assert_eq!(batches.drain(start), Vec::<Vec<u8>>::new());
     }
 
-    /// With four services that do not change, and a sync every few minutes.
+    /// With four services that do not change and a sync every few minutes.
     #[test]
-    fn idle_node_publishes_less_than_a_quarter_kilobit_per_second() {
+    fn idle_node_sends_less_than_250_bits_per_second() {
         let (mut batches, start) = (batches(), Instant::now());
         let payload = |bytes: usize| json!("x".repeat(bytes)).to_string();
         let status =
@@ -354,7 +356,7 @@ mod tests {
                 sync_at += Duration::from_secs(225);
             }
             octets += batches.due(now, now.duration_since(start).as_secs()).unwrap().len();
-            now = batches.wake_at().unwrap();
+            now = batches.next_at().unwrap();
         }
         let bits = octets * 8 / usize::try_from(day.as_secs()).unwrap();
         assert!((100..250).contains(&bits), "{bits} bit/s");

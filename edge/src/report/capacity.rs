@@ -2,7 +2,7 @@
 
 use neptune_wire::Capacity;
 
-/// The capacity, with the container runtime that the engine named.
+/// The CPUs and memory of the node, with the version of its container runtime.
 pub fn capacity(container_runtime: Option<String>) -> Capacity {
     Capacity { cpus: cpus(), memory_bytes: memory_bytes(), container_runtime }
 }

@@ -1,4 +1,4 @@
-//! What is published to the cloud: object status, node presence, and the batches over `EventBus`.
+//! The messages to the cloud: object status, node presence, and the batches over `EventBus`.
 
 pub mod batches;
 pub mod capacity;

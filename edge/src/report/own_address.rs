@@ -1,4 +1,4 @@
-//! Finds the address at which the node is reached.
+//! Finds the address at which the cloud reaches the node.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,11 +6,11 @@ use tokio::net::UdpSocket;
 
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The address of this machine that a packet to `host` would carry: where the cluster's side can
-/// reach it if it can at all. `None` without a route or a name server.
+/// The source address of the route to `host`. `None` without a route, or if `host` does not resolve
+/// within 3 s.
 pub async fn own_address(host: &str, port: u16) -> Option<IpAddr> {
     let route = async {
-        // Nothing is sent: connecting a datagram socket only asks for the route.
+        // Connecting a datagram socket selects the route and sends nothing.
         let target = tokio::net::lookup_host((host, port)).await.ok()?.next()?;
         let socket =
             UdpSocket::bind(if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await.ok()?;

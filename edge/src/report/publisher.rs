@@ -1,5 +1,5 @@
-//! Publishes to the cloud: node presence, syncs and object status. Others decide what to publish
-//! when; over `EventBus` `batches.rs` schedules the messages.
+//! Publishes node presence, syncs and object status to the cloud. The callers decide what is due;
+//! `batches.rs` schedules messages over `EventBus`.
 
 use std::{
     collections::BTreeSet,
@@ -21,17 +21,17 @@ use crate::{
     report::{batches::Batches, capacity::capacity},
 };
 
-/// This node's voice.
-pub struct Publisher {
+/// Publishes the messages of this node to the cloud.
+pub struct CloudPublisher {
     pub link: Link,
     pub node: PublishingNode,
-    /// `None` where each message is published by itself.
+    /// `None` over plain MQTT, where each message is published separately.
     pub event_bus: Option<EventBusChannel>,
 }
 
-/// The way by `EventBus`.
+/// The queue and the topic for `EventBus`.
 pub struct EventBusChannel {
-    /// `EventBus` subscribes to `+/user/#` whatever Rules there are, and when they came.
+    /// `EventBus` subscribes to `+/user/#`, independent of the Rules.
     topic: String,
     batches: Batches,
 }
@@ -42,7 +42,7 @@ impl EventBusChannel {
     }
 }
 
-/// Who speaks, and under which topics.
+/// The identity of the node in its messages, and its topic prefix.
 #[derive(Debug, Clone)]
 pub struct PublishingNode {
     pub node: NodeName,
@@ -56,8 +56,7 @@ impl PublishingNode {
         Message { topic: topic.under(&self.prefix), payload: encode(payload).into(), retain }
     }
 
-    /// What the broker says of the node when it is lost without a goodbye, and what the agent says
-    /// itself when it stops.
+    /// The node report of a stopped agent. Also the last will.
     pub fn offline(&self) -> Message {
         self.node_report(false, None, None)
     }
@@ -81,14 +80,14 @@ impl PublishingNode {
     }
 }
 
-impl Publisher {
-    /// "I am here."
+impl CloudPublisher {
+    /// Publishes that the node is online, with its address and capacity.
     pub fn publish_online(&mut self, address: Option<String>, container_runtime: Option<String>) {
         let capacity = capacity(container_runtime);
         self.publish(self.node.node_report(true, address, Some(capacity)));
     }
 
-    /// "I stop." The workers go on.
+    /// Publishes that the agent stops. Over `EventBus`, sends all queued messages.
     pub fn publish_offline(&mut self) {
         self.publish(self.node.offline());
         let Some(event_bus) = &mut self.event_bus else { return };
@@ -100,14 +99,14 @@ impl Publisher {
         }
     }
 
-    /// Says once more what a broker that retains would tell who asks.
+    /// Repeats all retained messages over `EventBus`, which retains none.
     pub fn republish_all(&mut self) {
         if let Some(event_bus) = &mut self.event_bus {
             event_bus.batches.repeat_all();
         }
     }
 
-    /// Publishes the batch that is due. Returns when the next one is.
+    /// Publishes the batch that is due. Returns when the next one is due; `None` over plain MQTT.
     pub fn publish_batch(&mut self, now: Instant) -> Option<Instant> {
         let event_bus = self.event_bus.as_mut()?;
         if let Some(batch) = event_bus.batches.due(now, random()) {
@@ -116,23 +115,23 @@ impl Publisher {
                 Message { topic: event_bus.topic.clone(), payload: batch.into(), retain: false },
             );
         }
-        event_bus.batches.wake_at()
+        event_bus.batches.next_at()
     }
 
-    /// "This is what I have."
+    /// Publishes the sync: the objects that this node has.
     pub fn publish_sync(&mut self, replica: &Replica) {
         let identity = &self.node.agent;
         let sync = replica.sync(identity.instance.clone(), identity.epoch);
         self.publish(self.node.message(&Topic::Sync(self.node.node.clone()), false, &sync));
     }
 
-    /// "So it fares."
+    /// Publishes the status of an object.
     pub fn publish_status(&mut self, key: &ObjectKey, report: &StatusReport) {
         let topic = Topic::Status(self.node.node.clone(), key.clone());
         self.publish(self.node.message(&topic, true, report));
     }
 
-    /// Takes back what was said of objects that are gone.
+    /// Clears the retained status of removed objects.
     pub fn clear_status(&mut self, keys: &BTreeSet<ObjectKey>) {
         for key in keys {
             let topic = Topic::Status(self.node.node.clone(), key.clone()).under(&self.node.prefix);
@@ -152,8 +151,8 @@ impl Publisher {
 
 fn send(link: &Link, message: Message) {
     match link.publish(message) {
-        // Closed: the agent is on its way out.
+        // Closed: the agent is stopping.
         Ok(()) | Err(LinkError::Closed) => {}
-        Err(error) => warn!(%error, "message not sent"),
+        Err(error) => warn!(%error, "failed to publish message"),
     }
 }

@@ -1,5 +1,5 @@
-//! Decides which object status is published, and when: only changes, at most once per second per
-//! object. Pure; `publisher.rs` publishes.
+//! Decides which object statuses to report, and when: only changed ones, at most once per second and
+//! object. Publishing is left to publisher.rs.
 
 use std::{
     collections::BTreeMap,
@@ -19,36 +19,36 @@ use crate::domain::{
     worker_count::CountTotal,
 };
 
-/// Between two reports on one object. Counters that change faster are reported together.
+/// Minimum time between two reports of one object. Changes within it are reported together.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A reported object and its state now.
+/// A reported object and its present state.
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
     pub object: &'a StoredObject,
-    /// By worker, in the object's order: its health, and the last that it said of itself.
+    /// Per worker, in the object's order: its health, and the last status that it reported.
     pub workers: Vec<(WorkerHealth, String)>,
     pub total: CountTotal,
-    /// Of a model server.
+    /// The report of the object's model server.
     pub server: Option<ModelServerReport>,
-    /// What the workers said of models.
+    /// The models that the workers reported.
     pub outputs: Vec<ModelOutput>,
-    /// Of a model.
+    /// The presence of a Model's file.
     pub model: Option<ModelPresenceReport>,
-    /// Of a dataset.
+    /// The count of a Dataset.
     pub dataset: Option<DatasetReport>,
 }
 
-/// A start that takes less is reported once, when it ended.
+/// A start, download or count that takes less than this is reported once, when it is complete.
 const START_GRACE: Duration = Duration::from_millis(500);
 
-/// Decides which reports are due, from what it sent before.
+/// Decides which reports are due, compared with the reports sent before.
 #[derive(Debug)]
 pub struct Reporter {
     identity: AgentIdentity,
     seq: u64,
     last_sent: BTreeMap<ObjectKey, SentReport>,
-    /// Objects with a worker that is being started, and since when.
+    /// Objects with a start, download or count in progress, and since when.
     starting: BTreeMap<ObjectKey, Instant>,
 }
 
@@ -59,12 +59,12 @@ struct SentReport {
     at: Instant,
 }
 
-/// What to say now, and when to ask again.
+/// The reports to send now, and when the next one may be due.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct DueReports {
     pub reports: Vec<(ObjectKey, StatusReport)>,
-    pub wake_at: Option<Instant>,
+    pub next_at: Option<Instant>,
 }
 
 impl Reporter {
@@ -72,7 +72,7 @@ impl Reporter {
         Self { identity, seq: 0, last_sent: BTreeMap::new(), starting: BTreeMap::new() }
     }
 
-    /// The cloud may have lost the reports: all of them are due again.
+    /// Makes all reports due again, because the cloud may have lost them.
     pub fn resend_all(&mut self) {
         self.last_sent.clear();
     }
@@ -80,57 +80,55 @@ impl Reporter {
     /// The reports that are due. Each counts as sent.
     pub fn due(
         &mut self,
-        objects: &[ObjectStatus<'_>],
+        subjects: &[ObjectStatus<'_>],
         now: Instant,
         wall: Timestamp,
     ) -> DueReports {
         let mut due = DueReports::default();
-        self.last_sent.retain(|key, _| objects.iter().any(|status_of| status_of.key == key));
-        self.starting.retain(|key, _| objects.iter().any(|status_of| status_of.key == key));
-        for status_of in objects {
-            let report = self.report(status_of);
-            if self.last_sent.get(status_of.key).is_some_and(|last_sent| last_sent.report == report)
-            {
+        self.last_sent.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        self.starting.retain(|key, _| subjects.iter().any(|subject| subject.key == key));
+        for subject in subjects {
+            let report = self.report(subject);
+            if self.last_sent.get(subject.key).is_some_and(|last_sent| last_sent.report == report) {
                 continue;
             }
-            let at = self.not_before(status_of, now);
+            let at = self.not_before(subject, now);
             if at > now {
-                due.wake_at = Some(due.wake_at.map_or(at, |earlier| earlier.min(at)));
+                due.next_at = Some(due.next_at.map_or(at, |earlier| earlier.min(at)));
                 continue;
             }
             self.seq += 1;
-            let mut status = StatusReport { seq: self.seq, ..report.clone() };
-            if let Some(task) = &mut status.output.task_info {
+            let mut sent = StatusReport { seq: self.seq, ..report.clone() };
+            if let Some(task) = &mut sent.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
-            self.last_sent.insert(status_of.key.clone(), SentReport { report, at: now });
-            due.reports.push((status_of.key.clone(), status));
+            self.last_sent.insert(subject.key.clone(), SentReport { report, at: now });
+            due.reports.push((subject.key.clone(), sent));
         }
         due
     }
 
-    /// When a change of this object may be reported at the earliest.
-    fn not_before(&mut self, status_of: &ObjectStatus<'_>, now: Instant) -> Instant {
-        let paced =
-            self.last_sent.get(status_of.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
+    /// The earliest time to report a change of this object.
+    fn not_before(&mut self, subject: &ObjectStatus<'_>, now: Instant) -> Instant {
+        let next_report =
+            self.last_sent.get(subject.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
         let is_starting =
-            status_of.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
+            subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
         let is_downloading =
-            status_of.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
-        // A small dataset is counted in less.
+            subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
+        // A small dataset is counted within START_GRACE.
         let is_counting =
-            status_of.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
+            subject.dataset.as_ref().is_some_and(|data| data.state == DatasetState::Counting);
         if !is_starting && !is_downloading && !is_counting {
-            self.starting.remove(status_of.key);
-            return paced;
+            self.starting.remove(subject.key);
+            return next_report;
         }
-        let since = *self.starting.entry(status_of.key.clone()).or_insert(now);
-        paced.max(since + START_GRACE)
+        let since = *self.starting.entry(subject.key.clone()).or_insert(now);
+        next_report.max(since + START_GRACE)
     }
 
-    fn report(&self, status_of: &ObjectStatus<'_>) -> StatusReport {
-        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } =
-            status_of;
+    fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
+        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -157,7 +155,7 @@ impl Reporter {
                 .max(server.as_ref().map_or(Phase::Running, phase_of_server))
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
-            status: status(status_of),
+            status: status(subject),
             output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: server.clone(),
@@ -167,7 +165,7 @@ impl Reporter {
     }
 }
 
-/// The worst state.
+/// The phase of the worst state.
 fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
     let of = |state| match state {
         WorkerState::Running => Phase::Running,
@@ -177,7 +175,7 @@ fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
     states.map(of).max().unwrap_or(Phase::Running)
 }
 
-/// One word for a model server.
+/// The phase of a model server.
 fn phase_of_server(status: &ModelServerReport) -> Phase {
     match status.transition {
         Transition::UpToDate => Phase::Running,
@@ -186,7 +184,7 @@ fn phase_of_server(status: &ModelServerReport) -> Phase {
     }
 }
 
-/// One word for a model.
+/// The phase of a model.
 fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     match model.state {
         PresenceState::Present => Phase::Running,
@@ -195,7 +193,7 @@ fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     }
 }
 
-/// One word for a dataset.
+/// The phase of a dataset.
 fn phase_of_dataset(status: &DatasetReport) -> Phase {
     match status.state {
         DatasetState::Counted => Phase::Running,
@@ -204,20 +202,19 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
     }
 }
 
-/// What the edge workers say of themselves, in one word: the one that a person should know first.
-/// The cloud workers' word counts where there are no others.
-fn status(status_of: &ObjectStatus<'_>) -> String {
-    let status = |role: Option<Role>| -> Vec<&str> {
-        let workers = status_of.object.content.workers.iter().zip(&status_of.workers);
+/// The most important status that the edge workers reported, or the cloud workers where no edge worker
+/// exists: `failed`, `running`, none, `completed`, then any other.
+fn status(subject: &ObjectStatus<'_>) -> String {
+    let statuses = |role: Option<Role>| -> Vec<&str> {
+        let workers = subject.object.content.workers.iter().zip(&subject.workers);
         let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
         of_role.map(|(_, (_, status))| status.as_str()).collect()
     };
-    let edge = status(Some(Role::Edge));
-    let statuses = if edge.is_empty() { status(None) } else { edge };
-    let first = ["failed", "running", "", "completed"]
-        .into_iter()
-        .find(|status_text| statuses.contains(status_text));
-    first.or_else(|| statuses.first().copied()).unwrap_or_default().to_owned()
+    let edge = statuses(Some(Role::Edge));
+    let reported = if edge.is_empty() { statuses(None) } else { edge };
+    let first =
+        ["failed", "running", "", "completed"].into_iter().find(|status| reported.contains(status));
+    first.or_else(|| reported.first().copied()).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -242,7 +239,7 @@ mod tests {
         WorkerHealth { state, reason: None, message: String::new(), restarts: 0 }
     }
 
-    fn status_of<'a>(
+    fn subject<'a>(
         key: &'a ObjectKey,
         object: &'a StoredObject,
         workers: &[(WorkerState, &str)],
@@ -269,10 +266,10 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_reported_at_once_then_at_most_once_per_second() {
+    fn change_is_reported_at_once_and_then_at_most_once_per_second() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let running =
-            |inference| [status_of(&key, &object, &[(WorkerState::Running, "running")], inference)];
+            |inference| [subject(&key, &object, &[(WorkerState::Running, "running")], inference)];
         let (mut reporter, start) = (reporter(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
 
@@ -283,7 +280,7 @@ mod tests {
             DueReports::default()
         );
         let early = reporter.due(&running(10), after(600), Timestamp::UNIX_EPOCH);
-        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(after(1000)) });
+        assert_eq!(early, DueReports { reports: vec![], next_at: Some(after(1000)) });
         let second = reporter.due(&running(20), after(1000), Timestamp::UNIX_EPOCH);
         let report = &second.reports[0].1;
         assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
@@ -294,17 +291,17 @@ mod tests {
 
         reporter.resend_all();
         let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
-        assert_eq!(again.reports[0].1.seq, 3, "the order goes on");
+        assert_eq!(again.reports[0].1.seq, 3, "sequence numbers continue");
     }
 
     #[test]
-    fn quick_start_is_reported_once_when_it_ended() {
+    fn short_start_is_reported_once_when_complete() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let (mut reporter, start) = (reporter(), Instant::now());
-        let mut starting = [status_of(&key, &object, &[(WorkerState::Pending, "")], 0)];
+        let mut starting = [subject(&key, &object, &[(WorkerState::Pending, "")], 0)];
         starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
         let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
-        assert_eq!(early, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
+        assert_eq!(early, DueReports { reports: vec![], next_at: Some(start + START_GRACE) });
         assert_eq!(
             reporter.due(&starting, start + START_GRACE, Timestamp::UNIX_EPOCH).reports.len(),
             1
@@ -312,13 +309,13 @@ mod tests {
 
         let mut quick = Reporter::new(reporter.identity.clone());
         assert_eq!(quick.due(&starting, start, Timestamp::UNIX_EPOCH).reports.len(), 0);
-        let running = [status_of(&key, &object, &[(WorkerState::Running, "")], 0)];
+        let running = [subject(&key, &object, &[(WorkerState::Running, "")], 0)];
         let soon = start + Duration::from_millis(100);
         assert_eq!(quick.due(&running, soon, Timestamp::UNIX_EPOCH).reports.len(), 1);
     }
 
     #[test]
-    fn present_model_is_reported_once() {
+    fn model_is_reported_once_when_present() {
         let key = "d/models/m".parse().unwrap();
         let (mut reporter, object, start) = (reporter(), object(&[]), Instant::now());
         let presence = |state| ModelPresenceReport {
@@ -330,25 +327,25 @@ mod tests {
             reason: None,
             message: String::new(),
         };
-        let status_of = |state| {
-            [ObjectStatus { model: Some(presence(state)), ..status_of(&key, &object, &[], 0) }]
+        let subject = |state| {
+            [ObjectStatus { model: Some(presence(state)), ..subject(&key, &object, &[], 0) }]
         };
-        let downloading = status_of(PresenceState::Downloading);
+        let downloading = subject(PresenceState::Downloading);
         let due = reporter.due(&downloading, start, Timestamp::UNIX_EPOCH);
-        assert_eq!(due, DueReports { reports: vec![], wake_at: Some(start + START_GRACE) });
-        let present = status_of(PresenceState::Present);
+        assert_eq!(due, DueReports { reports: vec![], next_at: Some(start + START_GRACE) });
+        let present = subject(PresenceState::Present);
         let due = reporter.due(&present, start, Timestamp::UNIX_EPOCH);
         let report = &due.reports[0].1;
         assert_eq!((report.phase, report.uid.as_str()), (Phase::Running, "u"));
         assert_eq!(report.model.as_deref(), present[0].model.as_ref());
         assert_eq!(reporter.due(&present, start, Timestamp::UNIX_EPOCH), DueReports::default());
-        let failed = status_of(PresenceState::Failed);
+        let failed = subject(PresenceState::Failed);
         let due = reporter.due(&failed, start + MIN_INTERVAL, Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.phase, Phase::Failed);
     }
 
     #[test]
-    fn worst_worker_decides_phase_and_edge_workers_decide_status() {
+    fn worst_worker_sets_the_phase_and_edge_workers_the_status() {
         use WorkerState::{Failed, Pending, Running};
         let key: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
         let both = object(&["edge", "cloud"]);
@@ -359,7 +356,7 @@ mod tests {
             ([(Running, "other"), (Running, "running")], Phase::Running, "other"),
         ] {
             let due = reporter().due(
-                &[status_of(&key, &both, &workers, 0)],
+                &[subject(&key, &both, &workers, 0)],
                 Instant::now(),
                 Timestamp::UNIX_EPOCH,
             );
@@ -367,8 +364,8 @@ mod tests {
             assert_eq!((report.phase, report.status.as_str()), (phase, status), "{workers:?}");
         }
         let cloud = object(&["cloud"]);
-        let status_of = status_of(&key, &cloud, &[(Running, "running")], 0);
-        let due = reporter().due(&[status_of], Instant::now(), Timestamp::UNIX_EPOCH);
+        let subject = subject(&key, &cloud, &[(Running, "running")], 0);
+        let due = reporter().due(&[subject], Instant::now(), Timestamp::UNIX_EPOCH);
         assert_eq!(due.reports[0].1.status, "running");
     }
 }

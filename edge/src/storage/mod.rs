@@ -1,16 +1,16 @@
-//! Keeps on disk what must survive: desired state, counters, which models are there, and who this
-//! data directory is. What any of it means is left to the callers.
+//! The database of the data directory: desired state, counters, models in use, and the identity of the
+//! agent.
 //!
-//! `SQLite` in WAL mode, one connection. Two strengths of commit:
-//! - *durable* (`synchronous=FULL`): on disk when the call returns, together with every commit before
-//!   it, since a WAL is written in order. For desired state, and before anything is said upstream, so
-//!   that a number which the cloud has seen never goes back after a power cut.
-//! - *quick* (`synchronous=NORMAL`): survives the end of the process by any signal; a power cut may
-//!   take back the last ones. For counters in between: workers say cumulative numbers, so what is
-//!   lost is said again by a worker that still runs.
+//! `SQLite` in WAL mode, one connection. Two kinds of commit:
+//! - *durable* (`synchronous=FULL`): on disk when the call returns, together with every earlier commit,
+//!   because a WAL is written in order. Used for desired state, and before a status is published, so
+//!   that a published counter never decreases after a power failure.
+//! - *quick* (`synchronous=NORMAL`): survives a kill of the process; a power failure may lose the last
+//!   ones. Used for counters in between: workers report cumulative counters, so that a running worker
+//!   reports lost ones again.
 //!
-//! An object is kept as the payload that brought it, so that a newer agent reads fields from it
-//! which this one does not know.
+//! An object is stored as the payload of its insert, so that a newer agent reads fields that this
+//! version does not support.
 
 mod records;
 mod replica;
@@ -29,14 +29,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens or makes the database.
+    /// Opens, upgrades or creates the database.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it is there and cannot be read: it is never wiped.
+    /// [`Error::Damaged`] when it exists and cannot be read: it is never deleted.
+    /// [`Error::NewerStore`] when a newer agent wrote it.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("neptune.db");
         let damaged =
             |error: rusqlite::Error| Error::Damaged { path: path.clone(), why: error.to_string() };
+        #[expect(clippy::disallowed_methods, reason = "the one place that opens the database")]
         let connection = Connection::open(&path).map_err(damaged)?;
         let store = Self { connection, path: path.clone() };
         schema::prepare(&store.connection, &path).map_err(|error| match error {
@@ -46,7 +48,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the database only to look: nothing is made, brought up to date or written.
+    /// Opens the database without creating, upgrading or writing it.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::NewerStore`].
@@ -54,6 +56,7 @@ impl Store {
         let path = dir.join("neptune.db");
         let damaged =
             |error: rusqlite::Error| Error::Damaged { path: path.clone(), why: error.to_string() };
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the database")]
         let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let store = Self { connection: connection.map_err(damaged)?, path: path.clone() };
         match schema::check(&store.connection, &path) {

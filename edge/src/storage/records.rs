@@ -1,4 +1,4 @@
-//! The records beside the desired state: the agent's identity, counters, rollouts, datasets, and
+//! Stores the records beside the desired state: the agent's identity, counters, rollouts, datasets, and
 //! the models in use.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Store {
-    /// Counts this start. The instance is `new` if the directory has none yet.
+    /// Increments the epoch. The instance is `new` if the directory has none yet. Durable.
     pub fn start_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
         self.durable(|tx| {
             tx.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?1), ('epoch', 0)", [new])?;
@@ -31,25 +31,26 @@ impl Store {
         })
     }
 
-    /// What was counted, by object uid and worker.
+    /// The counters by object UID and worker.
     pub fn counts(&self) -> Result<BTreeMap<(String, WorkerName), WorkerCount>, Error> {
         let rows = self.rows("SELECT uid, worker, count FROM counts", |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
         })?;
         let mut counts = BTreeMap::new();
         for (uid, worker, count) in rows {
-            let unread =
-                |error: String| Error::StoredValue(format!("count of worker {worker}: {error}"));
-            let count = serde_json::from_str(&count).map_err(|error| unread(error.to_string()))?;
+            let invalid = |error: String| {
+                Error::StoredValue(format!("invalid count of worker {worker}: {error}"))
+            };
+            let count = serde_json::from_str(&count).map_err(|error| invalid(error.to_string()))?;
             let name = worker
                 .parse()
-                .map_err(|error: neptune_wire::NameError| unread(error.to_string()))?;
+                .map_err(|error: neptune_wire::NameError| invalid(error.to_string()))?;
             counts.insert((uid, name), count);
         }
         Ok(counts)
     }
 
-    /// Keeps counters, quickly.
+    /// Stores counters. Quick.
     pub fn save_counts<'a>(
         &mut self,
         counts: impl Iterator<Item = (&'a (String, WorkerName), &'a WorkerCount)>,
@@ -65,26 +66,28 @@ impl Store {
         })
     }
 
-    /// What is remembered of the model server of the object with this uid.
+    /// The rollout of the model server of the object with this UID.
     pub fn rollout(&self, uid: &str) -> Result<RolloutState, Error> {
         let text: Option<String> = self
             .connection
             .query_row("SELECT memory FROM servings WHERE uid = ?1", [uid], |row| row.get(0))
             .optional()?;
         let Some(text) = text else { return Ok(RolloutState::default()) };
-        let unread =
-            |error: serde_json::Error| Error::StoredValue(format!("server of {uid}: {error}"));
-        serde_json::from_str(&text).map_err(unread)
+        let invalid = |error: serde_json::Error| {
+            Error::StoredValue(format!("invalid rollout of object {uid}: {error}"))
+        };
+        serde_json::from_str(&text).map_err(invalid)
     }
 
-    /// Remembers it, before it is acted on.
+    /// Stores a rollout, before it takes effect. Durable.
     pub fn save_rollout(
         &mut self,
         object: &ObjectKey,
         uid: &str,
-        record: &RolloutState,
+        rollout: &RolloutState,
     ) -> Result<(), Error> {
-        let text = serde_json::to_string(record).expect("a memory has text keys and whole numbers");
+        let text =
+            serde_json::to_string(rollout).expect("a rollout has text keys and whole numbers");
         self.durable(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO servings VALUES (?1, ?2, ?3)",
@@ -94,24 +97,24 @@ impl Store {
         })
     }
 
-    /// What was counted of the dataset with this uid.
+    /// The progress of counting the dataset with this UID.
     pub fn dataset_record(&self, uid: &str) -> Result<DatasetRecord, Error> {
         let text: Option<String> = self
             .connection
             .query_row("SELECT memory FROM datasets WHERE uid = ?1", [uid], |row| row.get(0))
             .optional()?;
-        // One of another release's form is as good as none.
+        // A record of an incompatible version is ignored: the dataset is counted again.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
     }
 
-    /// Keeps it, quickly: what is lost is counted again.
+    /// Stores the progress of counting a dataset. Quick: a lost record is counted again.
     pub fn save_dataset_record(
         &mut self,
         object: &ObjectKey,
         uid: &str,
         record: &DatasetRecord,
     ) -> Result<(), Error> {
-        let text = serde_json::to_string(record).expect("it has text keys and whole numbers");
+        let text = serde_json::to_string(record).expect("a record has text keys and whole numbers");
         self.quick(|tx| {
             tx.execute(
                 "INSERT OR REPLACE INTO datasets VALUES (?1, ?2, ?3)",
@@ -121,7 +124,7 @@ impl Store {
         })
     }
 
-    /// What was last used of each model.
+    /// The source last used of each model.
     pub fn models_in_use(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
         let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
             Ok((row.get::<_, String>(0)?, ArtifactSource { url: row.get(1)?, sha256: row.get(2)? }))
@@ -129,7 +132,7 @@ impl Store {
         Ok(rows.into_iter().filter_map(|(key, source)| Some((key.parse().ok()?, source))).collect())
     }
 
-    /// Keeps what is used of a model.
+    /// Stores the source in use of a model. Durable.
     pub fn save_model_in_use(
         &mut self,
         object: &ObjectKey,

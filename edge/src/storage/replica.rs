@@ -1,4 +1,4 @@
-//! The stored desired state: the wire's `Replica`, change by change.
+//! Stores the desired state: each change of the wire's `Replica`, and the pending status clears.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use tracing::warn;
 use crate::{Error, storage::Store};
 
 impl Store {
-    /// What the node was told. An object that this version cannot read is left in the database and
-    /// out of the result: the index then shows that it is missing, and the cloud says it again.
+    /// The stored objects and index. An object that this version cannot read stays in the database and
+    /// is omitted here: the node then lacks an object of its index, and the cloud sends it again.
     pub fn replica(&self) -> Result<Replica, Error> {
         let mut objects = BTreeMap::new();
         let mut rows =
@@ -37,12 +37,12 @@ impl Store {
                     );
                 }
                 (Err(error), _) => {
-                    warn!(key, %error, "stored object of an unknown kind is left alone");
+                    warn!(key, %error, "ignoring stored object of an unknown resource");
                 }
                 (_, Err(error)) => {
-                    warn!(key, %error, "stored object cannot be read by this version");
+                    warn!(key, %error, "ignoring stored object that this version cannot read");
                 }
-                _ => warn!(key, "stored object does not have the hash that was stored with it"),
+                _ => warn!(key, "ignoring stored object with a wrong hash"),
             }
         }
         let tombstones = self.rows("SELECT key, revision FROM tombstones", |row| {
@@ -59,7 +59,7 @@ impl Store {
         Ok(Replica::restore(objects, tombstones.collect(), index))
     }
 
-    /// Makes changes durable, all or none. `payload` is the insert that made them, if one did.
+    /// Stores changes in one transaction. Durable. `payload` is the insert that caused them, if any.
     pub fn apply(
         &mut self,
         replica: &Replica,
@@ -71,13 +71,13 @@ impl Store {
         })
     }
 
-    /// Every object whose status is still to be taken back upstream.
+    /// The removed objects whose published status must still be cleared.
     pub fn pending_clears(&self) -> Result<BTreeSet<ObjectKey>, Error> {
         let keys: Vec<String> = self.rows("SELECT key FROM farewells", |row| row.get(0))?;
         Ok(keys.iter().filter_map(|key| key.parse().ok()).collect())
     }
 
-    /// The cloud's broker has taken these back.
+    /// Records that the cloud's broker received the clears of these objects.
     pub fn delete_pending_clears(&mut self, keys: &BTreeSet<ObjectKey>) -> Result<(), Error> {
         self.quick(|tx| {
             keys.iter().try_for_each(|key| {
@@ -101,7 +101,7 @@ fn store_change(
     }
 }
 
-/// Stores an object. Records of an earlier object of that name go.
+/// Stores an object, and deletes the records of an earlier object of the same name.
 fn set_object(
     tx: &Transaction<'_>,
     replica: &Replica,
@@ -129,7 +129,7 @@ fn set_object(
     Ok(())
 }
 
-/// The object is the same in a newer revision.
+/// Stores the newer revision of an unchanged object.
 fn renew_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
     let revision = replica.objects()[key].revision.0.cast_signed();
     tx.execute(
@@ -140,15 +140,15 @@ fn renew_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rus
     Ok(())
 }
 
-/// Removes an object with its records. Its published status is to be cleared.
+/// Deletes an object with its records, and adds a pending clear of its status.
 fn remove_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
     let name = key.to_string();
-    let was_stored = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
+    let existed = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
     tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;
-    if was_stored {
+    if existed {
         tx.execute("INSERT OR IGNORE INTO farewells VALUES (?1)", [&name])?;
     }
     if let Some(revision) = replica.tombstone(key) {
@@ -160,12 +160,13 @@ fn remove_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> ru
     Ok(())
 }
 
-/// Stores the index, and drops the tombstones that it made unnecessary.
+/// Stores the index, and deletes the tombstones that it makes unnecessary.
 fn set_index(tx: &Transaction<'_>, replica: &Replica) -> rusqlite::Result<()> {
     let index = replica.index();
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('index', ?1)", [encode(index)])?;
-    let mut keep = tx.prepare("SELECT key FROM tombstones")?;
-    let keys = keep.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let mut select = tx.prepare("SELECT key FROM tombstones")?;
+    let keys =
+        select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     for key in keys {
         let is_kept = key.parse().is_ok_and(|key: ObjectKey| replica.tombstone(&key).is_some());
         if !is_kept {

@@ -1,4 +1,4 @@
-//! The layout of the tables: creates it, and upgrades an earlier one.
+//! The layout of the tables: creates and upgrades it.
 
 use std::{path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::Error;
 
-/// The layout of this version. A newer one is refused, an earlier one is upgraded.
+/// The layout of this version. A newer one is rejected, an earlier one is upgraded.
 pub const LAYOUT: u32 = 3;
 
 const TABLES: &str = "
@@ -17,14 +17,14 @@ const TABLES: &str = "
     CREATE TABLE counts (uid TEXT, worker TEXT, object TEXT NOT NULL, count TEXT NOT NULL, PRIMARY KEY (uid, worker)) WITHOUT ROWID;
 ";
 
-/// What the second layout has more than the first, which kept models in another way.
+/// The tables that the second layout added. The first one had another `models` table.
 const SECOND: &str = "
     DROP TABLE IF EXISTS models;
     CREATE TABLE models (object TEXT PRIMARY KEY, url TEXT NOT NULL, sha256 TEXT) WITHOUT ROWID;
     CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// What the third layout has more than the second.
+/// The table that the third layout added.
 const THIRD: &str = "
     CREATE TABLE datasets (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
@@ -47,7 +47,7 @@ pub fn check(connection: &Connection, path: &Path) -> Result<u32, Error> {
 /// [`Error::Damaged`], [`Error::NewerStore`], [`Error::Store`].
 pub fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
     connection.busy_timeout(Duration::from_secs(5))?;
-    // A cache of 512 KiB: the database is small.
+    // A page cache of 512 KiB is enough for the small database.
     connection.execute_batch(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512;",
     )?;

@@ -1,6 +1,5 @@
-//! Decides what a worker's container is: image, environment, mounts, and the hash by which a
-//! running container is recognized as the wanted one. Pure; the Docker request is made in
-//! engine/create.rs.
+//! Decides a worker's container spec: image, environment, mounts, and the hash by which a running
+//! container is recognized as the wanted one. Pure; engine/create.rs builds the Docker request.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -48,9 +47,9 @@ pub fn resolve_workers<'a>(
     context: &NodeContext,
 ) -> ResolvedWorkers<'a> {
     let resolved = desired.workers.iter().map(|(name, wanted)| {
-        let worker = inputs.of(wanted, desired).map(|found| ResolvedWorker {
+        let worker = inputs.of(wanted, desired).map(|inputs_of_worker| ResolvedWorker {
             model_problem: inputs.model_problem(wanted),
-            ..resolve_worker(wanted, found, context)
+            ..resolve_worker(wanted, inputs_of_worker, context)
         });
         (name, worker)
     });
@@ -188,7 +187,7 @@ pub mod tests {
     }
 
     #[test]
-    fn agent_variables_win_and_the_model_is_mounted_under_its_name() {
+    fn agent_variables_override_spec_and_model_is_mounted_by_name() {
         let spec = spec_with(&wanted_worker(), &local_file("/data/x/small.bin"));
         assert_eq!(spec.env["MODEL_URL"], "/models/m/small.bin");
         assert_eq!(spec.env["WORKER_INFO_TOPIC"], "neptune/workers/s-w-1/info");
@@ -198,7 +197,7 @@ pub mod tests {
     }
 
     #[test]
-    fn hash_changes_with_every_field_of_the_container() {
+    fn spec_hash_changes_with_every_container_setting() {
         let spec = |change: fn(&mut WantedWorker), model: &str| {
             let mut wanted = wanted_worker();
             change(&mut wanted);
@@ -224,7 +223,7 @@ pub mod tests {
     }
 
     #[test]
-    fn model_version_does_not_change_the_hash_of_a_reloading_worker() {
+    fn new_model_version_keeps_container_of_reloading_worker() {
         let mut wanted = wanted_worker();
         wanted.worker.model_update = neptune_wire::WorkerUpdateMode::Reload;
         let of = |path: &str| spec_with(&wanted, &local_file(path));
@@ -243,7 +242,7 @@ pub mod tests {
     }
 
     #[test]
-    fn dataset_is_mounted_under_its_name_with_its_format_in_the_environment() {
+    fn dataset_is_mounted_by_name_and_described_in_environment() {
         let named = WantedWorker {
             dataset: Some("default/datasets/d".parse().unwrap()),
             ..wanted_worker()
@@ -274,7 +273,7 @@ pub mod tests {
     }
 
     #[test]
-    fn hash_is_stable_across_agent_versions() {
+    fn spec_hash_is_stable_across_releases() {
         let spec = spec_with(&wanted_worker(), &local_file("/m/1"));
         assert_eq!(
             spec.hash().as_str(),

@@ -1,4 +1,4 @@
-//! Adds up what the node's workers counted, over all their runs. Pure; the storage keeps it.
+//! Adds up what the node's workers counted, over all their runs. Pure; the caller stores it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,7 @@ use crate::{
     worker::model_reports,
 };
 
-/// The counts by object uid and worker. A worker that got another name keeps counting for its
-/// object.
+/// The counts by object UID and worker. A renamed worker keeps counting for its object.
 #[derive(Debug, Default)]
 pub struct Counts {
     counts: BTreeMap<(String, WorkerName), WorkerCount>,
@@ -19,13 +18,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was stored.
+    /// Restores the stored counts.
     pub fn restore(counts: BTreeMap<(String, WorkerName), WorkerCount>) -> Self {
         Self { counts, unsaved: BTreeSet::new() }
     }
 
-    /// Takes note of what a worker says. `counts` is what it has counted, if that matters for its
-    /// object, and the run that it speaks of.
+    /// Records a worker's message. `counts` is the run and its counters, if they count for the
+    /// object.
     pub fn observe(
         &mut self,
         object: &ObjectKey,
@@ -35,14 +34,14 @@ impl Counts {
         counts: Option<(&str, Counters)>,
     ) {
         let key = (uid.to_owned(), worker.clone());
-        let fresh = || WorkerCount {
+        let initial = || WorkerCount {
             object: object.clone(),
             tally: RunTotals::default(),
             status: String::new(),
             first_start: String::new(),
             models: Vec::new(),
         };
-        let count = self.counts.entry(key.clone()).or_insert_with(fresh);
+        let count = self.counts.entry(key.clone()).or_insert_with(initial);
         let before = count.clone();
         count.status.clone_from(&info.status);
         if let Some((run, counters)) = counts {
@@ -58,42 +57,42 @@ impl Counts {
         }
     }
 
-    /// Takes note of what a worker that was [observed](Self::observe) says of a model.
+    /// Records what a worker that was [observed](Self::observe) reports of a model.
     pub fn record_model(
         &mut self,
         uid: &str,
         worker: &WorkerName,
-        report: ReportedModel,
+        reported: ReportedModel,
         wall: Timestamp,
     ) {
         let key = (uid.to_owned(), worker.clone());
         let Some(count) = self.counts.get_mut(&key) else { return };
         let before = count.models.clone();
-        model_reports::record(&mut count.models, report, wall);
+        model_reports::record(&mut count.models, reported, wall);
         if count.models != before {
             self.unsaved.insert(key);
         }
     }
 
-    /// What a worker last said of models, the newest last.
+    /// The last reports of a worker on models, the newest last.
     pub fn reported_models(&self, uid: &str, worker: &WorkerName) -> &[ReportedModel] {
         self.counts.get(&(uid.to_owned(), worker.clone())).map_or(&[], |count| &count.models)
     }
 
-    /// The newest word of an object's workers on each model.
+    /// The newest report of an object's workers on each model.
     pub fn models(&self, uid: &str) -> Vec<ModelOutput> {
-        let own_counts = self.counts.iter().filter(|((of, _), _)| of == uid);
-        model_reports::newest(own_counts.flat_map(|(_, count)| &count.models))
+        let counts = self.counts.iter().filter(|((of, _), _)| of == uid);
+        model_reports::newest(counts.flat_map(|(_, count)| &count.models))
     }
 
-    /// Forgets what an object counted, but for the one of that name that is there now.
-    pub fn forget(&mut self, object: &ObjectKey, uid_now: Option<&str>) {
+    /// Removes the counts of an object, except those of the current object of that name.
+    pub fn forget(&mut self, object: &ObjectKey, current_uid: Option<&str>) {
         self.counts
-            .retain(|(uid, _), count| count.object != *object || Some(uid.as_str()) == uid_now);
+            .retain(|(uid, _), count| count.object != *object || Some(uid.as_str()) == current_uid);
         self.unsaved.retain(|key| self.counts.contains_key(key));
     }
 
-    /// The sum over all workers that the object of this uid ever had here.
+    /// The sum over all workers that the object of this UID ever had on this node.
     pub fn total(&self, uid: &str) -> CountTotal {
         let mut total = CountTotal::default();
         for (_, count) in self.counts.iter().filter(|((of, _), _)| of == uid) {
@@ -107,18 +106,18 @@ impl Counts {
         total
     }
 
-    /// Whether this run of a worker is counted already.
-    pub fn knows(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
+    /// Whether this run of a worker was counted before.
+    pub fn contains_run(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()));
         count.is_some_and(|count| count.tally.contains_run(run))
     }
 
-    /// What the worker last said of itself; empty before.
+    /// The last status that the worker reported; empty without one.
     pub fn status(&self, uid: &str, worker: &WorkerName) -> &str {
         self.counts.get(&(uid.to_owned(), worker.clone())).map_or("", |count| &count.status)
     }
 
-    /// What is not stored yet.
+    /// The counts that are not stored yet.
     pub fn unsaved(&self) -> impl Iterator<Item = (&(String, WorkerName), &WorkerCount)> {
         self.unsaved.iter().filter_map(|key| self.counts.get_key_value(key))
     }
@@ -127,7 +126,7 @@ impl Counts {
         self.unsaved.is_empty()
     }
 
-    /// Everything is stored.
+    /// Marks all counts as stored.
     pub fn mark_saved(&mut self) {
         self.unsaved.clear();
     }
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn object_total_includes_all_runs_of_all_its_workers() {
+    fn total_includes_all_runs_of_all_workers_of_the_object() {
         let mut counts = Counts::default();
         observe(&mut counts, "old-name", "2026-01-02", 10, 1);
         observe(&mut counts, "new-name", "2026-01-03", 5, 2);
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changed_counts_are_stored_again() {
+    fn unchanged_counts_are_not_stored_again() {
         let mut counts = Counts::default();
         observe(&mut counts, "w", "1", 10, 1);
         assert_eq!(counts.unsaved().count(), 1);
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_deleted_object_are_dropped() {
+    fn counts_of_deleted_object_are_removed() {
         let mut counts = Counts::default();
         observe(&mut counts, "w", "1", 10, 1);
         let object = "d/jointinferenceservices/s".parse().unwrap();

@@ -1,4 +1,5 @@
-//! Decides whether a worker's model and dataset are on the node, and if not, why. Pure.
+//! Decides whether a worker's model and dataset are on the node, and which problem to report if
+//! not. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +13,31 @@ use crate::{
     },
 };
 
-/// What of the node a worker uses.
+/// The local model and dataset of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerInputs<'a> {
     pub model: &'a LocalArtifact,
-    /// With its format, if it names one.
+    /// With its format; empty if the Dataset has none.
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
 }
 
-/// What is on the node for workers to use.
+/// The models and datasets of the node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeInputs<'a> {
     pub models: &'a BTreeMap<ObjectKey, Availability>,
     pub datasets: &'a BTreeMap<ObjectKey, Availability>,
 }
 
-/// Why a worker cannot have what it needs.
+/// Why an input of a worker is not on the node.
 #[derive(Debug, PartialEq)]
 pub struct MissingInput {
     pub problem: Problem,
-    /// Whether the problem needs somebody's help.
-    pub needs_help: bool,
+    /// Whether a person has to solve the problem.
+    pub is_stuck: bool,
 }
 
 impl<'a> NodeInputs<'a> {
-    /// What a worker uses, if all of it is here.
+    /// The inputs of a worker, if all are on the node.
     pub fn of(
         &self,
         wanted: &WantedWorker,
@@ -59,24 +60,25 @@ impl<'a> NodeInputs<'a> {
 }
 
 fn find<'a>(
-    availability: &'a BTreeMap<ObjectKey, Availability>,
+    inputs: &'a BTreeMap<ObjectKey, Availability>,
     key: &ObjectKey,
     kind: &str,
     [not_received, downloading]: [WorkerReason; 2],
 ) -> Result<&'a LocalArtifact, MissingInput> {
-    let Some(available) = availability.get(key) else {
-        let message =
-            format!("the node was not told of {key} yet; apply that {kind} if it does not exist");
+    let Some(input) = inputs.get(key) else {
+        let message = format!(
+            "waiting to receive {key} from the controller; create the {kind} if it does not exist"
+        );
         return Err(MissingInput {
             problem: Problem { reason: not_received, message },
-            needs_help: false,
+            is_stuck: false,
         });
     };
-    available.usable.as_ref().ok_or_else(|| {
-        let problem = available.problem.clone().unwrap_or_else(|| Problem {
+    input.usable.as_ref().ok_or_else(|| {
+        let problem = input.problem.clone().unwrap_or_else(|| Problem {
             reason: downloading,
-            message: format!("{key} is on its way"),
+            message: format!("waiting for {key}"),
         });
-        MissingInput { problem, needs_help: available.needs_help }
+        MissingInput { problem, is_stuck: input.is_stuck }
     })
 }

@@ -1,5 +1,5 @@
-//! Parses the messages of workers on the local broker, and rejects messages that are impossible or
-//! come from no worker of this node. Pure; `counts.rs` adds them up.
+//! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown
+//! workers. Pure; `counts.rs` adds them up.
 
 use std::fmt;
 
@@ -14,37 +14,37 @@ use crate::{
     worker::counts::Counts,
 };
 
-/// A run's name or a status that is longer is no such thing.
-const MAX_TEXT_BYTES: usize = 128;
+/// Maximum length in bytes of a run's name and of a status.
+const MAX_FIELD_BYTES: usize = 128;
 
-/// What a worker says of itself.
+/// A parsed message of a worker.
 #[derive(Debug, PartialEq)]
 pub struct WorkerMessage<'a> {
     pub worker: WorkerName,
     pub wanted: &'a WantedWorker,
     pub info: WorkerInfo,
-    /// What an edge worker has counted in which run.
+    /// The run and its counters, of an edge worker.
     pub counts: Option<(String, Counters)>,
-    /// What it says of models, or why that cannot be taken; the rest of the message can.
+    /// The reports on models, or why they are invalid; the rest of the message is valid.
     pub models: Result<Vec<WorkerModel>, OutputError>,
-    /// Its container, if Docker shows it.
+    /// The ID of its container, if Docker lists it.
     pub container: Option<&'a str>,
 }
 
-/// What may be known of a worker beside its words.
+/// The state against which a message is checked.
 pub struct MessageContext<'a, 'b> {
     pub desired: &'a Desired,
-    /// What Docker last showed, if it does.
-    pub observed: Option<&'a [ObservedContainer]>,
+    /// The last observation of the containers, if Docker answers.
+    pub containers: Option<&'a [ObservedContainer]>,
     pub counts: &'b Counts,
 }
 
-/// Why a message is not taken.
+/// Why a message is rejected.
 #[derive(Debug, PartialEq)]
 pub enum MessageError {
-    /// Its container is not to be seen. The next look may show it.
+    /// Its container was not observed. The next observation may include it.
     NoContainer { worker: WorkerName, why: &'static str },
-    /// It is of no use.
+    /// It is invalid.
     Invalid(String),
 }
 
@@ -63,30 +63,30 @@ impl fmt::Display for MessageError {
     }
 }
 
-/// Reads a message.
+/// Parses and checks a message.
 ///
 /// # Errors
-/// Why it is not taken.
+/// [`MessageError`] if it is invalid, or if its container was not observed yet.
 pub fn parse<'a>(
     message: &Message,
     prefix: &TopicPrefix,
-    known: &MessageContext<'a, '_>,
+    context: &MessageContext<'a, '_>,
 ) -> Result<WorkerMessage<'a>, MessageError> {
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
-        return Err("not a worker's topic".into());
+        return Err("the topic is not that of a worker".into());
     };
     let wanted =
-        known.desired.workers.get(&worker).ok_or("this node runs no worker of that name")?;
+        context.desired.workers.get(&worker).ok_or("no worker of this name on this node")?;
     let info: WorkerInfo = decode(&message.payload).map_err(invalid)?;
-    let mut texts = vec![("status", &info.status)];
-    texts.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
-    if let Some((field, _)) = texts
-        .iter()
-        .find(|(_, text)| text.len() > MAX_TEXT_BYTES || text.contains(char::is_control))
-    {
-        return Err(invalid(format!("{field} is not one word of at most {MAX_TEXT_BYTES} bytes")));
+    let mut fields = vec![("status", &info.status)];
+    fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
+    let is_invalid = |text: &str| text.len() > MAX_FIELD_BYTES || text.contains(char::is_control);
+    if let Some((field, _)) = fields.iter().find(|(_, text)| is_invalid(text)) {
+        return Err(invalid(format!(
+            "{field} is longer than {MAX_FIELD_BYTES} bytes or contains control characters"
+        )));
     }
-    let container = known.container(wanted);
+    let container = context.container(wanted);
     let id = container.map(|container| container.id.as_str());
     let models = info.models();
     let Some(task) = &info.task_info else {
@@ -94,19 +94,20 @@ pub fn parse<'a>(
     };
     let counters = task.counters().map_err(invalid)?;
     let run = match (task.start_time.as_str(), container) {
-        // Without its container it may be the last word of a run that is known, or of an earlier
-        // object's worker of the same name, which counts for nobody.
+        // Without a container it is the last message of a known run, or of a worker of a deleted
+        // object of the same name, which is not counted.
         (run, None)
-            if known.observed.is_some() && !known.counts.knows(&wanted.uid, &worker, run) =>
+            if context.containers.is_some()
+                && !context.counts.contains_run(&wanted.uid, &worker, run) =>
         {
-            let why = "no container of this worker's object is there";
+            let why = "no container of this worker's object exists";
             return Err(MessageError::NoContainer { worker, why });
         }
         ("", None) => {
-            let why = "it has no taskInfo.startTime, and its container is not known";
+            let why = "taskInfo.startTime is empty and the worker's container is unknown";
             return Err(MessageError::NoContainer { worker, why });
         }
-        // A worker that does not name its runs has one for each start of its container.
+        // Without a start time, each start of the container is a run.
         ("", Some(container)) => format!("{}@{}", container.id, container.started_at),
         (run, _) => run.to_owned(),
     };
@@ -119,14 +120,14 @@ fn invalid(why: impl fmt::Display) -> MessageError {
 }
 
 impl<'a> MessageContext<'a, '_> {
-    /// The worker's container, the running one first. One of an earlier object of that name is not
-    /// its.
+    /// The worker's container, preferably a running one. Containers of earlier objects of that name
+    /// are ignored.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
-        let belongs_to_worker = |container: &&ObservedContainer| {
+        let is_of_worker = |container: &&ObservedContainer| {
             container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
         };
-        let own_containers = self.observed.unwrap_or_default().iter().filter(belongs_to_worker);
-        own_containers.max_by_key(|container| container.is_alive())
+        let containers = self.containers.unwrap_or_default().iter().filter(is_of_worker);
+        containers.max_by_key(|container| container.is_alive())
     }
 }
 
@@ -150,35 +151,38 @@ mod tests {
 
     const TOPIC: &str = "neptune/workers/s-w-1/info";
 
-    fn known<'a>(
+    fn context<'a>(
         desired: &'a Desired,
-        observed: Option<&'a [ObservedContainer]>,
+        containers: Option<&'a [ObservedContainer]>,
         counts: &'a Counts,
     ) -> MessageContext<'a, 'a> {
-        MessageContext { desired, observed, counts }
+        MessageContext { desired, containers, counts }
     }
 
-    fn parsed(payload: &Value, role: Role) -> Result<Option<(String, Counters)>, MessageError> {
+    fn parsed_counts(
+        payload: &Value,
+        role: Role,
+    ) -> Result<Option<(String, Counters)>, MessageError> {
         let message = message(TOPIC, payload.to_string().as_bytes());
         let desired = desired(role);
         let counts = Counts::default();
-        parse(&message, &TopicPrefix::default(), &known(&desired, None, &counts))
+        parse(&message, &TopicPrefix::default(), &context(&desired, None, &counts))
             .map(|parsed| parsed.counts)
     }
 
     #[test]
-    fn counters_of_edge_workers_count_and_of_cloud_workers_do_not() {
+    fn only_edge_workers_are_counted() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
         assert_eq!(
-            parsed(&info, Role::Edge),
+            parsed_counts(&info, Role::Edge),
             Ok(Some(("t".into(), Counters { inference: 5, hard: 2 })))
         );
-        assert_eq!(parsed(&info, Role::Cloud), Ok(None));
-        assert_eq!(parsed(&json!({"status": "running"}), Role::Edge), Ok(None));
+        assert_eq!(parsed_counts(&info, Role::Cloud), Ok(None));
+        assert_eq!(parsed_counts(&json!({"status": "running"}), Role::Edge), Ok(None));
     }
 
     #[test]
-    fn unnamed_run_is_attributed_to_the_container_of_its_object() {
+    fn unnamed_run_is_that_of_its_container_and_needs_one() {
         let desired = desired(Role::Edge);
         let mut counts = Counts::default();
         let observed = |uid: &str| {
@@ -190,16 +194,16 @@ mod tests {
         let run = |start: &str, observed: Option<&[ObservedContainer]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
             let message = message(TOPIC, task.to_string().as_bytes());
-            let parsed =
-                parse(&message, &TopicPrefix::default(), &known(&desired, observed, counts));
+            let context = context(&desired, observed, counts);
+            let parsed = parse(&message, &TopicPrefix::default(), &context);
             parsed.ok().and_then(|parsed| parsed.counts).map(|(run, _)| run)
         };
-        let (own, earlier) = (observed("uid"), observed("of an earlier object"));
-        assert_eq!(run("", Some(&own), &counts).as_deref(), Some("1@then"));
-        assert_eq!(run("t", Some(&own), &counts).as_deref(), Some("t"));
+        let (current, earlier) = (observed("uid"), observed("of an earlier object"));
+        assert_eq!(run("", Some(&current), &counts).as_deref(), Some("1@then"));
+        assert_eq!(run("t", Some(&current), &counts).as_deref(), Some("t"));
         assert_eq!(run("t", None, &counts).as_deref(), Some("t"), "Docker does not answer");
-        for observed in [None, Some(&earlier[..]), Some(&[])] {
-            assert_eq!(run("", observed, &counts), None, "whose run it is cannot be known");
+        for containers in [None, Some(&earlier[..]), Some(&[])] {
+            assert_eq!(run("", containers, &counts), None, "the run is unknown");
         }
         assert_eq!(run("t", Some(&earlier), &counts), None);
         assert_eq!(run("t", Some(&[]), &counts), None);
@@ -212,11 +216,11 @@ mod tests {
             &info,
             Some(("t", Counters::default())),
         );
-        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last word");
+        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last message");
     }
 
     #[test]
-    fn impossible_or_foreign_messages_are_dropped() {
+    fn invalid_message_or_unknown_worker_is_rejected() {
         let long = format!(r#"{{"status":"{}"}}"#, "x".repeat(200));
         let deep = "[".repeat(200_000);
         let payloads: [&[u8]; 10] = [
@@ -232,12 +236,12 @@ mod tests {
             deep.as_bytes(),
         ];
         let (desired, counts) = (desired(Role::Edge), Counts::default());
-        let known = known(&desired, None, &counts);
+        let context = context(&desired, None, &counts);
         for payload in payloads {
-            let result = parse(&message(TOPIC, payload), &TopicPrefix::default(), &known);
+            let result = parse(&message(TOPIC, payload), &TopicPrefix::default(), &context);
             assert!(
                 result.is_err(),
-                "{:?} was taken",
+                "{:?} was accepted",
                 String::from_utf8_lossy(&payload[..payload.len().min(80)])
             );
         }
@@ -248,8 +252,8 @@ mod tests {
             "neptune/workers/A/info",
         ] {
             assert!(
-                parse(&message(topic, b"{}"), &TopicPrefix::default(), &known).is_err(),
-                "{topic} was taken"
+                parse(&message(topic, b"{}"), &TopicPrefix::default(), &context).is_err(),
+                "{topic} was accepted"
             );
         }
     }

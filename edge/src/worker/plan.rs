@@ -1,5 +1,4 @@
-//! Decides the steps for workers and the health of each, from what is wanted and what is observed.
-//! Pure.
+//! Decides the steps for workers and the health of each, from desired and observed state. Pure.
 //!
 //! The first row that matches applies:
 //!
@@ -11,7 +10,7 @@
 //! | | | none usable | other | remove it; wait: its reason |
 //! | | | usable | alive with this spec | keep it; remove duplicates |
 //! | | | usable | being removed | wait for the engine's event |
-//! | | | usable | other or none | when the back-off allows: replace it by one with this spec |
+//! | | | usable | other or none | after the backoff: replace it by one with this spec |
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +36,7 @@ use crate::{
 
 /// Consecutive failures after which a worker is reported as failed, not as pending.
 const FAILED_AFTER: u32 = 3;
-/// A worker that failed so often is reported as running after it has run for this long.
+/// A worker that failed that often is reported as running after it has run for this long.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Adds the steps and the health of all wanted workers.
@@ -86,8 +85,8 @@ fn plan_worker(
         restart: reload.is_some_and(|reload| reload.restart),
     };
     if let Some(reload) = reload {
-        if let Some(at) = reload.wake_at {
-            plan.wake(at);
+        if let Some(at) = reload.next_at {
+            plan.schedule(at);
         }
         if let Some((dir, versions)) = &reload.place {
             plan.place(name, dir.clone(), versions.clone(), attempts, now);
@@ -109,23 +108,25 @@ fn plan_without_inputs(
     plan: &mut Plan,
     facts: &NodeFacts<'_>,
     wanted: &WantedWorker,
-    MissingInput { problem, needs_help }: &MissingInput,
+    MissingInput { problem, is_stuck }: &MissingInput,
     attempts: &Attempts,
     now: Instant,
 ) -> WorkerHealth {
     let Problem { reason, message } = problem;
     if plan.keep_alive(facts, (&wanted.worker.name, &wanted.uid), attempts, now) {
-        let message = format!("runs as it was before: {message}");
+        let message = format!("keeps running with its previous inputs: {message}");
         return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
     }
-    let state = if *needs_help { WorkerState::Failed } else { WorkerState::Pending };
+    let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
     WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
 }
 
-/// What a person should know of the model of a running worker.
+/// A remark for people on the model of a running worker.
 fn note(worker: &ResolvedWorker<'_>, reload: Option<&ReloadDecision>) -> String {
     match worker.model_problem {
-        Some(problem) => format!("runs on the model's previous version: {}", problem.message),
+        Some(problem) => {
+            format!("running with the previous version of the model: {}", problem.message)
+        }
         None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
     }
 }
@@ -140,12 +141,12 @@ fn running_health(
     if container.state == ContainerState::Paused {
         return waiting(
             WorkerReason::ContainerRefused,
-            &format!("the container was paused from outside; docker unpause {}", &container.id),
+            &format!("container {0} is paused; resume it with docker unpause {0}", container.id),
         );
     }
     if attempts.failures >= FAILED_AFTER && !attempts.has_run_for(SETTLED, now) {
         if let Some(since) = attempts.running_since() {
-            plan.wake(since + SETTLED);
+            plan.schedule(since + SETTLED);
         }
         return stopped(attempts);
     }
@@ -166,14 +167,14 @@ fn in_flight(attempts: &Attempts) -> WorkerHealth {
     if attempts.problem.is_some() {
         stopped(attempts)
     } else {
-        waiting(WorkerReason::Starting, "the container is being started")
+        waiting(WorkerReason::Starting, "the container is starting")
     }
 }
 
 /// The health of a worker that waits for its next attempt.
 fn stopped(attempts: &Attempts) -> WorkerHealth {
     let Some(Problem { reason, message }) = &attempts.problem else {
-        return waiting(WorkerReason::Starting, "the container is being started");
+        return waiting(WorkerReason::Starting, "the container is starting");
     };
     let needs_help = match reason {
         WorkerReason::ScriptMissing
@@ -214,7 +215,7 @@ mod tests {
 
     const MODEL: &str = "/data/m.bin";
 
-    /// A node that should run one worker, before anything happened.
+    /// A node with one desired worker and no container yet.
     struct Node {
         desired: Desired,
         containers: Vec<ObservedContainer>,
@@ -229,9 +230,9 @@ mod tests {
 
     fn node() -> Node {
         let wanted = wanted_worker();
-        let view = Availability { usable: Some(local_file(MODEL)), ..Availability::default() };
+        let available = Availability { usable: Some(local_file(MODEL)), ..Availability::default() };
         Node {
-            models: [(wanted.model.clone(), view)].into(),
+            models: [(wanted.model.clone(), available)].into(),
             desired: Desired {
                 workers: [(wanted.worker.name.clone(), wanted)].into(),
                 ..Desired::default()
@@ -256,10 +257,10 @@ mod tests {
         resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
     }
 
-    fn observed_as(id: &str, state: ContainerState) -> ObservedContainer {
+    fn observed(id: &str, state: ContainerState) -> ObservedContainer {
         let identity = ContainerIdentity {
             node: node_context().node,
-            instance: AgentInstance("ours".into()),
+            instance: AgentInstance("this".into()),
             owner: wanted_worker().owner,
             uid: wanted_worker().uid,
             worker: name(),
@@ -277,10 +278,10 @@ mod tests {
     }
 
     fn ended(exit_code: i64) -> ContainerState {
-        ContainerState::Exited(ContainerExit {
+        ContainerState::Ended(ContainerExit {
             exit_code,
             out_of_memory: false,
-            log_tail: "last words".into(),
+            log_tail: "last lines".into(),
         })
     }
 
@@ -291,7 +292,7 @@ mod tests {
                 desired: &self.desired,
                 is_complete: self.is_complete,
                 keep: &self.keep,
-                instance: &AgentInstance("ours".into()),
+                instance: &AgentInstance("this".into()),
                 context: &context,
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 attempts: &self.attempts,
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    fn health_of(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
+    fn health(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
         let health = &plan.health[&name()];
         (health.state, health.reason)
     }
@@ -335,12 +336,12 @@ mod tests {
     }
 
     #[test]
-    fn missing_worker_is_started_once_and_running_one_is_kept() {
+    fn missing_worker_is_started_once_and_running_one_kept() {
         let (mut node, now) = (node(), Instant::now());
         let plan = node.plan(now);
         assert!(matches!(&plan.steps[..], [Step::Start { identity, remove, may_pull: false, .. }]
             if identity.restarts == 0 && remove.is_empty()));
-        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
+        assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
 
         node.attempts().busy = true;
         assert_eq!(node.plan(now).steps, [], "an operation is in flight");
@@ -351,25 +352,25 @@ mod tests {
             now,
             0,
         );
-        assert_eq!(node.plan(now).steps, [], "what is shown is older than the start");
+        assert_eq!(node.plan(now).steps, [], "the observation is older than the start");
         node.docker = Ok(2);
-        node.observe(vec![observed_as("1", ContainerState::Running)], now);
+        node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, None), "converged");
-        assert_eq!(health_of(&plan), (WorkerState::Running, None));
+        assert_eq!((plan.steps.len(), plan.next_at), (0, None), "converged");
+        assert_eq!(health(&plan), (WorkerState::Running, None));
     }
 
     #[test]
     fn container_with_other_spec_or_unusable_state_is_replaced() {
         let other_spec = |state| {
-            let mut container = observed_as("1", state);
+            let mut container = observed("1", state);
             container.identity.spec_hash = "other".into();
             container
         };
         for container in [
             other_spec(ContainerState::Running),
-            observed_as("1", ContainerState::Unusable),
-            observed_as("1", ended(0)),
+            observed("1", ContainerState::Unusable),
+            observed("1", ended(0)),
         ] {
             let mut node = node();
             node.observe(vec![container], Instant::now());
@@ -378,51 +379,51 @@ mod tests {
             assert_eq!(removed(&plan), ["1"]);
         }
         let mut node = node();
-        node.observe(vec![observed_as("1", ContainerState::Removing)], Instant::now());
-        assert_eq!(node.plan(Instant::now()).steps, [], "somebody else is at it");
+        node.observe(vec![observed("1", ContainerState::Removing)], Instant::now());
+        assert_eq!(node.plan(Instant::now()).steps, [], "another client removes it");
     }
 
     #[test]
-    fn duplicate_container_is_removed_and_the_worker_kept() {
+    fn duplicate_is_removed_and_running_worker_kept() {
         let mut node = node();
         node.observe(
-            vec![observed_as("old", ended(1)), observed_as("good", ContainerState::Running)],
+            vec![observed("old", ended(1)), observed("good", ContainerState::Running)],
             Instant::now(),
         );
         let plan = node.plan(Instant::now());
         assert!(!starts(&plan));
         assert_eq!(removed(&plan), ["old"]);
-        assert_eq!(health_of(&plan).0, WorkerState::Running);
+        assert_eq!(health(&plan).0, WorkerState::Running);
     }
 
     #[test]
-    fn container_of_an_earlier_data_directory_is_adopted() {
+    fn container_of_another_data_directory_is_adopted() {
         let mut node = node();
-        let mut container = observed_as("1", ContainerState::Running);
+        let mut container = observed("1", ContainerState::Running);
         container.identity.instance = AgentInstance("earlier".into());
         node.observe(vec![container], Instant::now());
         assert_eq!(node.plan(Instant::now()).steps, []);
     }
 
     #[test]
-    fn unwanted_containers_of_other_directories_need_a_complete_index() {
+    fn unwanted_container_of_other_directory_needs_complete_state() {
         let (mut node, now) = (node(), Instant::now());
         node.desired = Desired::default();
         node.is_complete = false;
-        let mut earlier = observed_as("earlier", ContainerState::Running);
+        let mut earlier = observed("earlier", ContainerState::Running);
         earlier.identity.instance = AgentInstance("earlier".into());
-        node.observe(vec![observed_as("ours", ended(0)), earlier], now);
-        assert_eq!(removed(&node.plan(now)), ["ours"]);
+        node.observe(vec![observed("this", ended(0)), earlier], now);
+        assert_eq!(removed(&node.plan(now)), ["this"]);
         node.is_complete = true;
-        assert_eq!(removed(&node.plan(now)), ["ours", "earlier"]);
+        assert_eq!(removed(&node.plan(now)), ["this", "earlier"]);
         node.keep.insert(wanted_worker().owner);
-        assert_eq!(removed(&node.plan(now)), ["ours"]);
+        assert_eq!(removed(&node.plan(now)), ["this"]);
         node.attempts().busy = true;
         assert_eq!(node.plan(now).steps, []);
     }
 
     #[test]
-    fn crashing_worker_restarts_with_backoff_and_its_reason() {
+    fn crashing_worker_is_restarted_with_backoff_and_reports_why() {
         let (mut node, mut now) = (node(), Instant::now());
         node.attempts().set_target(&hash());
         for failures in 1..=4 {
@@ -435,16 +436,16 @@ mod tests {
                 now,
                 0,
             );
-            node.observe(vec![observed_as(&id, ended(3))], now);
+            node.observe(vec![observed(&id, ended(3))], now);
             let plan = node.plan(now);
-            assert!(!starts(&plan), "it waits");
+            assert!(!starts(&plan), "the backoff has not passed");
             let state = if failures < 3 { WorkerState::Pending } else { WorkerState::Failed };
-            assert_eq!(health_of(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
+            assert_eq!(health(&plan), (state, Some(WorkerReason::CrashLoopBackOff)));
             let message = &plan.health[&name()].message;
-            assert!(message.contains("exit code 3") && message.contains("last words"), "{message}");
-            let wake_at = plan.wake_at.unwrap();
-            assert!(wake_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
-            now = wake_at;
+            assert!(message.contains("exit code 3") && message.contains("last lines"), "{message}");
+            let next_at = plan.next_at.unwrap();
+            assert!(next_at >= now + Duration::from_millis(500) * 2u32.pow(failures - 1));
+            now = next_at;
             let plan = node.plan(now);
             assert!(
                 matches!(&plan.steps[..], [Step::Start { identity, .. }] if identity.restarts == failures)
@@ -458,15 +459,15 @@ mod tests {
             now,
             0,
         );
-        node.observe(vec![observed_as("5", ContainerState::Running)], now);
+        node.observe(vec![observed("5", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!(health_of(&plan).0, WorkerState::Failed, "not believed yet");
-        assert_eq!(plan.wake_at, Some(now + SETTLED));
-        assert_eq!(health_of(&node.plan(now + SETTLED)).0, WorkerState::Running);
+        assert_eq!(health(&plan).0, WorkerState::Failed, "not settled yet");
+        assert_eq!(plan.next_at, Some(now + SETTLED));
+        assert_eq!(health(&node.plan(now + SETTLED)).0, WorkerState::Running);
     }
 
     #[test]
-    fn changed_worker_starts_without_the_old_backoff() {
+    fn changed_worker_does_not_wait_for_old_backoff() {
         let (mut node, now) = (node(), Instant::now());
         node.attempts().set_target(&neptune_wire::ContentHash::of(&"old spec"));
         node.attempts().done(refused(), None, 1, now, 0);
@@ -482,22 +483,22 @@ mod tests {
             Some(Step::Start { may_pull, .. }) => Some(*may_pull),
             _ => None,
         };
-        assert_eq!(may_pull(&node, now), Some(false), "perhaps it is there");
+        assert_eq!(may_pull(&node, now), Some(false), "the image may be on the node");
         node.attempts().done(StepOutcome::ImageAbsent, None, 1, now, 0);
         assert_eq!(may_pull(&node, now), Some(true));
         node.attempts().done(StepOutcome::PullFailed("no route".into()), None, 1, now, u64::MAX);
         assert_eq!(
-            health_of(&node.plan(now)),
+            health(&node.plan(now)),
             (WorkerState::Failed, Some(WorkerReason::ImageMissing))
         );
         assert_eq!(
             may_pull(&node, now + Duration::from_secs(3)),
             Some(false),
-            "perhaps somebody loaded it"
+            "a person may have loaded it"
         );
         node.attempts().done(StepOutcome::ImageAbsent, None, 1, now + Duration::from_secs(3), 0);
         assert_eq!(
-            health_of(&node.plan(now)),
+            health(&node.plan(now)),
             (WorkerState::Failed, Some(WorkerReason::ImageMissing)),
             "still"
         );
@@ -505,24 +506,24 @@ mod tests {
     }
 
     #[test]
-    fn reloading_worker_keeps_running_while_its_version_is_placed() {
+    fn reloading_worker_runs_while_version_is_placed_and_restarts_late() {
         let (mut node, now) = (node(), Instant::now());
         let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
         let placing = ReloadDecision { place, ..ReloadDecision::default() };
         node.reloads = [(name(), placing)].into();
         let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
         assert!(places(&node.plan(now)), "before it starts");
-        node.observe(vec![observed_as("1", ContainerState::Running)], now);
+        node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);
         assert!(places(&plan));
-        assert_eq!(health_of(&plan), (WorkerState::Running, None));
-        let wake_at = Some(now + Duration::from_secs(60));
-        let reported = "is told".to_owned();
-        let telling = ReloadDecision { wake_at, note: reported, ..ReloadDecision::default() };
-        node.reloads = [(name(), telling)].into();
+        assert_eq!(health(&plan), (WorkerState::Running, None));
+        let next_at = Some(now + Duration::from_secs(60));
+        let remark = "reloading".to_owned();
+        let requested = ReloadDecision { next_at, note: remark, ..ReloadDecision::default() };
+        node.reloads = [(name(), requested)].into();
         let plan = node.plan(now);
-        assert_eq!((plan.steps.len(), plan.wake_at), (0, wake_at));
-        assert_eq!(plan.health[&name()].message, "is told");
+        assert_eq!((plan.steps.len(), plan.next_at), (0, next_at));
+        assert_eq!(plan.health[&name()].message, "reloading");
         let late = ReloadDecision { restart: true, ..ReloadDecision::default() };
         node.reloads = [(name(), late)].into();
         let plan = node.plan(now);
@@ -538,77 +539,80 @@ mod tests {
     }
 
     #[test]
-    fn without_docker_nothing_is_planned_and_the_reason_is_reported() {
+    fn without_docker_nothing_is_planned_and_health_has_reason() {
         let mut node = node();
         node.docker = Err("no socket");
         let plan = node.plan(Instant::now());
         assert_eq!(plan.steps, []);
-        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
+        assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::DockerUnavailable)));
         assert_eq!(plan.health[&name()].message, "no socket");
     }
 
     #[test]
-    fn worker_waits_for_its_model_and_keeps_the_previous_one() {
+    fn worker_waits_for_model_and_keeps_running_previous_version() {
         use WorkerReason::{ModelDigestMismatch, ModelDownloading, ModelNotReceived};
         let (mut node, now) = (node(), Instant::now());
-        let problem = |reason| Some(Problem { reason, message: "the model's trouble".into() });
-        let view = |usable: Option<&str>, problem, needs_help| Availability {
+        let problem = |reason| Some(Problem { reason, message: "the model's problem".into() });
+        let availability = |usable: Option<&str>, problem, is_stuck| Availability {
             usable: usable.map(local_file),
             problem,
-            needs_help,
+            is_stuck,
         };
         for (model, expected) in [
             (None, (WorkerState::Pending, Some(ModelNotReceived))),
             (
-                Some(view(None, problem(ModelDownloading), false)),
+                Some(availability(None, problem(ModelDownloading), false)),
                 (WorkerState::Pending, Some(ModelDownloading)),
             ),
             (
-                Some(view(None, problem(ModelDigestMismatch), true)),
+                Some(availability(None, problem(ModelDigestMismatch), true)),
                 (WorkerState::Failed, Some(ModelDigestMismatch)),
             ),
         ] {
-            node.models = model.into_iter().map(|view| (wanted_worker().model, view)).collect();
+            node.models = model.into_iter().map(|model| (wanted_worker().model, model)).collect();
             node.containers.clear();
             let plan = node.plan(now);
-            assert_eq!((health_of(&plan), plan.steps.len()), (expected, 0));
+            assert_eq!((health(&plan), plan.steps.len()), (expected, 0));
 
-            node.containers = vec![observed_as("1", ContainerState::Running)];
+            node.containers = vec![observed("1", ContainerState::Running)];
             let plan = node.plan(now);
             assert_eq!(
-                (health_of(&plan), plan.steps.len()),
+                (health(&plan), plan.steps.len()),
                 ((WorkerState::Running, None), 0),
-                "what runs is left"
+                "the running container is kept"
             );
 
-            node.containers[0].identity.uid = "of an object that is gone".into();
+            node.containers[0].identity.uid = "of a deleted object".into();
             assert_eq!(removed(&node.plan(now)), ["1"]);
         }
-        node.models =
-            [(wanted_worker().model, view(Some(MODEL), problem(ModelDigestMismatch), true))].into();
+        node.models = [(
+            wanted_worker().model,
+            availability(Some(MODEL), problem(ModelDigestMismatch), true),
+        )]
+        .into();
         node.containers.clear();
         assert!(starts(&node.plan(now)), "on the previous version");
-        node.observe(vec![observed_as("1", ContainerState::Running)], now);
+        node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!((health_of(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
-        assert!(plan.health[&name()].message.contains("the model's trouble"));
+        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("the model's problem"));
     }
 
     #[test]
-    fn worker_waits_for_its_dataset_and_keeps_running_without_it() {
+    fn worker_waits_for_dataset_and_keeps_running_without_it() {
         use WorkerReason::{DatasetNotReceived, DatasetUnavailable};
         let (mut node, now) = (node(), Instant::now());
         let key: ObjectKey = "default/datasets/d".parse().unwrap();
         node.desired.workers.get_mut(&name()).unwrap().dataset = Some(key.clone());
         let plan = node.plan(now);
-        assert_eq!(health_of(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
-        assert!(plan.health[&name()].message.contains("apply that Dataset"));
+        assert_eq!(health(&plan), (WorkerState::Pending, Some(DatasetNotReceived)));
+        assert!(plan.health[&name()].message.contains("create the Dataset"));
 
-        let problem = Problem { reason: DatasetUnavailable, message: "not there".into() };
+        let problem = Problem { reason: DatasetUnavailable, message: "missing".into() };
         let missing =
-            Availability { problem: Some(problem), needs_help: true, ..Availability::default() };
+            Availability { problem: Some(problem), is_stuck: true, ..Availability::default() };
         node.datasets.insert(key.clone(), missing.clone());
-        assert_eq!(health_of(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
+        assert_eq!(health(&node.plan(now)), (WorkerState::Failed, Some(DatasetUnavailable)));
 
         let present =
             |path| Availability { usable: Some(local_file(path)), ..Availability::default() };
@@ -617,14 +621,14 @@ mod tests {
         let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
         assert_eq!(spec.dataset.as_ref().unwrap().target, "/datasets/d/a.csv");
 
-        let mut running = observed_as("1", ContainerState::Running);
+        let mut running = observed("1", ContainerState::Running);
         running.identity.spec_hash.clone_from(&identity.spec_hash);
         node.observe(vec![running], now);
         assert_eq!(node.plan(now).steps, [], "converged");
         node.datasets.insert(key.clone(), missing);
         let plan = node.plan(now);
-        assert_eq!((health_of(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
-        assert!(plan.health[&name()].message.contains("not there"));
+        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("missing"));
         node.datasets.insert(key, present("/code/data/b.csv"));
         assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");
     }

@@ -1,14 +1,13 @@
-//! Decides for a worker that reloads other versions of its model while it runs: which versions must
-//! be in its directory, which one it is requested to load, and when it is restarted because it did
-//! not load it. Only a downloaded model has versions; a model at a path of the node is mounted as
-//! it is. Pure.
+//! Decides for a worker that reloads its model while it runs: the versions in its directory, the
+//! version to request, and the restart if it does not load it in time. Only downloaded models have
+//! versions; a model at a local path is mounted directly. Pure.
 //!
-//! | directory | container | has loaded | then |
+//! | directory | container | loaded version | then |
 //! |---|---|---|---|
-//! | without the version | any | | put it there, beside the one that is loaded |
-//! | right | none, or of another spec | | as for any worker: it starts with the version |
-//! | right | alive | the version | take the others out of the directory |
-//! | right | alive | another | it is told; after a while: restart it |
+//! | without the target | any | | place the target beside the loaded version |
+//! | has the target | none, or of another spec | | as for any worker: it starts with the target |
+//! | has the target | alive | target | remove the others from the directory |
+//! | has the target | alive | another | request the target; after [`RELOAD_TIMEOUT`] restart it |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,63 +28,64 @@ use crate::{
     worker::container::{MODELS_DIR, worker_versions_dir},
 };
 
-/// For loading what it was told to load. Then it is restarted.
+/// Time for a worker to load the requested version. Then it is restarted.
 pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is remembered of such a worker from one turn to the next.
+/// The state of a reloading worker between two turns.
 #[derive(Debug, Default)]
 pub struct ReloadState {
-    /// What is in its directory, as far as is known.
+    /// The versions in its directory; `None` if unknown.
     pub placed: Option<PlacedVersions>,
-    /// The version that it should have.
+    /// The version that it must load.
     pub target: Option<String>,
-    /// Which container is to load which version, and since when.
+    /// The container ID, the version requested from it, and the time of the request.
     pub requested: Option<(String, String, Instant)>,
 }
 
-/// What is known of it now.
+/// The facts of a decision.
 pub struct ReloadFacts<'a> {
     pub wanted: &'a WantedWorker,
     pub model: &'a LocalArtifact,
     pub context: &'a NodeContext,
-    /// Its container that is alive and has its spec, if there is one.
+    /// Its running container with the wanted spec.
     pub running: Option<&'a ObservedContainer>,
-    /// What it last said of its model.
+    /// Its last report on its model.
     pub reported: Option<&'a ReportedModel>,
     pub now: Instant,
 }
 
-/// What follows.
+/// The decision.
 #[derive(Debug, Default, PartialEq)]
 pub struct ReloadDecision {
     pub target: String,
-    /// What is to be in its directory and is not: the directory, and the versions.
+    /// The directory and the versions to place in it, if it has others.
     pub place: Option<(PathBuf, BTreeMap<String, LocalArtifact>)>,
+    /// As [`ReloadState::requested`].
     pub requested: Option<(String, String, Instant)>,
-    /// It has not loaded what it was told.
+    /// Whether to restart the worker because it did not load the version in time.
     pub restart: bool,
-    pub wake_at: Option<Instant>,
-    /// For a person, while it has another version loaded.
+    pub next_at: Option<Instant>,
+    /// Remark for people while another version is loaded.
     pub note: String,
 }
 
-/// Decides.
+/// Decides the versions in the directory, the request and the restart.
 pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> ReloadDecision {
     let ReloadFacts { wanted, model, context, running, reported, now } = *facts;
     let dir = worker_versions_dir(wanted, context);
     let loaded = running.and_then(|container| loaded(container, reported, &wanted.model.name));
-    let current = state.placed.as_ref().filter(|placed| placed.dir == dir);
+    let placed = state.placed.as_ref().filter(|placed| placed.dir == dir);
     let mut versions: BTreeMap<_, _> = [(target.clone(), model.clone())].into();
-    if let (Some(loaded), Some(current)) = (&loaded, current)
+    if let (Some(loaded), Some(placed)) = (&loaded, placed)
         && *loaded != target
-        && current.names.contains(loaded)
+        && placed.names.contains(loaded)
     {
-        // It is there already: from where is of no interest.
+        // It is in the directory already, so its source is not used.
         versions.insert(loaded.clone(), LocalArtifact { path: dir.join(loaded), file: None });
     }
     let names: BTreeSet<String> = versions.keys().cloned().collect();
-    let place = current.is_none_or(|current| current.names != names).then_some((dir, versions));
-    let is_placed = current.is_some_and(|current| current.names.contains(&target));
+    let place = placed.is_none_or(|placed| placed.names != names).then_some((dir, versions));
+    let is_placed = placed.is_some_and(|placed| placed.names.contains(&target));
     let mut decision =
         ReloadDecision { place, target: target.clone(), ..ReloadDecision::default() };
     let Some(running) = running.filter(|_| is_placed && loaded.as_ref() != Some(&target)) else {
@@ -98,25 +98,25 @@ pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> R
         _ => now,
     };
     decision.restart = now >= since + RELOAD_TIMEOUT;
-    decision.wake_at = (!decision.restart).then_some(since + RELOAD_TIMEOUT);
-    decision.note = format!("is told to load another version of {}", wanted.model);
+    decision.next_at = (!decision.restart).then_some(since + RELOAD_TIMEOUT);
+    decision.note = format!("waiting for the worker to load another version of {}", wanted.model);
     decision.requested = Some((running.id.clone(), target, since));
     decision
 }
 
-/// The version of the model that a container has loaded: what it says itself, or else what it was
-/// started with.
+/// The version of the model that a container has loaded: the one that it reported, or else the one
+/// that it was started with.
 fn loaded(
     container: &ObservedContainer,
     reported: Option<&ReportedModel>,
     model: &ObjectName,
 ) -> Option<String> {
-    let path = reported.filter(|reported| reported.container == container.id);
-    let path = path.and_then(|reported| version_in(&reported.path, model));
-    path.map(str::to_owned).or_else(|| container.version.clone())
+    let reported = reported.filter(|reported| reported.container == container.id);
+    let version = reported.and_then(|reported| version_in(&reported.path, model));
+    version.map(str::to_owned).or_else(|| container.version.clone())
 }
 
-/// The version in a path of the container.
+/// The version in a model path of the container.
 fn version_in<'a>(path: &'a str, model: &ObjectName) -> Option<&'a str> {
     let rest = path.strip_prefix(MODELS_DIR)?.strip_prefix('/')?;
     let rest = rest.strip_prefix(model.as_str())?.strip_prefix('/')?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn new_version_is_placed_beside_the_loaded_one_until_loaded() {
+    fn loaded_version_stays_placed_until_target_is_loaded() {
         let now = Instant::now();
         let state =
             |names: &[&str]| ReloadState { placed: Some(placed(names)), ..ReloadState::default() };
@@ -204,16 +204,16 @@ mod tests {
         assert_eq!((to_place(&first), first.restart), (Some(vec!["new"]), false));
         let change = decided(&state(&["old"]), Some(&old), None, now);
         assert_eq!(to_place(&change), Some(vec!["new", "old"]));
-        assert_eq!(change.requested, None, "it is told when the version is there");
+        assert_eq!(change.requested, None, "requested only after it is placed");
         let requested = decided(&state(&["new", "old"]), Some(&old), None, now);
         assert_eq!(to_place(&requested), None);
         assert_eq!(requested.requested, Some(("c1".into(), "new".into(), now)));
-        assert_eq!((requested.wake_at, requested.restart), (Some(now + RELOAD_TIMEOUT), false));
-        let reported = reported("c1", "/models/m/new/m.pb");
-        let loaded = decided(&state(&["new", "old"]), Some(&old), Some(&reported), now);
+        assert_eq!((requested.next_at, requested.restart), (Some(now + RELOAD_TIMEOUT), false));
+        let report = reported("c1", "/models/m/new/m.pb");
+        let loaded = decided(&state(&["new", "old"]), Some(&old), Some(&report), now);
         assert_eq!(to_place(&loaded), Some(vec!["new"]));
         assert_eq!((loaded.requested, loaded.note.as_str()), (None, ""));
-        let done = decided(&state(&["new"]), Some(&old), Some(&reported), now);
+        let done = decided(&state(&["new"]), Some(&old), Some(&report), now);
         assert_eq!(done, ReloadDecision { target: "new".into(), ..ReloadDecision::default() });
     }
 
@@ -236,29 +236,29 @@ mod tests {
         assert!(!at(start + RELOAD_TIMEOUT, Some(&reported("c1", "/models/m/new/m.pb"))));
         assert!(
             at(start + RELOAD_TIMEOUT, Some(&reported("c0", "/models/m/new/m.pb"))),
-            "another's word"
+            "a report of another container"
         );
         let another = ObservedContainer { id: "c2".into(), ..old.clone() };
         let fresh = decided(&state, Some(&another), None, start + RELOAD_TIMEOUT);
         assert!(
-            !fresh.restart && fresh.wake_at == Some(start + RELOAD_TIMEOUT * 2),
-            "its own time"
+            !fresh.restart && fresh.next_at == Some(start + RELOAD_TIMEOUT * 2),
+            "the timeout starts again"
         );
     }
 
     #[test]
-    fn return_to_the_initial_version_is_a_reload_too() {
+    fn return_to_initial_version_is_requested() {
         let state =
             ReloadState { placed: Some(placed(&["new", "other"])), ..ReloadState::default() };
         let started_with = container("new");
-        let reported = reported("c1", "/models/m/other/m.pb");
-        let decision = decided(&state, Some(&started_with), Some(&reported), Instant::now());
+        let report = reported("c1", "/models/m/other/m.pb");
+        let decision = decided(&state, Some(&started_with), Some(&report), Instant::now());
         assert!(decision.requested.is_some());
         assert!(decided(&state, Some(&started_with), None, Instant::now()).requested.is_none());
     }
 
     #[test]
-    fn only_downloaded_models_have_versions_one_per_content() {
+    fn only_downloaded_model_has_version_and_it_depends_on_content() {
         let (wanted, context) = (reloading(), node_context());
         let of = |path: &str, file: &str| {
             reloadable_version(
@@ -273,12 +273,12 @@ mod tests {
         assert_ne!(of("/var/lib/neptune/models/sha256/ab/m", "n.pb").unwrap(), name);
         assert_eq!(of("/model/m.pb", "m.pb"), None);
         assert_eq!(reloadable_version(&crate::fixtures::wanted_worker(), &model(), &context), None);
-        let strange = WantedWorker { uid: "../x".into(), ..reloading() };
-        assert_eq!(reloadable_version(&strange, &model(), &context), None);
+        let unsafe_uid = WantedWorker { uid: "../x".into(), ..reloading() };
+        assert_eq!(reloadable_version(&unsafe_uid, &model(), &context), None);
     }
 
     #[test]
-    fn model_version_is_read_from_the_path() {
+    fn version_is_read_from_path() {
         let model = "m".parse().unwrap();
         for (path, version) in [
             ("/models/m/0f/m.pb", Some("0f")),

@@ -198,6 +198,7 @@ async fn publish_until_synced(
     router: String,
     mut changed: watch::Receiver<()>,
 ) {
+    #[expect(clippy::disallowed_methods, reason = "posts as the controller does")]
     let http = reqwest::Client::new();
     loop {
         let messages = {

@@ -1,4 +1,4 @@
-//! What the doctor makes of facts, and its output for people and programs.
+//! The doctor's findings from facts, and its output for people and programs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 use std::{fs, path::Path};
@@ -8,22 +8,22 @@ use neptune_edge::commands::doctor::{
     assess::assess,
     facts::{
         CertificateFacts, CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState,
-        Database, DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer,
+        DatabaseState, DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer,
         LocalBrokerFacts,
     },
-    report::{Level, is_bad, json, text},
+    report::{Level, has_errors, json, text},
 };
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A node on which all is well.
+/// A node without problems.
 fn healthy() -> DoctorFacts {
     let certificate = CertificateFacts {
         subject: "CN=Neptune broker CA".into(),
-        from: time("2025-01-01T00:00:00Z"),
-        to: time("2035-01-01T00:00:00Z"),
+        not_before: time("2025-01-01T00:00:00Z"),
+        not_after: time("2035-01-01T00:00:00Z"),
     };
     DoctorFacts {
         now: time("2026-08-01T12:00:00.5Z"),
@@ -37,9 +37,9 @@ fn healthy() -> DoctorFacts {
             path: "/var/lib/neptune".into(),
             state: Ok(DataState::Present {
                 owner: 998,
-                written: Ok(()),
+                can_write: Ok(()),
                 is_in_use: true,
-                database: Database::Whole {
+                database: DatabaseState::Valid {
                     objects: 3,
                     written: Some(time("2026-08-01T11:59:59Z")),
                 },
@@ -48,7 +48,7 @@ fn healthy() -> DoctorFacts {
         disk: Ok(DiskFacts { free: 20 << 30, size: 64 << 30, reserve: 512 << 20 }),
         local: LocalBrokerFacts {
             url: "mqtt://127.0.0.1:1884".into(),
-            answer: LocalBrokerAnswer::Probed(Ok(())),
+            answer: LocalBrokerAnswer::Connected(Ok(())),
         },
         cloud: CloudLinkFacts {
             url: "mqtts://edge0:***@broker.example.org:30883".into(),
@@ -60,12 +60,12 @@ fn healthy() -> DoctorFacts {
         names: vec![
             HostLookup {
                 host: "digits-cloud-1a2b3c4d.default.svc".into(),
-                referenced_by: "default/jointinferenceservices/digits".into(),
+                used_by: "default/jointinferenceservices/digits".into(),
                 addresses: Ok(vec!["10.96.0.7".parse().unwrap()]),
             },
             HostLookup {
                 host: "192.0.2.7".into(),
-                referenced_by: "default/jointinferenceservices/helmet".into(),
+                used_by: "default/jointinferenceservices/helmet".into(),
                 addresses: Ok(vec!["192.0.2.7".parse().unwrap()]),
             },
         ],
@@ -78,65 +78,65 @@ fn healthy() -> DoctorFacts {
     }
 }
 
-/// A node that goes on for now.
-fn degraded() -> DoctorFacts {
+/// A node with warnings only.
+fn warnings() -> DoctorFacts {
     let mut facts = healthy();
     facts.user = 0;
     facts.is_synchronized = Some(false);
     facts.disk = Ok(DiskFacts { free: 700 << 20, size: 64 << 30, reserve: 512 << 20 });
-    facts.certificates[0].certificates.as_mut().unwrap()[0].to = time("2026-08-20T00:00:00Z");
-    facts.local.answer = LocalBrokerAnswer::Probed(Ok(()));
+    facts.certificates[0].certificates.as_mut().unwrap()[0].not_after =
+        time("2026-08-20T00:00:00Z");
+    facts.local.answer = LocalBrokerAnswer::Connected(Ok(()));
     facts.names.clear();
     facts
 }
 
-/// A node on which nothing is well.
-fn broken() -> DoctorFacts {
+/// A node on which every check fails.
+fn failing() -> DoctorFacts {
     let mut facts = healthy();
     facts.now = time("1970-01-01T00:03:00Z");
     facts.data.state = Ok(DataState::Present {
         owner: 0,
-        written: Err("Permission denied (os error 13)".into()),
+        can_write: Err("Permission denied (os error 13)".into()),
         is_in_use: false,
-        database: Database::Absent,
+        database: DatabaseState::Absent,
     });
     facts.disk = Ok(DiskFacts { free: 100 << 20, size: 64 << 30, reserve: 512 << 20 });
     facts.engine.version =
-        Err("Docker does not answer on /var/run/docker.sock: there is no such socket".into());
-    facts.local.answer = LocalBrokerAnswer::PortFree(false);
-    facts.cloud.answer = Err("no answer within 10 s".into());
+        Err("Docker does not answer on /var/run/docker.sock: the socket does not exist".into());
+    facts.local.answer = LocalBrokerAnswer::Free(false);
+    facts.cloud.answer = Err("no response within 10 s".into());
     facts.names[0].addresses = Err("Name or service not known".into());
     facts
 }
 
 /// Compares with the committed file; with `BLESS` set writes it instead.
-fn golden(name: &str, assert_finding: &str) {
+fn golden(name: &str, output: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unit/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, assert_finding).unwrap();
+        fs::write(&path, output).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        assert_finding, expected,
-        "{name} differs; if that is meant, run the test with BLESS=1"
-    );
+    assert_eq!(output, expected, "{name} differs; if that is meant, run the test with BLESS=1");
 }
 
 #[test]
-fn doctor_output_equals_the_golden_files() {
-    for (name, facts, bad) in
-        [("well", healthy(), false), ("worth_a_look", degraded(), false), ("ill", broken(), true)]
-    {
+fn output_equals_golden_files() {
+    for (name, facts, expected) in [
+        ("healthy", healthy(), false),
+        ("warnings", warnings(), false),
+        ("failing", failing(), true),
+    ] {
         let findings = assess(&facts);
         golden(&format!("{name}.txt"), &text(&findings));
         golden(&format!("{name}.json"), &json(&findings));
-        assert_eq!(is_bad(&findings), bad, "{name}");
+        assert_eq!(has_errors(&findings), expected, "{name}");
     }
 }
 
 #[test]
-fn every_warning_and_error_has_a_remedy() {
-    for finding in [degraded(), broken()].iter().flat_map(assess) {
+fn each_warning_and_error_has_a_remedy() {
+    for finding in [warnings(), failing()].iter().flat_map(assess) {
         assert_eq!(finding.help.is_some(), finding.level != Level::Ok, "{finding:?}");
     }
 }
@@ -156,34 +156,38 @@ fn assert_finding(change: impl FnOnce(&mut DoctorFacts), level: Level, seen: &st
 #[test]
 fn each_problem_has_its_own_finding() {
     let data = |state| move |facts: &mut DoctorFacts| facts.data.state = state;
-    assert_finding(data(Err("no answer within 10 s".into())), Level::Error, "no answer");
-    assert_finding(data(Ok(DataState::Absent { can_be_made: Ok(()) })), Level::Ok, "not there yet");
+    assert_finding(data(Err("no response within 10 s".into())), Level::Error, "no response");
     assert_finding(
-        data(Ok(DataState::Absent { can_be_made: Err("Permission denied".into()) })),
-        Level::Error,
-        "cannot make it",
+        data(Ok(DataState::Absent { can_create: Ok(()) })),
+        Level::Ok,
+        "does not exist yet",
     );
-    let there =
-        |database| DataState::Present { owner: 998, written: Ok(()), is_in_use: false, database };
     assert_finding(
-        data(Ok(there(Database::Unusable("database x was written by a newer".into())))),
+        data(Ok(DataState::Absent { can_create: Err("Permission denied".into()) })),
+        Level::Error,
+        "cannot create it",
+    );
+    let present =
+        |database| DataState::Present { owner: 998, can_write: Ok(()), is_in_use: false, database };
+    assert_finding(
+        data(Ok(present(DatabaseState::Invalid("database x was written by a newer".into())))),
         Level::Error,
         "newer",
     );
-    assert_finding(data(Ok(there(Database::Absent))), Level::Ok, "no database yet");
-    let ahead = Database::Whole { objects: 1, written: Some(time("2026-08-02T12:00:00Z")) };
-    assert_finding(data(Ok(there(ahead))), Level::Warning, "was written at 2026-08-02");
+    assert_finding(data(Ok(present(DatabaseState::Absent))), Level::Ok, "no database yet");
+    let ahead = DatabaseState::Valid { objects: 1, written: Some(time("2026-08-02T12:00:00Z")) };
+    assert_finding(data(Ok(present(ahead))), Level::Warning, "was written at 2026-08-02");
     let podman = |facts: &mut DoctorFacts| facts.engine.version = Ok("podman 4.3.1".into());
     assert_finding(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
-    assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is edgecore's");
-    assert_finding(|facts| facts.is_synchronized = None, Level::Ok, "nothing here tells");
+    assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is part of edgecore");
+    assert_finding(|facts| facts.is_synchronized = None, Level::Ok, "cannot determine");
     assert_finding(
-        |facts| facts.disk = Err("no answer within 10 s".into()),
+        |facts| facts.disk = Err("no response within 10 s".into()),
         Level::Error,
-        "no answer",
+        "no response",
     );
     assert_finding(
-        |facts| facts.local.answer = LocalBrokerAnswer::Probed(Err("Connection refused".into())),
+        |facts| facts.local.answer = LocalBrokerAnswer::Connected(Err("Connection refused".into())),
         Level::Error,
         "Connection refused",
     );
@@ -191,9 +195,9 @@ fn each_problem_has_its_own_finding() {
         facts.name_servers = vec!["169.254.96.16".parse().unwrap()];
         facts.names[0].addresses = Err("Name or service not known".into());
     };
-    assert_finding(own_servers, Level::Warning, "this machine's resolver says");
+    assert_finding(own_servers, Level::Warning, "this machine's resolver failed");
     assert_finding(
-        |facts| facts.local.answer = LocalBrokerAnswer::PortFree(true),
+        |facts| facts.local.answer = LocalBrokerAnswer::Free(true),
         Level::Ok,
         "is free",
     );
@@ -201,10 +205,10 @@ fn each_problem_has_its_own_finding() {
 
 #[test]
 fn longest_valid_certificate_of_a_bundle_decides() {
-    let valid = |to: &str| CertificateFacts {
-        subject: format!("CN={to}"),
-        from: time("2020-01-01T00:00:00Z"),
-        to: time(&format!("{to}T00:00:00Z")),
+    let valid = |not_after: &str| CertificateFacts {
+        subject: format!("CN={not_after}"),
+        not_before: time("2020-01-01T00:00:00Z"),
+        not_after: time(&format!("{not_after}T00:00:00Z")),
     };
     let file = |certificates: Checked<Vec<CertificateFacts>>| {
         move |facts: &mut DoctorFacts| facts.certificates[0].certificates = certificates
@@ -220,9 +224,9 @@ fn longest_valid_certificate_of_a_bundle_decides() {
         "expired at 2022-01-01",
     );
     assert_finding(file(Ok(vec![valid("2026-08-30")])), Level::Warning, "expires at 2026-08-30");
-    assert_finding(file(Ok(Vec::new())), Level::Error, "has no PEM certificate");
+    assert_finding(file(Ok(Vec::new())), Level::Error, "contains no PEM certificate");
     assert_finding(file(Err("No such file or directory".into())), Level::Error, "No such file");
     let mut later = valid("2040-01-01");
-    later.from = time("2030-01-01T00:00:00Z");
-    assert_finding(file(Ok(vec![later])), Level::Error, "only from 2030-01-01");
+    later.not_before = time("2030-01-01T00:00:00Z");
+    assert_finding(file(Ok(vec![later])), Level::Error, "not valid before 2030-01-01");
 }

@@ -1,4 +1,4 @@
-//! The rollout of a model server in a simulated world, half a second per step: each version behaves
+//! The rollout of a model server in a simulation with steps of half a second: each version behaves
 //! as given, and the decisions are checked.
 
 #![allow(clippy::unwrap_used)]
@@ -28,42 +28,45 @@ use serde_json::json;
 
 const STEP: Duration = Duration::from_millis(500);
 
-/// What a version does once it runs.
+/// The behaviour of a version once it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
-    Good,
-    /// Docker refuses its container.
+enum Behavior {
+    Healthy,
+    /// Docker rejects its container.
     NeverStarts,
-    /// Its container ends after so many seconds, well until then.
+    /// It is healthy, and its container exits after this many seconds.
     Crashes(u64),
-    /// It runs, and its check is never good.
-    NeverWell,
-    /// Its check is good from 2 s on, and bad after so many seconds.
-    Sickens(u64),
-    /// Every third check is bad.
-    Unsteady,
+    /// It runs, and every probe fails.
+    NeverHealthy,
+    /// Probes succeed from 2 s on, and fail after this many seconds.
+    BecomesUnhealthy(u64),
+    /// Every third probe fails.
+    Flapping,
 }
 
-struct World {
-    fates: BTreeMap<String, Fate>,
+struct Simulation {
+    behaviors: BTreeMap<String, Behavior>,
     state: RolloutState,
     target: ModelServer,
     download: DownloadState,
     image: ImageState,
     now: Instant,
-    /// The edition that runs, since when, and whether it has ended.
+    /// The ID of the version that runs, since when, and whether its container exited.
     running: Option<(String, Instant, bool)>,
     probes: ProbeHistory,
     status: ModelServerReport,
     restarts: u32,
     switches: Vec<String>,
-    asked: u32,
+    probe_count: u32,
 }
 
-fn world(fates: &[(&str, Fate)], target: &str) -> World {
+fn simulation(behaviors: &[(&str, Behavior)], target: &str) -> Simulation {
     let start = Instant::now();
-    World {
-        fates: fates.iter().map(|(version, fate)| ((*version).to_owned(), *fate)).collect(),
+    Simulation {
+        behaviors: behaviors
+            .iter()
+            .map(|(version, behavior)| ((*version).to_owned(), *behavior))
+            .collect(),
         state: RolloutState::default(),
         target: serving(target, "replace"),
         download: DownloadState::Ready,
@@ -74,7 +77,7 @@ fn world(fates: &[(&str, Fate)], target: &str) -> World {
         status: ModelServerReport::default(),
         restarts: 0,
         switches: Vec::new(),
-        asked: 0,
+        probe_count: 0,
     }
 }
 
@@ -89,18 +92,18 @@ fn serving(version: &str, reload: &str) -> ModelServer {
     .unwrap()
 }
 
-fn coming() -> DownloadState {
+fn downloading() -> DownloadState {
     let progress =
         DownloadProgress { received_bytes: 1, total_bytes: Some(2), bytes_per_second: 1 };
-    DownloadState::InProgress { progress, problem: None }
+    DownloadState::Coming { progress, trouble: None }
 }
 
-impl World {
-    fn fate(&self) -> Option<Fate> {
-        self.state.current.as_ref().map(|current| self.fates[current.version()])
+impl Simulation {
+    fn behavior(&self) -> Option<Behavior> {
+        self.state.current.as_ref().map(|current| self.behaviors[current.version()])
     }
 
-    /// Lets the node do what was decided, and half a second pass.
+    /// Executes the last decision, and advances the time by half a second.
     fn step(&mut self) {
         let current = self.state.current.as_ref().map(|current| current.id().to_owned());
         if self.running.as_ref().map(|(id, ..)| id) != current.as_ref() {
@@ -108,12 +111,12 @@ impl World {
             self.probes = ProbeHistory::new(self.now);
         }
         self.now += STEP;
-        let fate = self.fate();
+        let behavior = self.behavior();
         let Some((_, since, has_ended)) = &mut self.running else { return self.decide(None) };
         let age = self.now.duration_since(*since).as_secs();
-        match fate.unwrap() {
-            Fate::NeverStarts => return self.decide(Some("ContainerRefused")),
-            Fate::Crashes(after) if *has_ended || age >= after => {
+        match behavior.unwrap() {
+            Behavior::NeverStarts => return self.decide(Some("ContainerRefused")),
+            Behavior::Crashes(after) if *has_ended || age >= after => {
                 *has_ended = !*has_ended;
                 if *has_ended {
                     return self.decide(Some("CrashLoopBackOff"));
@@ -123,14 +126,14 @@ impl World {
             }
             _ => {}
         }
-        self.asked += 1;
-        let is_well = match fate.unwrap() {
-            Fate::Good | Fate::Crashes(_) => true,
-            Fate::NeverStarts | Fate::NeverWell => false,
-            Fate::Sickens(after) => age >= 2 && age < after,
-            Fate::Unsteady => !self.asked.is_multiple_of(3),
+        self.probe_count += 1;
+        let is_healthy = match behavior.unwrap() {
+            Behavior::Healthy | Behavior::Crashes(_) => true,
+            Behavior::NeverStarts | Behavior::NeverHealthy => false,
+            Behavior::BecomesUnhealthy(after) => age >= 2 && age < after,
+            Behavior::Flapping => !self.probe_count.is_multiple_of(3),
         };
-        let answer = if is_well { Ok(()) } else { Err("the answer is 404".to_owned()) };
+        let answer = if is_healthy { Ok(()) } else { Err("the answer is 404".to_owned()) };
         let health = self.state.current.as_ref().unwrap().serving.health.clone();
         self.probes.record(answer, &health, self.now);
         self.decide(None);
@@ -138,7 +141,7 @@ impl World {
 
     fn decide(&mut self, down: Option<&str>) {
         for round in 0.. {
-            assert!(round < 4, "it settles");
+            assert!(round < 4, "the decision becomes stable");
             let is_current = round == 0 && self.running.is_some();
             let current = match down {
                 Some(reason) if is_current => InstanceState::Down { reason, message: "why" },
@@ -169,11 +172,11 @@ impl World {
             }
             let before = std::mem::replace(&mut self.state, decision.state);
             self.status = decision.report;
-            self.keeps_what_it_returns_to(&before);
+            self.check_kept_versions(&before);
             if self.state == before {
                 break;
             }
-            // What is stored is read back as it was.
+            // The state can be stored and restored.
             let text = serde_json::to_string(&self.state).unwrap();
             assert_eq!(serde_json::from_str::<RolloutState>(&text).unwrap(), self.state);
             if self.state.current != before.current {
@@ -182,15 +185,18 @@ impl World {
         }
     }
 
-    /// The last good version and the running one are never let go, but for a better one.
-    fn keeps_what_it_returns_to(&self, before: &RolloutState) {
+    /// Checks that the current and the last good version are kept.
+    fn check_kept_versions(&self, before: &RolloutState) {
         let kept: Vec<&str> = self.state.kept_versions().map(ServedVersion::id).collect();
         assert!(before.last_good.is_none() || self.state.last_good.is_some());
         for version in self.state.current.iter().chain(&self.state.last_good) {
             assert!(kept.contains(&version.id()));
         }
         if self.state.last_good != before.last_good {
-            assert_eq!(self.state.last_good, before.current, "only what was tried becomes good");
+            assert_eq!(
+                self.state.last_good, before.current,
+                "only a version on trial becomes the last good one"
+            );
         }
     }
 
@@ -206,173 +212,214 @@ impl World {
         self
     }
 
-    fn shown(&self) -> (Option<&str>, Transition, Option<&str>) {
+    fn summary(&self) -> (Option<&str>, Transition, Option<&str>) {
         let status = &self.status;
         (status.serving_version.as_deref(), status.transition, status.last_good_version.as_deref())
     }
 }
 
 #[test]
-fn healthy_version_passes_its_trial_and_becomes_last_good() {
-    let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "4");
-    assert_eq!(world.run(5).shown(), (Some("4"), Transition::InProgress, None));
-    assert_eq!(world.run(30).shown(), (Some("4"), Transition::UpToDate, Some("4")));
-    assert_eq!(world.want("3").run(5).shown(), (Some("3"), Transition::InProgress, Some("4")));
-    assert_eq!(world.run(30).shown(), (Some("3"), Transition::UpToDate, Some("3")));
-    assert_eq!(world.switches, ["4", "3"]);
-    assert_eq!(world.status.message, "");
+fn healthy_version_becomes_last_good_after_probation() {
+    let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::Healthy)], "4");
+    assert_eq!(simulation.run(5).summary(), (Some("4"), Transition::InProgress, None));
+    assert_eq!(simulation.run(30).summary(), (Some("4"), Transition::UpToDate, Some("4")));
+    assert_eq!(
+        simulation.want("3").run(5).summary(),
+        (Some("3"), Transition::InProgress, Some("4"))
+    );
+    assert_eq!(simulation.run(30).summary(), (Some("3"), Transition::UpToDate, Some("3")));
+    assert_eq!(simulation.switches, ["4", "3"]);
+    assert_eq!(simulation.status.message, "");
 }
 
 #[test]
-fn every_kind_of_failure_rolls_back_to_last_good() {
-    for (fate, reason) in [
-        (Fate::NeverStarts, "ContainerRefused"),
-        (Fate::Crashes(1), "CrashLoopBackOff"),
-        (Fate::Crashes(29), "CrashLoopBackOff"),
-        (Fate::NeverWell, "HealthCheckFailed"),
-        (Fate::Sickens(20), "HealthCheckFailed"),
-        (Fate::Unsteady, "HealthCheckFailed"),
+fn failed_version_is_rolled_back_to_last_good() {
+    for (behavior, reason) in [
+        (Behavior::NeverStarts, "ContainerRefused"),
+        (Behavior::Crashes(1), "CrashLoopBackOff"),
+        (Behavior::Crashes(29), "CrashLoopBackOff"),
+        (Behavior::NeverHealthy, "HealthCheckFailed"),
+        (Behavior::BecomesUnhealthy(20), "HealthCheckFailed"),
+        (Behavior::Flapping, "HealthCheckFailed"),
     ] {
-        let mut world = world(&[("3", Fate::Good), ("4", fate)], "3");
-        world.run(40);
-        world.want("4").run(200);
+        let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", behavior)], "3");
+        simulation.run(40);
+        simulation.want("4").run(200);
         let expected = (Some("3"), Transition::BlockedByFailedLoad, Some("3"));
-        assert_eq!(world.shown(), expected, "{fate:?}: {:?}", world.status);
-        assert_eq!(world.switches, ["3", "4", "3"], "{fate:?}: tried once");
-        let failure = world.status.last_failure.as_ref().unwrap();
+        assert_eq!(simulation.summary(), expected, "{behavior:?}: {:?}", simulation.status);
+        assert_eq!(simulation.switches, ["3", "4", "3"], "{behavior:?}: tried once");
+        let failure = simulation.status.last_failure.as_ref().unwrap();
         assert_eq!((failure.version.as_str(), failure.reason.as_str()), ("4", reason));
-        assert!(world.status.message.contains("returned to 3"), "{}", world.status.message);
+        assert!(
+            simulation.status.message.contains("returned to 3"),
+            "{}",
+            simulation.status.message
+        );
 
-        // Blocked until something else is wanted; then it may be tried again.
-        assert_eq!(world.want("3").run(2).shown().1, Transition::UpToDate);
-        world.fates.insert("4".into(), Fate::Good);
-        assert_eq!(world.want("4").run(40).shown().1, Transition::UpToDate, "{fate:?}");
+        // Blocked until the target changes; then it may be tried again.
+        assert_eq!(simulation.want("3").run(2).summary().1, Transition::UpToDate);
+        simulation.behaviors.insert("4".into(), Behavior::Healthy);
+        assert_eq!(simulation.want("4").run(40).summary().1, Transition::UpToDate, "{behavior:?}");
     }
 }
 
 #[test]
-fn change_of_other_target_fields_starts_a_trial() {
-    let mut world = world(&[("3", Fate::Good), ("4", Fate::NeverWell)], "3");
-    world.run(40);
-    world.want("4").run(100);
-    world.fates.insert("4".into(), Fate::Good);
-    assert_eq!(world.run(100).shown().1, Transition::BlockedByFailedLoad, "it stays");
-    world.target.model.as_mut().unwrap().sha256 = Some("00".repeat(32));
-    assert_eq!(world.run(40).shown(), (Some("4"), Transition::UpToDate, Some("4")));
+fn changed_digest_of_blocked_version_is_tried_again() {
+    let mut simulation =
+        simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
+    simulation.run(40);
+    simulation.want("4").run(100);
+    simulation.behaviors.insert("4".into(), Behavior::Healthy);
+    assert_eq!(
+        simulation.run(100).summary().1,
+        Transition::BlockedByFailedLoad,
+        "it stays blocked"
+    );
+    simulation.target.model.as_mut().unwrap().sha256 = Some("00".repeat(32));
+    assert_eq!(simulation.run(40).summary(), (Some("4"), Transition::UpToDate, Some("4")));
 }
 
 #[test]
-fn rollback_to_a_broken_version_is_reported() {
-    let mut world = world(&[("3", Fate::Good), ("4", Fate::NeverWell)], "3");
-    world.run(40);
-    world.fates.insert("3".into(), Fate::NeverWell);
-    world.want("4").run(200);
-    assert_eq!(world.shown(), (None, Transition::BlockedByFailedLoad, Some("3")));
-    let message = &world.status.message;
+fn rollback_to_broken_version_is_reported() {
+    let mut simulation =
+        simulation(&[("3", Behavior::Healthy), ("4", Behavior::NeverHealthy)], "3");
+    simulation.run(40);
+    simulation.behaviors.insert("3".into(), Behavior::NeverHealthy);
+    simulation.want("4").run(200);
+    assert_eq!(simulation.summary(), (None, Transition::BlockedByFailedLoad, Some("3")));
+    let message = &simulation.status.message;
     assert!(
         message.contains("4 failed") && message.contains("returned to 3, which does not answer"),
         "{message}"
     );
-    assert_eq!(world.switches, ["3", "4", "3"], "not to and fro");
-    assert!(world.restarts > 0, "what hangs is started again");
-    world.fates.insert("3".into(), Fate::Good);
-    assert_eq!(world.run(10).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
+    assert_eq!(simulation.switches, ["3", "4", "3"], "no further switches");
+    assert!(simulation.restarts > 0, "a hanging container is restarted");
+    simulation.behaviors.insert("3".into(), Behavior::Healthy);
+    assert_eq!(
+        simulation.run(10).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
 }
 
 #[test]
-fn first_version_that_fails_is_retried_indefinitely() {
-    for fate in [Fate::NeverStarts, Fate::Crashes(3), Fate::NeverWell, Fate::Sickens(10)] {
-        let mut world = world(&[("3", fate)], "3");
-        world.run(200);
-        assert_eq!(world.shown().1, Transition::BlockedByFailedLoad, "{fate:?}");
-        assert!(world.status.message.contains("no version to return to"));
-        assert_eq!(world.switches, ["3"]);
-        world.fates.insert("3".into(), Fate::Good);
-        world.running = None;
-        assert_eq!(world.run(40).shown(), (Some("3"), Transition::UpToDate, Some("3")), "{fate:?}");
+fn failing_first_version_is_retried() {
+    for behavior in [
+        Behavior::NeverStarts,
+        Behavior::Crashes(3),
+        Behavior::NeverHealthy,
+        Behavior::BecomesUnhealthy(10),
+    ] {
+        let mut simulation = simulation(&[("3", behavior)], "3");
+        simulation.run(200);
+        assert_eq!(simulation.summary().1, Transition::BlockedByFailedLoad, "{behavior:?}");
+        assert!(simulation.status.message.contains("no version to return to"));
+        assert_eq!(simulation.switches, ["3"]);
+        simulation.behaviors.insert("3".into(), Behavior::Healthy);
+        simulation.running = None;
+        assert_eq!(
+            simulation.run(40).summary(),
+            (Some("3"), Transition::UpToDate, Some("3")),
+            "{behavior:?}"
+        );
     }
 }
 
 #[test]
-fn newer_target_replaces_the_old_one_at_any_moment() {
-    for fate in
-        [Fate::Good, Fate::NeverStarts, Fate::Crashes(10), Fate::NeverWell, Fate::Sickens(9)]
-    {
+fn newer_target_replaces_older_one_at_any_time() {
+    for behavior in [
+        Behavior::Healthy,
+        Behavior::NeverStarts,
+        Behavior::Crashes(10),
+        Behavior::NeverHealthy,
+        Behavior::BecomesUnhealthy(9),
+    ] {
         for seconds in (0..90).step_by(3) {
-            let mut world = world(&[("3", Fate::Good), ("4", fate), ("5", Fate::Good)], "3");
-            world.run(40);
-            world.want("4").run(seconds);
-            world.want("5").run(45);
+            let mut simulation = simulation(
+                &[("3", Behavior::Healthy), ("4", behavior), ("5", Behavior::Healthy)],
+                "3",
+            );
+            simulation.run(40);
+            simulation.want("4").run(seconds);
+            simulation.want("5").run(45);
             let expected = (Some("5"), Transition::UpToDate, Some("5"));
-            assert_eq!(world.shown(), expected, "{fate:?} after {seconds} s");
+            assert_eq!(simulation.summary(), expected, "{behavior:?} after {seconds} s");
         }
     }
 }
 
 #[test]
-fn running_version_is_kept_until_the_target_is_downloaded() {
-    let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "3");
-    world.download = coming();
-    assert_eq!(world.run(5).shown(), (None, Transition::InProgress, None));
-    assert!(world.status.progress.is_some());
-    world.download = DownloadState::Ready;
-    world.run(10);
-    // In the middle of its trial, which goes on.
-    world.download = coming();
-    assert_eq!(world.want("4").run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
-    world.download = DownloadState::Failed {
+fn current_version_keeps_running_until_target_is_on_the_node() {
+    let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::Healthy)], "3");
+    simulation.download = downloading();
+    assert_eq!(simulation.run(5).summary(), (None, Transition::InProgress, None));
+    assert!(simulation.status.progress.is_some());
+    simulation.download = DownloadState::Ready;
+    simulation.run(10);
+    // During its trial, which continues.
+    simulation.download = downloading();
+    assert_eq!(
+        simulation.want("4").run(60).summary(),
+        (Some("3"), Transition::InProgress, Some("3"))
+    );
+    simulation.download = DownloadState::Stuck {
         problem: Problem { reason: WorkerReason::ModelDigestMismatch, message: "no".into() },
         time: "t".into(),
     };
-    assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
-    assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
-    world.download = DownloadState::Ready;
-    world.image = ImageState::Pulling(None);
-    assert_eq!(world.run(60).shown(), (Some("3"), Transition::InProgress, Some("3")));
-    assert!(world.status.message.contains("image i is being fetched"), "{}", world.status.message);
+    assert_eq!(
+        simulation.run(60).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
+    assert_eq!(simulation.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
+    simulation.download = DownloadState::Ready;
+    simulation.image = ImageState::Coming(None);
+    assert_eq!(simulation.run(60).summary(), (Some("3"), Transition::InProgress, Some("3")));
+    assert!(simulation.status.message.contains("pulling image i"), "{}", simulation.status.message);
     let problem = Problem { reason: WorkerReason::ImageMissing, message: "no registry".into() };
-    world.image = ImageState::Failed { problem, time: "t".into() };
-    assert_eq!(world.run(60).shown(), (Some("3"), Transition::BlockedByFailedLoad, Some("3")));
-    assert_eq!(world.status.last_failure.as_ref().unwrap().reason, "ImageMissing");
-    assert_eq!(world.switches, ["3"]);
-    world.image = ImageState::Ready;
-    assert_eq!(world.run(40).shown(), (Some("4"), Transition::UpToDate, Some("4")));
+    simulation.image = ImageState::Stuck { problem, time: "t".into() };
+    assert_eq!(
+        simulation.run(60).summary(),
+        (Some("3"), Transition::BlockedByFailedLoad, Some("3"))
+    );
+    assert_eq!(simulation.status.last_failure.as_ref().unwrap().reason, "ImageMissing");
+    assert_eq!(simulation.switches, ["3"]);
+    simulation.image = ImageState::Ready;
+    assert_eq!(simulation.run(40).summary(), (Some("4"), Transition::UpToDate, Some("4")));
 }
 
 #[test]
-fn full_disk_is_reported_as_trouble_and_an_unreachable_server_is_not() {
-    let mut world = world(&[("3", Fate::Good)], "3");
+fn only_full_disk_is_reported_as_trouble() {
+    let mut simulation = simulation(&[("3", Behavior::Healthy)], "3");
     for (reason, expected) in [
         (WorkerReason::DiskFull, Some(WorkerReason::DiskFull)),
         (WorkerReason::ModelUnavailable, None),
     ] {
-        let DownloadState::InProgress { progress, .. } = coming() else { unreachable!() };
+        let DownloadState::Coming { progress, .. } = downloading() else { unreachable!() };
         let trouble = Some(Problem { reason, message: "7 bytes are missing".into() });
-        world.download = DownloadState::InProgress { progress, problem: trouble };
-        assert_eq!(world.run(1).shown().1, Transition::InProgress);
-        assert_eq!(world.status.trouble, expected);
-        assert!(world.status.message.contains("7 bytes are missing"));
+        simulation.download = DownloadState::Coming { progress, trouble };
+        assert_eq!(simulation.run(1).summary().1, Transition::InProgress);
+        assert_eq!(simulation.status.trouble, expected);
+        assert!(simulation.status.message.contains("7 bytes are missing"));
     }
 }
 
 #[test]
-fn held_rollout_downloads_but_does_not_switch() {
-    let mut world = world(&[("3", Fate::Good), ("4", Fate::Good)], "3");
-    world.target.hold = true;
+fn held_switch_is_prepared_and_not_made() {
+    let mut simulation = simulation(&[("3", Behavior::Healthy), ("4", Behavior::Healthy)], "3");
+    simulation.target.hold = true;
     assert_eq!(
-        world.run(40).shown(),
+        simulation.run(40).summary(),
         (Some("3"), Transition::UpToDate, Some("3")),
-        "there is nothing to hold on to"
+        "without a running version nothing is held"
     );
-    world.want("4").target.hold = true;
-    assert_eq!(world.run(100).shown(), (Some("3"), Transition::InProgress, Some("3")));
-    assert!(world.status.message.contains("hold-upgrade"), "{}", world.status.message);
-    world.target.hold = false;
-    assert_eq!(world.run(40).shown(), (Some("4"), Transition::UpToDate, Some("4")));
+    simulation.want("4").target.hold = true;
+    assert_eq!(simulation.run(100).summary(), (Some("3"), Transition::InProgress, Some("3")));
+    assert!(simulation.status.message.contains("hold-upgrade"), "{}", simulation.status.message);
+    simulation.target.hold = false;
+    assert_eq!(simulation.run(40).summary(), (Some("4"), Transition::UpToDate, Some("4")));
 }
 
 #[test]
-fn invalid_target_keeps_the_running_version() {
+fn invalid_target_leaves_current_version() {
     let mut state = RolloutState::default();
     state.start_trial(&serving("3", "replace"));
     state.pass_trial();
@@ -380,7 +427,7 @@ fn invalid_target_keeps_the_running_version() {
     probes.record(Ok(()), &state.current.as_ref().unwrap().serving.health.clone(), Instant::now());
     let facts = RolloutFacts {
         target: &serving("../4", "replace"),
-        refusal: Some("version \"../4\" cannot name a directory"),
+        refusal: Some("version \"../4\" is not a valid directory name"),
         download: DownloadState::Ready,
         image: ImageState::Ready,
         current: InstanceState::Up(&probes),
@@ -397,7 +444,7 @@ fn invalid_target_keeps_the_running_version() {
 }
 
 #[test]
-fn versions_share_a_directory_unless_a_name_is_ambiguous() {
+fn versions_share_directory_unless_name_has_other_content() {
     let mut state = RolloutState::default();
     let directory_generation =
         |state: &RolloutState| state.current.as_ref().unwrap().directory_generation;
@@ -412,69 +459,69 @@ fn versions_share_a_directory_unless_a_name_is_ambiguous() {
         (names(&state), directory_generation(&state)),
         (vec!["3".to_owned(), "4".to_owned()], 1)
     );
-    // It fails, and what is wanted now has its name and another content.
+    // It fails, and the next target has its name and another content.
     state.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!(names(&state), ["3"]);
     let mut other = serving("4", "watch");
     other.model.as_mut().unwrap().url.push('2');
     state.start_trial(&other);
     assert_eq!((names(&state), directory_generation(&state)), (vec!["4".to_owned()], 2));
-    // Back: the directory that it had.
+    // After the rollback: the previous directory.
     state.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!((names(&state), directory_generation(&state)), (vec!["3".to_owned()], 1));
     state.start_trial(&serving("5", "watch"));
     assert_eq!(
         directory_generation(&state),
         3,
-        "whatever was in a directory once is not known any more"
+        "the names used in earlier directories are not kept"
     );
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn behavior() -> impl Strategy<Value = Behavior> {
     prop_oneof![
-        3 => Just(Fate::Good),
-        1 => Just(Fate::NeverStarts),
-        1 => (1..40u64).prop_map(Fate::Crashes),
-        1 => Just(Fate::NeverWell),
-        1 => (3..40u64).prop_map(Fate::Sickens),
-        1 => Just(Fate::Unsteady),
+        3 => Just(Behavior::Healthy),
+        1 => Just(Behavior::NeverStarts),
+        1 => (1..40u64).prop_map(Behavior::Crashes),
+        1 => Just(Behavior::NeverHealthy),
+        1 => (3..40u64).prop_map(Behavior::BecomesUnhealthy),
+        1 => Just(Behavior::Flapping),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Whatever is wanted and whenever: once a version was good, what is served in the end is good,
-    /// and if the last target works it is that one.
+    /// For any sequence of targets: after the first good version, a good version is served in the
+    /// end, and the last target if that is healthy.
     #[test]
-    fn rollout_settles_on_a_version_that_works(
-        fates in prop::collection::vec(fate(), 4),
-        wants in prop::collection::vec((0..4usize, 0..50u64), 1..8),
+    fn rollout_converges_to_a_healthy_version(
+        behaviors in prop::collection::vec(behavior(), 4),
+        targets in prop::collection::vec((0..4usize, 0..50u64), 1..8),
     ) {
         let names = ["1", "2", "3", "4"];
-        let all: Vec<_> = names.iter().copied().zip(fates.iter().copied()).chain([("0", Fate::Good)]).collect();
-        let mut world = world(&all, "0");
-        world.run(40);
+        let all: Vec<_> = names.iter().copied().zip(behaviors.iter().copied()).chain([("0", Behavior::Healthy)]).collect();
+        let mut simulation = simulation(&all, "0");
+        simulation.run(40);
         let mut last = 0;
-        for (index, seconds) in wants {
+        for (index, seconds) in targets {
             last = index;
-            world.want(names[index]).run(seconds);
+            simulation.want(names[index]).run(seconds);
         }
-        world.run(250);
-        if fates[last] == Fate::Good {
-            prop_assert_eq!(world.shown(), (Some(names[last]), Transition::UpToDate, Some(names[last])));
+        simulation.run(250);
+        if behaviors[last] == Behavior::Healthy {
+            prop_assert_eq!(simulation.summary(), (Some(names[last]), Transition::UpToDate, Some(names[last])));
         } else {
-            prop_assert!(world.status.last_good_version.is_some());
-            prop_assert_eq!(world.state.current, world.state.last_good);
+            prop_assert!(simulation.status.last_good_version.is_some());
+            prop_assert_eq!(simulation.state.current, simulation.state.last_good);
         }
     }
 }
 
 #[test]
-fn server_with_two_versions_serves_the_higher_number() {
+fn server_with_two_versions_serves_higher_number() {
     let now = Instant::now();
-    let mut well = ProbeHistory::new(now);
-    well.record(Ok(()), &serving("3", "watch").health, now);
-    let shown = |reload, good_version, version| {
+    let mut healthy = ProbeHistory::new(now);
+    healthy.record(Ok(()), &serving("3", "watch").health, now);
+    let serving_version = |reload, good_version, version| {
         let good = ServedVersion::new(&serving(good_version, reload), 1);
         let target = serving(version, reload);
         let state = RolloutState {
@@ -488,8 +535,8 @@ fn server_with_two_versions_serves_the_higher_number() {
             refusal: None,
             download: DownloadState::Ready,
             image: ImageState::Ready,
-            current: InstanceState::Up(&well),
-            last_good: InstanceState::Up(&well),
+            current: InstanceState::Up(&healthy),
+            last_good: InstanceState::Up(&healthy),
             draining: InstanceState::Absent(None),
             failures: 0,
             now,
@@ -497,18 +544,18 @@ fn server_with_two_versions_serves_the_higher_number() {
         };
         decide(&state, &facts).report.serving_version.unwrap()
     };
-    assert_eq!(shown("watch", "4", "3"), "4", "3 is on probation beside it");
-    assert_eq!(shown("watch", "9", "10"), "10", "numbers, not texts");
-    assert_eq!(shown("watch", "b", "a"), "a");
-    assert_eq!(shown("replace", "4", "3"), "3");
+    assert_eq!(serving_version("watch", "4", "3"), "4", "3 is on probation beside it");
+    assert_eq!(serving_version("watch", "9", "10"), "10", "compared as numbers");
+    assert_eq!(serving_version("watch", "b", "a"), "a");
+    assert_eq!(serving_version("replace", "4", "3"), "3");
 }
 
 #[test]
-fn lower_version_serves_after_the_higher_one_is_unloaded() {
+fn lower_version_is_served_after_higher_one_is_unloaded() {
     let now = Instant::now();
     let target = serving("3", "watch");
-    let mut well = ProbeHistory::new(now);
-    well.record(Ok(()), &target.health, now);
+    let mut healthy = ProbeHistory::new(now);
+    healthy.record(Ok(()), &target.health, now);
     let later = now + Duration::from_secs(30);
     let version = |version: &str| ServedVersion::new(&serving(version, "watch"), 1);
     let on_trial = |good: &str| RolloutState {
@@ -517,14 +564,14 @@ fn lower_version_serves_after_the_higher_one_is_unloaded() {
         directory_generation: 1,
         ..RolloutState::default()
     };
-    let look = |state: &RolloutState, draining| {
+    let decide_with = |state: &RolloutState, draining| {
         let facts = RolloutFacts {
             target: &target,
             refusal: None,
             download: DownloadState::Ready,
             image: ImageState::Ready,
-            current: InstanceState::Up(&well),
-            last_good: InstanceState::Up(&well),
+            current: InstanceState::Up(&healthy),
+            last_good: InstanceState::Up(&healthy),
             draining,
             failures: 0,
             now: later,
@@ -532,30 +579,30 @@ fn lower_version_serves_after_the_higher_one_is_unloaded() {
         };
         decide(state, &facts)
     };
-    let shown = |decision: &RolloutDecision| {
+    let summary = |decision: &RolloutDecision| {
         (decision.report.serving_version.clone().unwrap(), decision.report.transition)
     };
-    let passed = look(&on_trial("4"), InstanceState::Absent(None));
+    let passed = decide_with(&on_trial("4"), InstanceState::Absent(None));
     assert_eq!(passed.state.last_good, passed.state.current);
-    assert_eq!(passed.state.watched_versions().len(), 1, "4 is taken away");
-    let draining = look(&passed.state, InstanceState::Up(&well));
-    assert_eq!(shown(&draining), ("4".to_owned(), Transition::InProgress));
-    let mut gone = well.clone();
+    assert_eq!(passed.state.watched_versions().len(), 1, "4 is removed from the directory");
+    let draining = decide_with(&passed.state, InstanceState::Up(&healthy));
+    assert_eq!(summary(&draining), ("4".to_owned(), Transition::InProgress));
+    let mut gone = healthy.clone();
     gone.record(Err("404".to_owned()), &target.health, later);
     for gone in [InstanceState::Up(&gone), InstanceState::Absent(None)] {
-        let left = look(&draining.state, gone);
-        assert_eq!(shown(&left), ("3".to_owned(), Transition::UpToDate));
+        let left = decide_with(&draining.state, gone);
+        assert_eq!(summary(&left), ("3".to_owned(), Transition::UpToDate));
         assert_eq!(left.state.draining, None);
     }
     assert_eq!(
-        look(&on_trial("2"), InstanceState::Absent(None)).state.draining,
+        decide_with(&on_trial("2"), InstanceState::Absent(None)).state.draining,
         None,
         "3 answers already"
     );
 }
 
 #[test]
-fn server_follows_only_a_change_of_version() {
+fn server_reloads_another_version_but_no_other_change() {
     let three = serving("3", "watch");
     let four = serving("4", "watch");
     assert!(can_follow(&three, &four));

@@ -1,4 +1,4 @@
-//! The database. Every test opens it again, as a restarted agent does.
+//! The database of the agent. Every test opens it again, like a restarted agent.
 
 #![allow(clippy::unwrap_used)]
 use std::{
@@ -25,7 +25,8 @@ use serde_json::json;
 
 const NODE: &str = "edge0";
 
-/// The database as it is on disk.
+/// A connection to the database file, beside the store.
+#[expect(clippy::disallowed_methods, reason = "inspects the database as another process does")]
 fn database(dir: &Path) -> Connection {
     Connection::open(dir.join("neptune.db")).unwrap()
 }
@@ -51,7 +52,7 @@ fn receive_one(message: &Message, replica: &mut Replica, store: &mut Store) -> R
     receive(message, &NODE.parse().unwrap(), &TopicPrefix::default(), replica, store).unwrap()
 }
 
-fn said() -> impl Strategy<Value = Message> {
+fn downstream_message() -> impl Strategy<Value = Message> {
     let node = || NODE.parse().unwrap();
     let revision = 0..12u64;
     let inserted = (0..3u8, revision.clone(), 0..4u8).prop_map(move |(name, revision, value)| {
@@ -82,13 +83,13 @@ fn said() -> impl Strategy<Value = Message> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// The process may end after any message: what is read back is what was known.
+    /// The process may be killed after any message.
     #[test]
-    fn stored_replica_equals_the_one_in_memory_after_any_messages(messages in prop::collection::vec(said(), 1..16)) {
+    fn stored_replica_equals_the_replica_in_memory(messages in prop::collection::vec(downstream_message(), 1..16)) {
         let dir = tempfile::tempdir().unwrap();
         let mut replica = Replica::default();
         for message in &messages {
-            // Opened anew each time, as after a kill: nothing is closed or flushed by choice.
+            // Opened again per message and never closed, as after a kill.
             let mut store = Store::open(dir.path()).unwrap();
             prop_assert_eq!(&store.replica().unwrap(), &replica);
             receive_one(message, &mut replica, &mut store);
@@ -114,7 +115,7 @@ fn unknown_fields_stay_in_the_stored_payload() {
 }
 
 #[test]
-fn instance_is_stable_and_every_start_increments_the_epoch() {
+fn start_keeps_the_instance_and_increments_the_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let first = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
     let second = Store::open(dir.path()).unwrap().start_epoch("b").unwrap();
@@ -123,7 +124,7 @@ fn instance_is_stable_and_every_start_increments_the_epoch() {
 }
 
 #[test]
-fn counts_are_kept_until_their_object_is_removed_or_replaced() {
+fn counts_are_kept_until_an_object_with_another_uid_replaces_theirs() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
@@ -161,20 +162,24 @@ fn counts_are_kept_until_their_object_is_removed_or_replaced() {
 }
 
 #[test]
-fn pending_clears_survive_a_restart() {
+fn pending_clear_of_a_removed_object_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
-    let mut said = insert(1, 1, 1);
-    said.content.metadata.name = "s".parse().unwrap();
+    let mut inserted = insert(1, 1, 1);
+    inserted.content.metadata.name = "s".parse().unwrap();
     let node = || NODE.parse().unwrap();
     receive_one(
-        &message(&Topic::Insert(node(), object.clone()), encode(&said)),
+        &message(&Topic::Insert(node(), object.clone()), encode(&inserted)),
         &mut replica,
         &mut store,
     );
-    let gone = encode(&Delete { revision: Revision(2) });
-    receive_one(&message(&Topic::Delete(node(), object.clone()), gone), &mut replica, &mut store);
+    let deleted = encode(&Delete { revision: Revision(2) });
+    receive_one(
+        &message(&Topic::Delete(node(), object.clone()), deleted),
+        &mut replica,
+        &mut store,
+    );
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
     assert_eq!(store.pending_clears().unwrap(), [object.clone()].into());
@@ -183,7 +188,7 @@ fn pending_clears_survive_a_restart() {
 }
 
 #[test]
-fn damaged_database_is_an_error_and_stays_unchanged() {
+fn damaged_database_is_an_error_and_is_not_deleted() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path()).unwrap());
     let path = dir.path().join("neptune.db");
@@ -198,7 +203,7 @@ fn damaged_database_is_an_error_and_stays_unchanged() {
 }
 
 #[test]
-fn newer_database_is_refused() {
+fn newer_database_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path()).unwrap());
     let layout = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
@@ -227,20 +232,20 @@ fn database_of_an_earlier_layout_is_upgraded() {
 }
 
 #[test]
-fn rollout_record_is_removed_with_its_object() {
+fn rollout_is_deleted_with_its_object() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let topic = || Topic::Insert(NODE.parse().unwrap(), key(1));
     receive_one(&message(&topic(), encode(&insert(1, 1, 1))), &mut replica, &mut store);
-    let memory = RolloutState { blocked: Some("edition".into()), ..RolloutState::default() };
-    store.save_rollout(&key(1), "uid-0", &memory).unwrap();
-    assert_eq!(store.rollout("uid-0").unwrap(), memory);
+    let rollout = RolloutState { blocked: Some("version".into()), ..RolloutState::default() };
+    store.save_rollout(&key(1), "uid-0", &rollout).unwrap();
+    assert_eq!(store.rollout("uid-0").unwrap(), rollout);
     receive_one(&message(&topic(), encode(&insert(1, 2, 0))), &mut replica, &mut store);
-    assert_eq!(store.rollout("uid-0").unwrap(), memory, "another revision of the same object");
+    assert_eq!(store.rollout("uid-0").unwrap(), rollout, "another revision of the same object");
     receive_one(&message(&topic(), encode(&insert(1, 3, 2))), &mut replica, &mut store);
     assert_eq!(
         store.rollout("uid-0").unwrap(),
         RolloutState::default(),
-        "another object of that name"
+        "another object of the same name"
     );
 }

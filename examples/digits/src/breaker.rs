@@ -1,22 +1,23 @@
-//! Decides when a failing cloud is left alone for a while, so that its absence costs the edge little. Pure: `now` is an argument.
+//! A circuit breaker: pauses calls to a failing cloud worker, so that they do not slow down the edge. Pure: `now` is an
+//! argument.
 
 use std::time::{Duration, Instant};
 
-/// So many failures in a row are taken for bad luck; each further one makes the pause twice as long.
-const PATIENCE: u32 = 3;
+/// Number of consecutive failures before the first pause. Each further failure doubles the pause.
+const FAILURES_BEFORE_PAUSE: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
 pub struct Breaker {
     failures: u32,
-    closed_again: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 impl Breaker {
     /// Whether a call may be tried.
     pub fn allows(&self, now: Instant) -> bool {
-        self.closed_again.is_none_or(|at| now >= at)
+        self.paused_until.is_none_or(|at| now >= at)
     }
 
     pub fn succeeded(&mut self) {
@@ -25,9 +26,9 @@ impl Breaker {
 
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        if let Some(extra) = self.failures.checked_sub(PATIENCE) {
+        if let Some(extra) = self.failures.checked_sub(FAILURES_BEFORE_PAUSE) {
             let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(extra));
-            self.closed_again = Some(now + pause.min(LONGEST_PAUSE));
+            self.paused_until = Some(now + pause.min(MAX_PAUSE));
         }
     }
 }
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_starts_at_the_third_failure_doubles_and_is_capped() {
+    fn pause_starts_at_the_third_failure_doubles_and_is_capped() {
         for (failures, seconds) in
             [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 15), (40, 15)]
         {
@@ -56,17 +57,15 @@ mod tests {
     }
 
     #[test]
-    fn endless_failures_do_not_wrap_the_pause() {
+    fn many_failures_do_not_overflow_the_pause() {
         let now = Instant::now();
-        let mut breaker = Breaker { failures: u32::MAX, closed_again: None };
+        let mut breaker = Breaker { failures: u32::MAX, paused_until: None };
         breaker.failed(now);
-        assert!(
-            !breaker.allows(now + Duration::from_secs(14)) && breaker.allows(now + LONGEST_PAUSE)
-        );
+        assert!(!breaker.allows(now + Duration::from_secs(14)) && breaker.allows(now + MAX_PAUSE));
     }
 
     #[test]
-    fn one_success_forgives_everything() {
+    fn success_resets_the_failures() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         (0..9).for_each(|_| breaker.failed(now));

@@ -1,4 +1,5 @@
-//! Calls to the cloud worker: plain HTTP/1.1 on one kept connection, with a time limit on each step. Whether to call is decided in `edge`.
+//! The HTTP client of the cloud worker: HTTP/1.1 over one keep-alive connection, with a timeout per step. `edge` decides
+//! when to call.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::error::Error;
-use crate::predict::{Answer, Question};
+use crate::predict::{PredictRequest, PredictResponse};
 use crate::samples::Pixels;
 
 const CONNECT: Duration = Duration::from_secs(1);
@@ -19,24 +20,24 @@ const REQUEST: Duration = Duration::from_secs(2);
 type Connection = SendRequest<Full<Bytes>>;
 
 pub struct CloudClient {
-    /// Host and port as in the URL.
+    /// Host and port, as in the URL.
     authority: String,
     address: (String, u16),
     path: String,
     connection: Option<Connection>,
 }
 
-/// A connection that the far side had closed meanwhile is worth a second try; everything else is not.
+/// A failed exchange. Only a request on a stale connection is repeated.
 enum Failure {
     Stale(String),
     Final(String),
 }
 
 impl CloudClient {
-    /// For `POST <base_url>/<service>/predict`.
+    /// A client for `POST <base_url>/<service>/predict`.
     ///
     /// # Errors
-    /// [`Error::CloudUrl`] when `base_url` is no `http://` URL with a host.
+    /// [`Error::CloudUrl`] when `base_url` is not an `http://` URL with a host.
     pub fn new(base_url: &str, service: &str) -> Result<Self, Error> {
         let error =
             |reason: &str| Error::CloudUrl { url: base_url.to_owned(), reason: reason.to_owned() };
@@ -54,20 +55,21 @@ impl CloudClient {
         })
     }
 
-    /// The cloud's label for each image. Takes at most 3 s (twice the request limit after a kept connection turned out to be closed).
+    /// The cloud worker's label for each image. Takes at most 3 s.
     ///
     /// # Errors
-    /// [`Error::Call`] when the cloud cannot be reached, is too slow, or answers with anything but one label a sample.
+    /// [`Error::Call`] when the cloud worker cannot be reached, times out, or does not answer with one label per sample.
     pub async fn predict(&mut self, images: &[Pixels]) -> Result<Vec<usize>, Error> {
-        let body =
-            Bytes::from(serde_json::to_vec(&Question::new(images)).expect("numbers serialise"));
+        let body = Bytes::from(
+            serde_json::to_vec(&PredictRequest::new(images)).expect("numbers can be serialised"),
+        );
         self.answer(body)
             .await
             .and_then(|answer| answer.labels(images.len()))
             .map_err(|reason| Error::Call { address: self.authority.clone(), reason })
     }
 
-    async fn answer(&mut self, body: Bytes) -> Result<Answer, String> {
+    async fn answer(&mut self, body: Bytes) -> Result<PredictResponse, String> {
         if let Some(kept) = self.connection.take().filter(|kept| !kept.is_closed()) {
             match self.exchange(kept, body.clone()).await {
                 Ok(answer) => return Ok(answer),
@@ -90,7 +92,7 @@ impl CloudClient {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        // Ends with the connection; its error, if any, is also the request's.
+        // The task ends with the connection; its error is also the request's.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -99,7 +101,7 @@ impl CloudClient {
         &mut self,
         mut connection: Connection,
         body: Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<PredictResponse, Failure> {
         let request = Request::post(&self.path)
             .header(header::HOST, &self.authority)
             .header(header::CONTENT_TYPE, "application/json")
@@ -116,7 +118,7 @@ impl CloudClient {
 async fn read(
     connection: &mut Connection,
     request: Request<Full<Bytes>>,
-) -> Result<Answer, Failure> {
+) -> Result<PredictResponse, Failure> {
     let stale_or_not = |error: hyper::Error| {
         if error.is_canceled() || error.is_closed() || error.is_incomplete_message() {
             Failure::Stale(error.to_string())
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_is_the_base_url_with_the_service() {
+    fn path_is_the_base_url_with_the_service() {
         for (url, address, path) in [
             ("http://127.0.0.1:5000", ("127.0.0.1", 5000), "/demo/predict"),
             ("http://127.0.0.1:5000/", ("127.0.0.1", 5000), "/demo/predict"),
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_cannot_be_called_is_refused() {
+    fn invalid_urls_are_refused() {
         for url in ["", "127.0.0.1:5000", "https://cloud", "/big", "http://"] {
             assert!(matches!(CloudClient::new(url, "demo"), Err(Error::CloudUrl { .. })), "{url}");
         }

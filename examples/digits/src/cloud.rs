@@ -1,4 +1,4 @@
-//! The cloud worker: an HTTP server around the big model. What an answer holds is decided in `predict`.
+//! The cloud worker: an HTTP server for the big model. `predict` defines requests and responses.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::net::TcpListener;
 use crate::error::Error;
 use crate::model::Model;
 use crate::model_file;
-use crate::predict::{Answer, Question};
+use crate::predict::{PredictRequest, PredictResponse};
 use crate::settings::CloudSettings;
 use crate::stop::Stop;
 
-/// A client that neither finishes its request nor hangs up is not waited for longer.
+/// How long a shutdown waits for requests in progress.
 const GRACE: Duration = Duration::from_secs(2);
 
 struct Cloud {
@@ -28,7 +28,7 @@ struct Cloud {
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the model cannot be used or the address is taken.
+/// When the model cannot be used or the address is in use.
 pub async fn run(settings: &CloudSettings) -> Result<(), Error> {
     let mut stop = Stop::listen()?;
     let model = model_file::read(&settings.model_url)?;
@@ -36,7 +36,7 @@ pub async fn run(settings: &CloudSettings) -> Result<(), Error> {
     let listen_error = |source| Error::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(&address).await.map_err(listen_error)?;
     eprintln!(
-        "cloud worker of {} answers on {}",
+        "cloud worker of service {} listens on {}",
         settings.service_name,
         listener.local_addr().map_err(listen_error)?
     );
@@ -47,7 +47,7 @@ pub async fn run(settings: &CloudSettings) -> Result<(), Error> {
     .map_err(listen_error)
 }
 
-/// Answers on `listener` until `stop` is ready, then finishes what is under way.
+/// Serves on `listener` until `stop` resolves, then finishes requests in progress.
 ///
 /// # Errors
 /// When the listener fails.
@@ -62,11 +62,11 @@ pub async fn serve(
         .route("/healthz", get("ok\n"))
         .route("/{service}/predict", post(predict))
         .with_state(cloud);
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let (stop_sender, stopped) = tokio::sync::oneshot::channel();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
         stop.await;
-        // Nobody listens only when the server has ended already.
-        let _ = stopping.send(());
+        // The receiver is dropped if the server has ended already.
+        let _ = stop_sender.send(());
     });
     tokio::select! {
         ended = server => ended,
@@ -74,22 +74,21 @@ pub async fn serve(
     }
 }
 
-type Refusal = (StatusCode, String);
+type Rejection = (StatusCode, String);
 
 async fn predict(
     State(cloud): State<Arc<Cloud>>,
     Path(service): Path<String>,
-    question: Result<Json<Question>, JsonRejection>,
-) -> Result<Json<Answer>, Refusal> {
+    request: Result<Json<PredictRequest>, JsonRejection>,
+) -> Result<Json<PredictResponse>, Rejection> {
     if service != cloud.service {
         return Err((
             StatusCode::NOT_FOUND,
             format!("this worker serves {}, not {service}\n", cloud.service),
         ));
     }
-    let Json(question) =
-        question.map_err(|rejection| (rejection.status(), rejection.body_text()))?;
-    question
+    let Json(request) = request.map_err(|rejection| (rejection.status(), rejection.body_text()))?;
+    request
         .answer(&cloud.model)
         .map(Json)
         .map_err(|reason| (StatusCode::BAD_REQUEST, format!("{reason}\n")))

@@ -1,4 +1,4 @@
-//! The edge worker's loop: infer, ask the rule, ask the cloud, count. The calls themselves are made in `call`, reports in `report`.
+//! The edge worker's loop: infer, apply the rule, call the cloud worker, count. `call` makes the calls, `report` the reports.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::breaker::Breaker;
 use crate::call::CloudClient;
+use crate::counters::{Outcome, Status};
 use crate::error::Error;
 use crate::evaluate::{images, is_hard, quality, share};
 use crate::model::{Model, label};
@@ -16,12 +17,11 @@ use crate::report::{Reloads, Reporter};
 use crate::samples::{Pixels, Sample, held_out};
 use crate::settings::EdgeSettings;
 use crate::stop::Stop;
-use crate::tally::{Outcome, Status};
 
-/// Samples in one call of the cloud-only measurement.
+/// Samples per call of the cloud-only measurement.
 const BATCH: usize = 100;
 
-/// What the passes gave, printed as one line of JSON. Accuracies are shares, 0 to 1.
+/// The result of all passes, printed as one line of JSON. Accuracies are 0 to 1.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -29,7 +29,7 @@ struct Summary<'a> {
     worker: &'a str,
     passes: u64,
     edge_only: f64,
-    /// Nothing when the cloud did not answer for every sample.
+    /// `None` when the cloud worker did not answer for every sample.
     cloud_only: Option<f64>,
     joint: f64,
     inference_number: u64,
@@ -37,10 +37,10 @@ struct Summary<'a> {
     upload_cloud_ratio: f64,
 }
 
-/// Works until SIGTERM or SIGINT; idle, but reporting, after the last pass.
+/// Runs until SIGTERM or SIGINT. After the last pass it is idle and keeps reporting.
 ///
 /// # Errors
-/// When the settings or the model cannot be used; the agent is told `failed` first.
+/// When the settings or the model cannot be used. The status `failed` is reported before.
 pub async fn run(settings: &EdgeSettings) -> Result<(), Error> {
     let mut stop = Stop::listen()?;
     let (reporter, reloads) = Reporter::start(settings, Timestamp::now())?;
@@ -65,7 +65,7 @@ async fn work(
     reporter.loaded(&worker.path, quality(&samples, &worker.model));
     let scores = worker.passes(settings, &samples, reporter).await;
     reporter.become_status(Status::Completed);
-    let counters = reporter.tally().counters();
+    let counters = reporter.counters().counters();
     let summary = Summary {
         service: &settings.identity.service_name,
         worker: &settings.identity.worker_name,
@@ -77,17 +77,20 @@ async fn work(
         hard_example_number: counters.hard,
         upload_cloud_ratio: counters.upload_cloud_ratio(),
     };
-    println!("{}", serde_json::to_string(&summary).expect("texts and finite numbers serialise"));
+    println!(
+        "{}",
+        serde_json::to_string(&summary).expect("strings and finite numbers can be serialised")
+    );
     loop {
         worker.reload(&samples, reporter);
         if reloads.changed().await.is_err() {
-            // Nothing can be told any more; what was counted is still reported.
+            // No more reloads can arrive; the counters are still reported.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Right answers among `samples`.
+/// Numbers of correct answers.
 #[derive(Debug, Default)]
 struct Scores {
     samples: usize,
@@ -97,7 +100,7 @@ struct Scores {
 
 struct Worker {
     model: Model,
-    /// Where it was loaded from.
+    /// The path of the model.
     path: String,
     reloads: Reloads,
     rule: Rule,
@@ -110,7 +113,9 @@ impl Worker {
         let service = &settings.identity.service_name;
         let cloud = settings.cloud_url().map(|url| CloudClient::new(&url, service)).transpose()?;
         if cloud.is_none() {
-            eprintln!("neither BIG_MODEL_URL nor BIG_MODEL_IP is set: every answer is the edge's");
+            eprintln!(
+                "neither BIG_MODEL_URL nor BIG_MODEL_IP is set: using the edge model for all samples"
+            );
         }
         Ok(Self {
             model: model_file::read(&settings.model_url)?,
@@ -122,18 +127,18 @@ impl Worker {
         })
     }
 
-    /// Loads what the agent last said, if that is another file. One that cannot be used is left: the
-    /// agent starts a worker anew that does not load what it should.
+    /// Loads the model that the agent requested last, if it is another file. An unusable file is ignored: the agent restarts
+    /// a worker that does not load the requested model.
     fn reload(&mut self, samples: &[Sample], reporter: &Reporter) {
         let wanted = self.reloads.borrow_and_update().as_ref().map(|wanted| wanted.path.clone());
         let Some(path) = wanted.filter(|path| *path != self.path) else { return };
         match model_file::read(&path) {
             Ok(model) => {
-                eprintln!("another version of the model is loaded: {path}");
+                eprintln!("loaded another version of the model: {path}");
                 reporter.loaded(&path, quality(samples, &model));
                 (self.model, self.path) = (model, path);
             }
-            Err(error) => eprintln!("the version before goes on: {error}"),
+            Err(error) => eprintln!("keeping the previous version of the model: {error}"),
         }
     }
 
@@ -143,7 +148,7 @@ impl Worker {
         samples: &[Sample],
         reporter: &Reporter,
     ) -> Scores {
-        // Late samples are caught up with, as a camera's frames would be that waited.
+        // Delayed samples are processed without pause, like queued frames of a camera.
         let mut pace = (settings.rate > 0.0)
             .then(|| tokio::time::interval(Duration::from_secs_f64(1.0 / settings.rate)));
         let mut scores = Scores::default();
@@ -152,7 +157,7 @@ impl Worker {
             for sample in samples {
                 match &mut pace {
                     Some(pace) => drop(pace.tick().await),
-                    // Reports and signals are served by the same thread.
+                    // The same thread handles reports and signals.
                     None => tokio::task::yield_now().await,
                 }
                 if self.reloads.has_changed().unwrap_or(false) {
@@ -169,20 +174,20 @@ impl Worker {
         scores
     }
 
-    /// The edge's label, the one that is used, and how the sample counts.
+    /// The label of the edge model, the final label, and how the sample is counted.
     async fn infer(&mut self, image: &Pixels) -> (usize, usize, Outcome) {
         let probabilities = self.model.infer(image);
         let edge = label(&probabilities);
         if !is_hard(&mut self.rule, &probabilities) {
             return (edge, edge, Outcome::Easy);
         }
-        match self.ask_cloud(image).await {
+        match self.call_cloud(image).await {
             Some(cloud) => (edge, cloud, Outcome::Answered),
             None => (edge, edge, Outcome::Unanswered),
         }
     }
 
-    async fn ask_cloud(&mut self, image: &Pixels) -> Option<usize> {
+    async fn call_cloud(&mut self, image: &Pixels) -> Option<usize> {
         let cloud = self.cloud.as_mut().filter(|_| self.breaker.allows(Instant::now()))?;
         match cloud.predict(std::slice::from_ref(image)).await {
             Ok(labels) => {
@@ -190,14 +195,14 @@ impl Worker {
                 labels.first().copied()
             }
             Err(error) => {
-                eprintln!("the edge's answer is used: {error}");
+                eprintln!("using the edge model's answer: {error}");
                 self.breaker.failed(Instant::now());
                 None
             }
         }
     }
 
-    /// The cloud's accuracy alone. Measured apart from the passes and not counted.
+    /// The accuracy of the big model alone. These samples are not counted.
     async fn cloud_only(&mut self, samples: &[Sample]) -> Option<f64> {
         let cloud = self.cloud.as_mut()?;
         let mut right = 0;
@@ -205,7 +210,7 @@ impl Worker {
             let labels = match cloud.predict(&images(batch)).await {
                 Ok(labels) => labels,
                 Err(error) => {
-                    eprintln!("cloud-only accuracy is not known: {error}");
+                    eprintln!("cannot measure the cloud-only accuracy: {error}");
                     return None;
                 }
             };

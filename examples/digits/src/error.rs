@@ -1,11 +1,11 @@
-//! Everything that can stop a worker or a call, by the step that failed.
+//! Errors of the workers and their calls, by the step that failed.
 
-/// The text says which step failed on what; nothing retries by reading it.
+/// The message names the step and the object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the model file {path}: {source}")]
     ModelFile { path: String, source: std::io::Error },
-    #[error("{path} is no usable model: {reason}")]
+    #[error("{path} is not a usable model: {reason}")]
     Model { path: String, reason: String },
     #[error("sample {line}: {reason}")]
     Sample { line: usize, reason: String },

@@ -1,22 +1,23 @@
-//! Accuracies of both models and of the two together, without any network. Pure; used to choose a threshold and to check the worker's numbers.
+//! Accuracies of both models and of joint inference, without a network. Pure. Used to choose a threshold and to check the
+//! worker's numbers.
 
 use hard_example::{Prediction, Rule};
 
 use crate::model::{CLASSES, Model, label};
 use crate::samples::{Pixels, Sample};
 
-/// Shares of samples, each 0..=1.
+/// Accuracies and the upload ratio, each 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluation {
     pub edge_only: f64,
     pub cloud_only: f64,
     pub joint: f64,
-    /// Hard samples among all.
+    /// Share of hard samples.
     pub upload_ratio: f64,
 }
 
-/// Asks `rule` about a classifier's answer. A rule that looks at boxes sees one around the whole image,
-/// scored with the best class's probability.
+/// Applies `rule` to a classifier's output. Rules for boxes get one box around the whole image, with the probability of
+/// the best class as its score.
 pub fn is_hard(rule: &mut Rule, probabilities: &[f64]) -> bool {
     let best = label(probabilities);
     let digit = f64::from(u32::try_from(best).expect("there are ten classes"));
@@ -24,20 +25,21 @@ pub fn is_hard(rule: &mut Rule, probabilities: &[f64]) -> bool {
     rule.is_hard(&Prediction { boxes: &boxes, probabilities })
 }
 
-/// What joint inference gives on `samples` when every call to the cloud is answered.
+/// The result of joint inference on `samples` if the cloud worker answers every call.
 pub fn evaluate(samples: &[Sample], small: &Model, big: &Model, rule: &mut Rule) -> Evaluation {
-    let answers: Vec<_> = samples.iter().map(|sample| Answer::of(sample, small, big)).collect();
-    judge(&answers, rule)
+    let outputs: Vec<_> =
+        samples.iter().map(|sample| SampleOutputs::of(sample, small, big)).collect();
+    evaluate_outputs(&outputs, rule)
 }
 
-/// What both models say of one sample: inferring is slow, judging with many thresholds is not.
-pub struct Answer {
+/// The outputs of both models for one sample. They are computed once and evaluated with many thresholds.
+pub struct SampleOutputs {
     edge: Vec<f64>,
     edge_right: bool,
     cloud_right: bool,
 }
 
-impl Answer {
+impl SampleOutputs {
     pub fn of(sample: &Sample, small: &Model, big: &Model) -> Self {
         let right = |probabilities: &[f64]| label(probabilities) == sample.label;
         let edge = small.infer(&sample.pixels);
@@ -45,36 +47,36 @@ impl Answer {
     }
 }
 
-pub fn judge(answers: &[Answer], rule: &mut Rule) -> Evaluation {
-    let hard: Vec<bool> = answers.iter().map(|answer| is_hard(rule, &answer.edge)).collect();
-    let joint = answers
+pub fn evaluate_outputs(outputs: &[SampleOutputs], rule: &mut Rule) -> Evaluation {
+    let hard: Vec<bool> = outputs.iter().map(|answer| is_hard(rule, &answer.edge)).collect();
+    let joint = outputs
         .iter()
         .zip(&hard)
         .filter(|(answer, hard)| if **hard { answer.cloud_right } else { answer.edge_right });
     Evaluation {
-        edge_only: share(answers.iter().filter(|answer| answer.edge_right).count(), answers.len()),
+        edge_only: share(outputs.iter().filter(|answer| answer.edge_right).count(), outputs.len()),
         cloud_only: share(
-            answers.iter().filter(|answer| answer.cloud_right).count(),
-            answers.len(),
+            outputs.iter().filter(|answer| answer.cloud_right).count(),
+            outputs.len(),
         ),
-        joint: share(joint.count(), answers.len()),
-        upload_ratio: share(hard.iter().filter(|hard| **hard).count(), answers.len()),
+        joint: share(joint.count(), outputs.len()),
+        upload_ratio: share(hard.iter().filter(|hard| **hard).count(), outputs.len()),
     }
 }
 
-/// How good one model is alone, each 0..=1: what the worker reports of it.
+/// The metrics of one model, each 0..=1, which the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// Samples that it was asked about.
+    /// Number of samples.
     pub samples: usize,
     pub accuracy: f64,
-    /// The mean over the digits of right answers among those that named the digit.
+    /// Mean precision over the digits: correct answers among the answers with a digit.
     pub precision: f64,
-    /// The mean over the digits of right answers among the digit's samples.
+    /// Mean recall over the digits: correct answers among the samples with a digit.
     pub recall: f64,
 }
 
-/// Asks a model about samples whose digits are known.
+/// Evaluates a model on labelled samples.
 pub fn quality(samples: &[Sample], model: &Model) -> Quality {
     let (mut right, mut named, mut meant) = ([0; CLASSES], [0; CLASSES], [0; CLASSES]);
     for sample in samples {
@@ -95,13 +97,13 @@ pub fn quality(samples: &[Sample], model: &Model) -> Quality {
     }
 }
 
-/// `part` of `whole`, 0 when there is nothing.
+/// `part / whole`, or 0 if `whole` is 0.
 #[expect(clippy::cast_precision_loss, reason = "counts of samples stay far below 2^52")]
 pub fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The images alone, as a cloud worker is sent them.
+/// The images without labels, for a request to the cloud worker.
 pub fn images(samples: &[Sample]) -> Vec<Pixels> {
     samples.iter().map(|sample| sample.pixels).collect()
 }
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_models_are_a_weak_and_a_strong_one() {
+    fn shipped_models_have_the_documented_accuracies() {
         let (small, big) = models();
         let mut never = Rule::new("EdgeOnly", "").unwrap();
         let found = evaluate(&held_out(), &small, &big, &mut never);
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_quality_is_that_of_its_answers() {
+    fn quality_matches_the_evaluation() {
         let (small, big) = models();
         let samples = held_out();
         let mut never = Rule::new("EdgeOnly", "").unwrap();
@@ -164,11 +166,11 @@ mod tests {
             assert!(small > 0.85 && small < big && big < 1.0, "{small} {big}");
         }
         let first: Vec<_> = samples.into_iter().filter(|sample| sample.label == 0).collect();
-        assert!(quality(&first, &models().1).recall <= 0.1, "nine digits were not asked for");
+        assert!(quality(&first, &models().1).recall <= 0.1, "nine digits have no samples");
     }
 
     #[test]
-    fn asking_always_gives_the_clouds_accuracy() {
+    fn cloud_only_rule_has_the_cloud_accuracy() {
         let (small, big) = models();
         let mut always = Rule::new("CloudOnly", "").unwrap();
         let found = evaluate(&held_out(), &small, &big, &mut always);
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_boxes_sees_one_box_with_the_best_probability() {
+    fn box_rules_get_one_box_with_the_best_probability() {
         let probabilities = [0.2, 0.7, 0.1];
         assert!(!is_hard(&mut rule("Threshold", "threshold", "0.7"), &probabilities));
         assert!(is_hard(&mut rule("Threshold", "threshold", "0.71"), &probabilities));

@@ -1,13 +1,13 @@
-//! Handwritten digits by joint inference: a small model at the edge, a big one in the cloud, one program for both.
+//! Joint inference of handwritten digits: a small model at the edge, a big one in the cloud, one program for both workers.
 //!
 //! | file | |
 //! |---|---|
 //! | `settings` | the environment of a worker, parsed once |
-//! | `samples`, `model` | the images and what a model makes of them; pure |
+//! | `samples`, `model` | the images and the models; pure |
 //! | `model_file` | reads models |
-//! | `predict` | what edge and cloud say to each other; pure |
-//! | `breaker`, `tally` | when the cloud is left alone, and what is counted; pure |
-//! | `evaluate` | accuracies without any network; pure |
+//! | `predict` | requests and responses between edge and cloud; pure |
+//! | `breaker`, `counters` | pauses of calls to a failing cloud worker, and the counters; pure |
+//! | `evaluate` | accuracies without a network; pure |
 //! | `cloud` | the cloud worker: HTTP server |
 //! | `call`, `report`, `edge` | the edge worker: HTTP client, MQTT reports, and the loop that uses both |
 //! | `stop` | SIGTERM and SIGINT |
@@ -15,6 +15,7 @@
 pub mod breaker;
 pub mod call;
 pub mod cloud;
+pub mod counters;
 pub mod edge;
 pub mod error;
 pub mod evaluate;
@@ -25,4 +26,3 @@ pub mod report;
 pub mod samples;
 pub mod settings;
 pub mod stop;
-pub mod tally;

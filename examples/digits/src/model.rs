@@ -1,11 +1,11 @@
-//! A model file and what it makes of an image. Pure; the file is read by whoever has its path.
+//! The format of a model file, and inference. Pure; `model_file` reads the file.
 
 use serde::Deserialize;
 
 use crate::samples::Pixels;
 
 const FORMAT: &str = "neptune-digits/1";
-/// The digits.
+/// Number of classes: the digits.
 pub const CLASSES: usize = 10;
 
 /// A chain of dense layers that ends in ten probabilities.
@@ -25,7 +25,7 @@ struct File {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Layer {
     activation: Activation,
-    /// A row for each output.
+    /// One row per output.
     weights: Vec<Vec<f64>>,
     bias: Vec<f64>,
 }
@@ -41,7 +41,7 @@ impl Model {
     /// Reads a model file (format: README.md of this example).
     ///
     /// # Errors
-    /// What is wrong, when the text is not such a model or its layers do not fit together.
+    /// The reason, when the text is not such a model or its layers do not match.
     pub fn parse(json: &str) -> Result<Self, String> {
         let File { format, pool, layers } =
             serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    /// Ten probabilities, one a digit, that add up to 1.
+    /// One probability per digit. They add up to 1.
     pub fn infer(&self, pixels: &Pixels) -> Vec<f64> {
         self.layers.iter().fold(pooled(pixels, self.pool), |input, layer| layer.apply(&input))
     }
@@ -116,7 +116,7 @@ fn pooled(pixels: &Pixels, pool: u8) -> Vec<f64> {
     averages
 }
 
-/// Shifted by the greatest sum, so that no exponential overflows.
+/// Softmax. Sums are shifted by the greatest one, so that no exponential overflows.
 fn softmax(sums: &[f64]) -> Vec<f64> {
     let greatest = sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let powers: Vec<f64> = sums.iter().map(|sum| (sum - greatest).exp()).collect();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_adds_weighted_inputs_to_its_bias() {
+    fn layer_adds_weighted_inputs_to_its_bias() {
         let mut layer = Layer {
             activation: Activation::Relu,
             weights: vec![vec![1.0, -2.0], vec![0.5, 0.5]],
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_does_not_fit_together_is_refused() {
+    fn inconsistent_models_are_refused() {
         assert!(Model::parse(&one_layer(2, 16, 10).to_string()).is_ok());
         for (bad, reason) in [
             (one_layer(2, 64, 10), "64 weights for 16 inputs"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_is_the_most_probable_class() {
+    fn label_is_the_most_probable_class() {
         assert_eq!(label(&[0.1, 0.7, 0.2]), 1);
         assert_eq!(label(&[]), 0);
     }

@@ -1,4 +1,5 @@
-//! What edge and cloud say to each other: `{"data": [[64 numbers], ...]}` and `{"result": [...]}`, one result a sample in the same order. Pure.
+//! Requests and responses between edge and cloud: `{"data": [[64 numbers], ...]}` and `{"result": [...]}`, one result per
+//! sample in the same order. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,56 +7,56 @@ use crate::model::{Model, label};
 use crate::samples::{Pixels, pixels};
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Question {
+pub struct PredictRequest {
     pub data: Vec<Vec<f64>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Answer {
-    pub result: Vec<Judgement>,
+pub struct PredictResponse {
+    pub result: Vec<Classification>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Judgement {
+pub struct Classification {
     /// 0..=9.
     pub label: usize,
-    /// Ten, one a digit.
+    /// One per digit.
     pub probabilities: Vec<f64>,
 }
 
-impl Question {
+impl PredictRequest {
     pub fn new(images: &[Pixels]) -> Self {
         Self { data: images.iter().map(|image| image.to_vec()).collect() }
     }
 
-    /// What `model` makes of each sample.
+    /// Classifies each sample with `model`.
     ///
     /// # Errors
-    /// Which sample is no image, and why; then none is answered.
-    pub fn answer(&self, model: &Model) -> Result<Answer, String> {
+    /// The first invalid sample and the reason.
+    pub fn answer(&self, model: &Model) -> Result<PredictResponse, String> {
         let judge = |(number, sample): (usize, &Vec<f64>)| {
             let image = pixels(sample).map_err(|reason| format!("data[{number}]: {reason}"))?;
             let probabilities = model.infer(&image);
-            Ok(Judgement { label: label(&probabilities), probabilities })
+            Ok(Classification { label: label(&probabilities), probabilities })
         };
-        Ok(Answer {
+        Ok(PredictResponse {
             result: self.data.iter().enumerate().map(judge).collect::<Result<_, String>>()?,
         })
     }
 }
 
-impl Answer {
-    /// The digits in the answer to `asked` samples.
+impl PredictResponse {
+    /// The labels in the response for this number of samples.
     ///
     /// # Errors
-    /// Another number of results, or a label that is no digit.
-    pub fn labels(&self, asked: usize) -> Result<Vec<usize>, String> {
-        if self.result.len() != asked {
-            return Err(format!("{} results for {asked} samples", self.result.len()));
+    /// Another number of results, or a label that is not a digit.
+    pub fn labels(&self, samples: usize) -> Result<Vec<usize>, String> {
+        if self.result.len() != samples {
+            return Err(format!("{} results for {samples} samples", self.result.len()));
         }
-        match self.result.iter().find(|judgement| judgement.label > 9) {
-            Some(judgement) => Err(format!("label {} is no digit", judgement.label)),
-            None => Ok(self.result.iter().map(|judgement| judgement.label).collect()),
+        match self.result.iter().find(|classification| classification.label > 9) {
+            Some(classification) => Err(format!("label {} is not a digit", classification.label)),
+            None => Ok(self.result.iter().map(|classification| classification.label).collect()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Tells the node's agent what was counted, over the local broker, and hears there which model to load. What the message says is
-//! decided in `tally`; a broker that is down stops nothing.
+//! Publishes the counters on the node's broker, and receives there which model to load. `counters` defines the message. The
+//! worker continues while the broker is down.
 
 use std::time::Duration;
 
@@ -10,22 +10,23 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::counters::{Outcome, Status, WorkerCounters};
 use crate::error::Error;
 use crate::evaluate::Quality;
 use crate::settings::EdgeSettings;
-use crate::tally::{Outcome, Status, Tally};
 
-/// How long the last report may take before the program ends without it.
+/// Timeout of the last report.
 const LAST_REPORT: Duration = Duration::from_secs(2);
 
-/// Counts, and reports at once, each period, and at the end. The link keeps only the newest report while the broker is down.
+/// Counts, and reports at the start, once per period, and at the end. While the broker is down, only the newest report is
+/// kept.
 pub struct Reporter {
-    tally: watch::Sender<Tally>,
+    counters: watch::Sender<WorkerCounters>,
     publisher: Publisher,
     periodic: JoinHandle<()>,
 }
 
-/// The newest model that the agent wants to be loaded.
+/// The newest model that the agent requested.
 pub type Reloads = watch::Receiver<Option<ModelReload>>;
 
 #[derive(Clone)]
@@ -36,68 +37,68 @@ struct Publisher {
 }
 
 impl Reporter {
-    /// Begins to count from zero and reports that. What the agent says of models to load comes to the other end.
+    /// Starts with zero counters and reports them. Returns also the receiver of requested models.
     ///
     /// # Errors
-    /// [`Error::Broker`] when the URL or the topic cannot work; a broker that does not answer is no error.
+    /// [`Error::Broker`] when the URL or the topic is invalid. An unreachable broker is not an error.
     pub fn start(settings: &EdgeSettings, now: Timestamp) -> Result<(Self, Reloads), Error> {
         let error = |error: neptune_link::LinkError| Error::Broker(error.to_string());
         let url = settings.mqtt_url.parse().map_err(error)?;
-        // The start's time in the name: a new run must not throw a dying one off the broker before its last report, and vice versa.
+        // With the start time: two runs must not disconnect each other before the last report of the earlier one.
         let client_id = format!("{}-{}", settings.identity.worker_name, now.as_millisecond());
         let mut options = LinkOptions::new(url, client_id);
         options.subscriptions = settings.reload_topic().into_iter().collect();
         let (link, events) = Link::start(options).map_err(error)?;
         let (reload, reloads) = watch::channel(None);
         tokio::spawn(listen(events, reload));
-        let (tally, watched) = watch::channel(Tally::new(now));
+        let (counters, watched) = watch::channel(WorkerCounters::new(now));
         let publisher =
             Publisher { link, settings: settings.clone(), topic: settings.info_topic() };
-        publisher.publish(&tally.borrow()).map_err(error)?;
+        publisher.publish(&counters.borrow()).map_err(error)?;
         let periodic = tokio::spawn(publisher.clone().repeat(watched));
-        Ok((Self { tally, publisher, periodic }, reloads))
+        Ok((Self { counters, publisher, periodic }, reloads))
     }
 
-    /// Reports at once that this model file is loaded, and how good it is.
+    /// Reports at once that this model file is loaded, with its metrics.
     pub fn loaded(&self, path: &str, quality: Quality) {
-        self.tally.send_modify(|tally| tally.loaded(path, quality));
+        self.counters.send_modify(|counters| counters.loaded(path, quality));
         self.publish();
     }
 
     pub fn count(&self, outcome: Outcome) {
-        self.tally.send_modify(|tally| tally.count(outcome, Timestamp::now()));
+        self.counters.send_modify(|counters| counters.count(outcome, Timestamp::now()));
     }
 
     /// Reports the status at once.
     pub fn become_status(&self, status: Status) {
-        self.tally.send_modify(|tally| tally.become_status(status, Timestamp::now()));
+        self.counters.send_modify(|counters| counters.become_status(status, Timestamp::now()));
         self.publish();
     }
 
-    pub fn tally(&self) -> Tally {
-        self.tally.borrow().clone()
+    pub fn counters(&self) -> WorkerCounters {
+        self.counters.borrow().clone()
     }
 
-    /// Sends the last report, if the broker is there, and disconnects. Takes at most three seconds.
+    /// Sends the last report if the broker is reachable, and disconnects. Takes at most three seconds.
     pub async fn finish(self) {
         self.periodic.abort();
         self.publish();
-        // Out of time is fine: the broker is not there, and the agent keeps the last count that it heard.
+        // After a timeout the broker is unreachable; the agent keeps the last counters that it received.
         let _ = timeout(LAST_REPORT, self.publisher.link.flushed()).await;
         self.publisher.link.close(Duration::ZERO).await;
     }
 
     fn publish(&self) {
-        if let Err(error) = self.publisher.publish(&self.tally.borrow()) {
+        if let Err(error) = self.publisher.publish(&self.counters.borrow()) {
             eprintln!("report not sent: {error}");
         }
     }
 }
 
 impl Publisher {
-    fn publish(&self, tally: &Tally) -> Result<(), neptune_link::LinkError> {
-        let payload = serde_json::to_vec(&tally.message(&self.settings.identity))
-            .expect("texts and numbers serialise");
+    fn publish(&self, counters: &WorkerCounters) -> Result<(), neptune_link::LinkError> {
+        let payload = serde_json::to_vec(&counters.message(&self.settings.identity))
+            .expect("strings and numbers can be serialised");
         self.link.publish(Message {
             topic: self.topic.clone(),
             payload: payload.into(),
@@ -105,12 +106,12 @@ impl Publisher {
         })
     }
 
-    async fn repeat(self, tally: watch::Receiver<Tally>) {
+    async fn repeat(self, counters: watch::Receiver<WorkerCounters>) {
         let period = self.settings.lc_period;
         let mut period = tokio::time::interval_at(Instant::now() + period, period);
         loop {
             period.tick().await;
-            if let Err(error) = self.publish(&tally.borrow()) {
+            if let Err(error) = self.publish(&counters.borrow()) {
                 eprintln!("report not sent: {error}");
             }
         }
@@ -120,9 +121,11 @@ impl Publisher {
 async fn listen(mut events: LinkEvents, reload: watch::Sender<Option<ModelReload>>) {
     while let Some(event) = events.next().await {
         match event {
-            LinkEvent::Up => eprintln!("reports go to the local broker"),
-            LinkEvent::Down { reason } => eprintln!("no reports, counting goes on: {reason}"),
-            // Empty when the agent takes it back.
+            LinkEvent::Up => eprintln!("connected to the local broker"),
+            LinkEvent::Down { reason } => {
+                eprintln!("not connected to the local broker, counting continues: {reason}");
+            }
+            // Empty when the agent clears it.
             LinkEvent::Message(message) if message.payload.is_empty() => {}
             LinkEvent::Message(message) => match neptune_wire::decode(&message.payload) {
                 Ok(wanted) => drop(reload.send_replace(Some(wanted))),

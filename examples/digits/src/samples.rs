@@ -1,5 +1,5 @@
-//! The images: 8x8 pixels of 0..=16 with the digit that the writer meant. Pure; the data are part of the program.
-//! `train.py` made both files; `data/ATTRIBUTION.md` names their authors.
+//! The images: 8x8 pixels of 0..=16, each labelled with its digit. Pure; the data are part of the program. `train.py`
+//! creates both files; `data/ATTRIBUTION.md` names their authors.
 
 use crate::error::Error;
 
@@ -13,7 +13,7 @@ pub struct Sample {
     pub label: usize,
 }
 
-/// The samples that no model was trained on and no threshold was chosen with.
+/// The samples that were not used to train a model or to choose a threshold.
 pub fn held_out() -> Vec<Sample> {
     parse(include_str!("../data/test.csv")).expect("data/test.csv is checked by a test")
 }
@@ -22,10 +22,10 @@ pub fn training() -> Vec<Sample> {
     parse(include_str!("../data/train.csv")).expect("data/train.csv is checked by a test")
 }
 
-/// The pixels in a list of numbers from outside.
+/// Validates a list of numbers as pixels.
 ///
 /// # Errors
-/// What is wrong with the list, when it is not 64 numbers of 0..=16.
+/// The reason, when the list is not 64 numbers of 0..=16.
 pub fn pixels(numbers: &[f64]) -> Result<Pixels, String> {
     let pixels: Pixels =
         numbers.try_into().map_err(|_| format!("{} numbers instead of 64", numbers.len()))?;
@@ -48,13 +48,13 @@ fn sample(line: &str) -> Result<Sample, String> {
     let (image, label) = line.rsplit_once(',').ok_or("no comma")?;
     let numbers = image
         .split(',')
-        .map(|n| n.parse().map_err(|_| format!("{n:?} is no number")))
+        .map(|n| n.parse().map_err(|_| format!("{n:?} is not a number")))
         .collect::<Result<Vec<f64>, _>>()?;
     let label = label
         .parse()
         .ok()
         .filter(|label| *label <= 9)
-        .ok_or_else(|| format!("{label:?} is no digit"))?;
+        .ok_or_else(|| format!("{label:?} is not a digit"))?;
     Ok(Sample { pixels: pixels(&numbers)?, label })
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_samples_are_whole_and_show_every_digit() {
+    fn shipped_samples_are_complete_and_contain_every_digit() {
         let (train, test) = (training(), held_out());
         assert_eq!((train.len(), test.len()), (1197, 600));
         for digit in 0..=9 {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_refused_with_its_number() {
+    fn invalid_line_is_refused_with_its_number() {
         let good = format!("{}7\n", "0,".repeat(64));
         for bad in [
             "",

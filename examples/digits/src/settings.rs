@@ -1,17 +1,22 @@
-//! The command line and a worker's environment, parsed once. An empty variable counts as unset where something optional is meant.
+//! The command line and a worker's environment, parsed once. Empty optional variables count as unset.
+
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Recognises handwritten digits at the edge and asks the cloud about the hard ones.
+/// Recognises handwritten digits at the edge, and sends the hard ones to the cloud.
 ///
 /// An agent starts this program with the name of a subcommand and sets the environment shown with each option.
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Without any network: digits evaluate\n\
-    By hand, on one machine with an MQTT broker:\n  \
+    after_help = "Without a network: digits evaluate\n\
+    Manually, on one machine with an MQTT broker:\n  \
     digits cloud --service-name demo --model-url examples/digits/models/big.json\n  \
     digits edge --service-name demo --worker-name demo-edge --model-url examples/digits/models/small.json --big-model-url http://127.0.0.1:5000"
 )]
@@ -22,11 +27,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Infer the held-out samples with the small model, send hard ones to the cloud worker, report over MQTT.
+    /// Run the edge worker: infer the held-out samples, send hard ones to the cloud worker, report over MQTT.
     Edge(EdgeSettings),
-    /// Answer `POST /<service>/predict` with the big model.
+    /// Run the cloud worker: answer `POST /<service>/predict` with the big model.
     Cloud(CloudSettings),
-    /// Print edge-only, cloud-only and joint accuracy without any network.
+    /// Print edge-only, cloud-only and joint accuracy, without a network.
     Evaluate(EvaluateSettings),
 }
 
@@ -39,10 +44,10 @@ pub struct EdgeSettings {
     /// Path of the small model's file.
     #[arg(long, env)]
     pub model_url: String,
-    /// Base URL of the cloud worker; wins over address and port.
+    /// Base URL of the cloud worker. Takes precedence over address and port.
     #[arg(long, env)]
     pub big_model_url: Option<String>,
-    /// Address of the cloud worker. Without it and without a URL, every answer is the edge's.
+    /// Address of the cloud worker. Without it and without a URL, only the edge model is used.
     #[arg(long, env)]
     pub big_model_ip: Option<String>,
     #[arg(long, env, default_value_t = 5000)]
@@ -50,10 +55,10 @@ pub struct EdgeSettings {
     /// The node's MQTT broker.
     #[arg(long, env, default_value = "mqtt://127.0.0.1:1883", hide_env_values = true)]
     pub mqtt_url: String,
-    /// Where reports go [default: neptune/workers/<worker name>/info].
+    /// Topic of the reports [default: neptune/workers/<worker name>/info].
     #[arg(long, env)]
     pub worker_info_topic: Option<String>,
-    /// Where the agent says which version of the small model to load. Without it, none but the first.
+    /// Topic on which the agent requests another version of the small model. Without it, the first version is kept.
     #[arg(long, env)]
     pub worker_reload_topic: Option<String>,
     /// Seconds between reports.
@@ -62,7 +67,7 @@ pub struct EdgeSettings {
     /// Samples a second; 0 means as fast as possible.
     #[arg(long, env, default_value = "50", value_parser = rate)]
     pub rate: f64,
-    /// Passes over the held-out samples; 0 means for ever.
+    /// Passes over the held-out samples; 0 means indefinitely.
     #[arg(long, env, default_value_t = 1)]
     pub passes: u64,
 }
@@ -108,10 +113,10 @@ pub struct EvaluateSettings {
     pub small_model: String,
     #[arg(long, default_value = "examples/digits/models/big.json")]
     pub big_model: String,
-    /// Choose thresholds on `train`; `test` is held out.
+    /// The samples: choose thresholds on `train`; `test` is held out.
     #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,
-    /// Show many thresholds of Threshold and `CrossEntropy` instead of one rule.
+    /// Print a table of thresholds of Threshold and `CrossEntropy` instead of one rule.
     #[arg(long)]
     pub sweep: bool,
 }
@@ -123,7 +128,7 @@ pub enum Split {
 }
 
 impl EdgeSettings {
-    /// Base URL of the cloud worker, if there is one.
+    /// Base URL of the cloud worker, if it is set.
     pub fn cloud_url(&self) -> Option<String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         given(&self.big_model_url).or_else(|| {
@@ -137,7 +142,7 @@ impl EdgeSettings {
         given.unwrap_or_else(|| format!("neptune/workers/{}/info", self.identity.worker_name))
     }
 
-    /// The topic on which the agent says which version to load, if there is one.
+    /// The topic on which the agent requests another version, if it is set.
     pub fn reload_topic(&self) -> Option<String> {
         self.worker_reload_topic.clone().filter(|topic| !topic.is_empty())
     }
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_wins_over_address_and_port_and_empty_means_unset() {
+    fn url_takes_precedence_over_address_and_empty_means_unset() {
         for (arguments, url) in [
             (&[][..], None),
             (&["--big-model-ip", "10.0.0.1"], Some("http://10.0.0.1:5000")),
@@ -192,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn the_topic_follows_the_worker_unless_it_is_given() {
+    fn topic_is_derived_from_the_worker_unless_given() {
         assert_eq!(edge(&[]).unwrap().info_topic(), "neptune/workers/w/info");
         assert_eq!(edge(&["--worker-info-topic", "x/y"]).unwrap().info_topic(), "x/y");
     }
 
     #[test]
-    fn impossible_rates_and_periods_are_refused() {
+    fn invalid_rates_and_periods_are_refused() {
         for bad in [
             ["--rate", "-1"],
             ["--rate", "NaN"],

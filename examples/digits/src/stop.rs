@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT. As the first process of a container a program gets no default handlers: without this, stopping takes the engine's whole timeout.
+//! SIGTERM and SIGINT. The first process of a container has no default handlers: without these, the engine would wait for
+//! its whole timeout.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,7 +14,7 @@ impl Stop {
     /// Catches the signals from now on.
     ///
     /// # Errors
-    /// [`Error::Signal`] when the system refuses a handler.
+    /// [`Error::Signal`] when a handler cannot be installed.
     pub fn listen() -> Result<Self, Error> {
         let handler = |kind| signal(kind).map_err(Error::Signal);
         Ok(Self {

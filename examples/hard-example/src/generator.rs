@@ -1,5 +1,5 @@
-//! The only state in this crate: a small generator for the Random rule (`SplitMix64` by Steele, Lea and Flood, 2014).
-//! Good enough to pick samples, not for secrets.
+//! The random number generator of the Random rule (`SplitMix64` by Steele, Lea and Flood, 2014), the only state in this
+//! crate. Not for secrets.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,7 +12,7 @@ impl Generator {
         Self(seed)
     }
 
-    /// Seeded from what the standard library takes from the operating system for its hash maps.
+    /// Seeded from the operating system, like the hash maps of the standard library.
     pub(crate) fn from_system() -> Self {
         Self(RandomState::new().hash_one(0))
     }
@@ -24,7 +24,7 @@ impl Generator {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let high =
-            u32::try_from((mixed ^ (mixed >> 31)) >> 32).expect("the high half of 64 bits has 32");
+            u32::try_from((mixed ^ (mixed >> 31)) >> 32).expect("the upper half of 64 bits has 32");
         f64::from(high) / (f64::from(u32::MAX) + 1.0)
     }
 }

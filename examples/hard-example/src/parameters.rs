@@ -1,18 +1,18 @@
-//! Reads `HEM_PARAMETERS` and says what is wrong with it. Pure; what the parameters mean is decided in `rule`.
+//! Parses `HEM_PARAMETERS`. Pure; `rule` defines the meaning of the parameters.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Why a rule could not be made. The text names the remedy.
+/// Why a rule could not be created. The message names the remedy.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error {
     /// `HEM_NAME` is not one of the rules.
     #[error("unknown hard example algorithm {name:?}; known are {known}")]
     UnknownRule { name: String, known: String },
-    /// The rule has no such parameter.
+    /// The rule does not have this parameter.
     #[error("{rule} has no parameter {key:?}; it knows {known}")]
     UnknownParameter { rule: &'static str, key: String, known: String },
-    /// The value is no number in 0..=1.
+    /// The value is not a number in 0..=1.
     #[error("parameter {key:?} of {rule} must be a number from 0 to 1, not {value}")]
     BadValue { rule: &'static str, key: String, value: String },
     /// `HEM_PARAMETERS` is not a JSON list of key and value.
@@ -28,8 +28,8 @@ struct Parameter {
     value: Value,
 }
 
-/// The values of the `N` parameters that `rule` knows, in the order of `known`, each a name with its default.
-/// Values may be JSON numbers or strings that hold one; the last of several values for a key counts.
+/// The values of the `N` parameters of `rule`, in the order of `known`, which contains names and defaults. Values may be
+/// JSON numbers or strings with a number. The last value of a key counts.
 pub(crate) fn read<const N: usize>(
     rule: &'static str,
     json: &str,
@@ -58,7 +58,7 @@ pub(crate) fn list(names: &[&str]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// An unset variable arrives as an empty text, an absent list as `null`: both mean "all defaults".
+/// An empty string (an unset variable) and `null` (an absent list) mean "all defaults".
 fn parse(json: &str) -> Result<Vec<Parameter>, Error> {
     if json.trim().is_empty() {
         return Ok(Vec::new());
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn values_may_be_texts_or_numbers_and_the_last_one_counts() {
+    fn values_are_strings_or_numbers_and_the_last_one_counts() {
         let json = r#"[{"key":"threshold_box","value":" 0.25 "},{"key":"threshold_img","value":1},{"key":"threshold_img","value":"0.75"}]"#;
         assert_eq!(read("IBT", json, KNOWN), Ok([0.75, 0.25]));
     }
 
     #[test]
-    fn a_value_that_is_no_number_from_0_to_1_is_refused_by_name() {
+    fn value_outside_0_to_1_is_refused_by_name() {
         for value in
             ["\"many\"", "\"\"", "\"NaN\"", "\"inf\"", "1.01", "-0.1", "null", "true", "[0.5]"]
         {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_refused_with_the_known_ones() {
+    fn unknown_parameter_is_refused_with_the_known_ones() {
         let error = read("IBT", r#"[{"key":"threshold","value":"0.5"}]"#, KNOWN).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,15 +1,15 @@
-//! The rules themselves. Pure apart from the generator inside the Random rule.
+//! The rules. Pure, except for the generator of the Random rule.
 
 use crate::generator::Generator;
 use crate::parameters::{Error, list, read};
 
-/// What the small model answered for one sample. A worker fills in what its model gives and leaves the rest empty.
+/// The small model's output for one sample. A worker sets the parts that its model has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prediction<'a> {
-    /// Detected boxes, each `[xmin, ymin, xmax, ymax, score, label]`; only the score (0..=1) is looked at, so the label may be left out.
-    /// A classifier may give one box around the whole image with its best class's probability as the score.
+    /// Detected boxes, each `[xmin, ymin, xmax, ymax, score, label]`; only the score (0..=1) is used; the label may be omitted.
+    /// A classifier may use one box around the whole image with the probability of its best class as the score.
     pub boxes: &'a [Vec<f64>],
-    /// One probability (0..=1) a class.
+    /// One probability (0..=1) per class.
     pub probabilities: &'a [f64],
 }
 
@@ -28,15 +28,15 @@ enum Kind {
 }
 
 impl Rule {
-    /// The names that [`Rule::new`] takes.
+    /// The names that [`Rule::new`] accepts.
     pub const NAMES: [&str; 6] =
         ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
 
-    /// The rule called `name` (the value of `HEM_NAME`), with `parameters` (the value of `HEM_PARAMETERS`): a JSON list of
-    /// `{"key", "value"}` whose values are numbers from 0 to 1, or texts that hold one. Empty means all defaults.
+    /// Creates the rule `name` (the value of `HEM_NAME`), with `parameters` (the value of `HEM_PARAMETERS`): a JSON list of
+    /// `{"key", "value"}` whose values are numbers from 0 to 1, or strings with one. Empty means all defaults.
     ///
     /// # Errors
-    /// A name, key or value that the rule does not know; the text lists the known ones.
+    /// An unknown name or key, or an invalid value. The message lists the known ones.
     pub fn new(name: &str, parameters: &str) -> Result<Self, Error> {
         let kind = match name {
             "IBT" => {
@@ -69,7 +69,7 @@ impl Rule {
         Ok(Self(kind))
     }
 
-    /// The same rule with the Random rule's generator started from `seed`, for runs that must repeat.
+    /// Seeds the generator of the Random rule, for repeatable runs.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         if let Kind::Random { generator, .. } = &mut self.0 {
@@ -78,7 +78,7 @@ impl Rule {
         self
     }
 
-    /// Whether the big model should be asked about this sample. Never fails: what cannot be judged is not hard.
+    /// Whether the big model is asked about this sample. Never fails: invalid outputs are not hard.
     pub fn is_hard(&mut self, prediction: &Prediction<'_>) -> bool {
         match &mut self.0 {
             Kind::Ibt { threshold_img, threshold_box } => scores(prediction.boxes)
@@ -95,7 +95,7 @@ impl Rule {
     }
 }
 
-/// The boxes' scores, or nothing when there is no box or any box is malformed.
+/// The scores of the boxes. `None` without boxes, or if a box is malformed.
 fn scores(boxes: &[Vec<f64>]) -> Option<Vec<f64>> {
     if boxes.is_empty() {
         return None;
@@ -114,7 +114,7 @@ fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / count(scores.iter())
 }
 
-/// 1 + Σ(p ln p) / ln n: one minus the normalised entropy. Nothing when a probability is impossible or there are fewer than two.
+/// 1 + Σ(p ln p) / ln n: one minus the normalised entropy. `None` for invalid probabilities, or fewer than two.
 fn confidence(probabilities: &[f64]) -> Option<f64> {
     if probabilities.len() < 2 || probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
         return None;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ibt_is_hard_when_the_share_of_low_boxes_reaches_one_minus_threshold_img() {
+    fn ibt_is_hard_when_the_share_of_low_boxes_reaches_the_limit() {
         for (img, bx, scores, hard) in [
             ("0.5", "0.5", &[0.9, 0.8][..], false),
             ("0.5", "0.5", &[0.4, 0.8], true),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_is_not_hard() {
+    fn invalid_outputs_are_not_hard() {
         for name in ["IBT", "Threshold"] {
             let most = if name == "IBT" {
                 rule(name, &[("threshold_img", "1"), ("threshold_box", "1")])
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_without_label_is_a_box() {
+    fn box_without_label_is_valid() {
         assert!(hard_boxes(rule("Threshold", &[]), &[vec![0.0, 0.0, 1.0, 1.0, 0.4]]));
     }
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn random_takes_about_its_ratio_and_repeats_from_a_seed() {
+    fn random_selects_about_its_ratio_and_repeats_from_a_seed() {
         for (ratio, least, most) in [
             (None, 2_800, 3_200),
             (Some("0"), 0, 0),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn two_random_rules_draw_differently() {
+    fn two_random_rules_select_different_samples() {
         let draw = || {
             let mut rule = rule("Random", &[("random_ratio", "0.5")]);
             (0..128).map(|_| rule.is_hard(&Prediction::default())).collect::<Vec<_>>()
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_the_known_ones() {
+    fn unknown_name_is_refused_with_the_known_ones() {
         for name in ["", "ibt", "Entropy"] {
             let error = Rule::new(name, "").unwrap_err().to_string();
             assert!(
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_in_the_list_makes_a_rule() {
+    fn every_listed_name_creates_a_rule() {
         for name in Rule::NAMES {
             assert!(Rule::new(name, "").is_ok(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The app's HTTP API, for those who want digits read. What is answered is joint.rs's.
+//! The app's HTTP API. `joint` computes the answers.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use digits::{predict::Question, samples::pixels};
+use digits::{predict::PredictRequest, samples::pixels};
 use serde::Serialize;
 
 use crate::joint::{Decision, Joint};
 
-/// One result a sample, in the same order.
+/// One result per sample, in the same order.
 #[derive(Serialize)]
 struct Results {
     result: Vec<Decision>,
@@ -33,10 +33,10 @@ async fn predict(
     body: Bytes,
 ) -> Result<Json<Results>, (StatusCode, String)> {
     let bad = |reason: String| (StatusCode::BAD_REQUEST, format!("{reason}\n"));
-    let question: Question =
+    let predict_request: PredictRequest =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    let mut result = Vec::with_capacity(question.data.len());
-    for (number, sample) in question.data.iter().enumerate() {
+    let mut result = Vec::with_capacity(predict_request.data.len());
+    for (number, sample) in predict_request.data.iter().enumerate() {
         let image = pixels(sample).map_err(|reason| bad(format!("data[{number}]: {reason}")))?;
         let decision = joint.infer(&image).await;
         result.push(decision.map_err(|error| (StatusCode::BAD_GATEWAY, format!("{error}\n")))?);

@@ -1,9 +1,9 @@
-//! Asks a model server in the Open Inference Protocol, over kept connections and with a time limit. What is said is protocol.rs's.
+//! A client of a model server: Open Inference Protocol, keep-alive connections, a timeout. `protocol` defines the messages.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use digits::{predict::Judgement, samples::Pixels};
+use digits::{predict::Classification, samples::Pixels};
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::{
@@ -20,26 +20,26 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(1);
 const REQUEST: Duration = Duration::from_secs(2);
 
-/// A model at a server.
+/// A model on a model server.
 pub struct Client {
     infer: Uri,
     pool: Pool<HttpConnector, Full<Bytes>>,
 }
 
-/// What a model said.
+/// The answer of a model.
 #[derive(Debug)]
 pub struct Answer {
-    /// The version that answered, if the server says so.
+    /// The version that answered, if the server reports it.
     pub version: Option<String>,
-    /// One a sample.
-    pub judgements: Vec<Judgement>,
+    /// One per sample.
+    pub classifications: Vec<Classification>,
 }
 
 impl Client {
-    /// For `model` at the URL that an `InferenceModel`'s status tells.
+    /// A client for `model` at the URL in an `InferenceModel`'s status.
     ///
     /// # Errors
-    /// [`Error::Url`] when it is no `http://` URL with a host.
+    /// [`Error::Url`] when it is not an `http://` URL with a host.
     pub fn new(url: &str, model: &str) -> Result<Self, Error> {
         let error = |reason: &str| Error::Url { url: url.to_owned(), reason: reason.to_owned() };
         let infer = format!("{}/v2/models/{model}/infer", url.trim_end_matches('/'));
@@ -53,17 +53,18 @@ impl Client {
         Ok(Self { infer, pool: Pool::builder(TokioExecutor::new()).build(connector) })
     }
 
-    /// What the model makes of each image. Takes at most 2 s.
+    /// Infers each image. Takes at most 2 s.
     ///
     /// # Errors
-    /// [`Error::Call`] when the server cannot be reached, is too slow, or does not answer with ten probabilities a sample.
+    /// [`Error::Call`] when the server cannot be reached, times out, or does not answer with ten probabilities per sample.
     pub async fn infer(&self, images: &[Pixels]) -> Result<Answer, Error> {
-        let body = serde_json::to_vec(&InferRequest::new(images)).expect("numbers serialise");
+        let body =
+            serde_json::to_vec(&InferRequest::new(images)).expect("numbers can be serialised");
         let answered = timeout(REQUEST, self.exchange(body)).await;
         let answered = answered.unwrap_or_else(|_| Err("no answer within 2 s".to_owned()));
         let answer = answered.and_then(|response| {
-            let judgements = response.judgements(images.len())?;
-            Ok(Answer { version: response.model_version, judgements })
+            let classifications = response.classifications(images.len())?;
+            Ok(Answer { version: response.model_version, classifications })
         });
         answer.map_err(|reason| Error::Call { url: self.infer.to_string(), reason })
     }
@@ -84,7 +85,7 @@ impl Client {
     }
 }
 
-/// An error with its causes: the outermost says little.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,6 +1,6 @@
-//! Everything that can stop the server, the app or a call, by the step that failed.
+//! Errors of the server, the app and their calls, by the step that failed.
 
-/// The text says which step failed on what; nothing retries by reading it.
+/// The message names the step and the object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{url:?} is no model server's URL: {reason}")]

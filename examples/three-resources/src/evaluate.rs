@@ -1,4 +1,4 @@
-//! Sends the held-out samples through the app's decision and says how right the answers are.
+//! Evaluates the app: runs joint inference on the held-out samples and computes the accuracies.
 
 use digits::{
     evaluate::{images, share},
@@ -12,15 +12,15 @@ use crate::{
     joint::{Joint, Source},
 };
 
-/// Samples in one call of the cloud-only measurement.
+/// Samples per call of the cloud-only measurement.
 const BATCH: usize = 100;
 
-/// Accuracies are shares, 0 to 1. A hard example counts when the cloud answered.
+/// Accuracies are 0 to 1. A hard example counts if the cloud answered.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     pub edge_only: f64,
-    /// Nothing when the cloud did not answer for every sample.
+    /// `None` when the cloud did not answer for every sample.
     pub cloud_only: Option<f64>,
     pub joint: f64,
     pub inference_number: usize,
@@ -44,7 +44,7 @@ pub async fn evaluate(joint: &Joint) -> Result<Summary, Error> {
     let cloud_only = match joint.cloud() {
         Some(cloud) => accuracy(cloud, &samples).await.map_or_else(
             |error| {
-                eprintln!("cloud-only accuracy is not known: {error}");
+                eprintln!("cannot measure the cloud-only accuracy: {error}");
                 None
             },
             Some,
@@ -65,8 +65,9 @@ async fn accuracy(model: &Client, samples: &[Sample]) -> Result<f64, Error> {
     let mut right = 0;
     for batch in samples.chunks(BATCH) {
         let answer = model.infer(&images(batch)).await?;
-        let both = batch.iter().zip(&answer.judgements);
-        right += both.filter(|(sample, judgement)| sample.label == judgement.label).count();
+        let both = batch.iter().zip(&answer.classifications);
+        right +=
+            both.filter(|(sample, classification)| sample.label == classification.label).count();
     }
     Ok(share(right, samples.len()))
 }

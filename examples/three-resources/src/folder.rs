@@ -1,4 +1,4 @@
-//! Reads a directory of versions, `<version>/<file>.json`, and watches it. Which version answers is shelf.rs's.
+//! Reads a directory of versions, `<version>/<file>.json`, and polls it for changes. `versions` decides which one answers.
 
 use std::{
     fs, io,
@@ -10,18 +10,18 @@ use std::{
 use digits::model_file;
 use tokio::sync::watch;
 
-use crate::shelf::{Loaded, Shelf, version};
+use crate::versions::{Loaded, Versions, version};
 
-/// Looking again and again works on every kind of volume; events of a file system do not.
+/// Polling works on every kind of volume; file system events do not.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Reads the directory every 250 ms until nobody listens. One that cannot be read leaves what was loaded as it is.
-pub async fn watch(dir: PathBuf, shelf: watch::Sender<Shelf>) {
+/// Reads the directory every 250 ms until the receiver is dropped. An unreadable directory changes nothing.
+pub async fn watch(dir: PathBuf, versions: watch::Sender<Versions>) {
     let mut trouble = None;
     let mut ticks = tokio::time::interval(PERIOD);
-    while !shelf.is_closed() {
+    while !versions.is_closed() {
         ticks.tick().await;
-        let (path, before) = (dir.clone(), shelf.borrow().clone());
+        let (path, before) = (dir.clone(), versions.borrow().clone());
         let read =
             tokio::task::spawn_blocking(move || scan(&path, &before).map_err(|e| e.to_string()));
         let read = read.await.unwrap_or_else(|error| Err(error.to_string()));
@@ -31,7 +31,7 @@ pub async fn watch(dir: PathBuf, shelf: watch::Sender<Shelf>) {
         }
         trouble = problem;
         let Ok(next) = read else { continue };
-        shelf.send_if_modified(|current| {
+        versions.send_if_modified(|current| {
             let changes = next.changes(current);
             for change in &changes {
                 eprintln!("{change}");
@@ -42,23 +42,23 @@ pub async fn watch(dir: PathBuf, shelf: watch::Sender<Shelf>) {
     }
 }
 
-/// What the directory holds now. A version that was loaded is not read again: a version never changes. One that could not be
-/// is, since it may have been a copy under way. Blocking.
+/// The versions in the directory. A loaded version is not read again, because versions never change. A failed one is read
+/// again, because it may have been an incomplete copy. Blocking.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn scan(dir: &Path, before: &Shelf) -> io::Result<Shelf> {
-    let mut shelf = Shelf::default();
+pub fn scan(dir: &Path, before: &Versions) -> io::Result<Versions> {
+    let mut versions = Versions::default();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let Some(number) = entry.file_name().to_str().and_then(version) else { continue };
-        let loaded = match before.versions.get(&number) {
+        let loaded = match before.by_number.get(&number) {
             Some(Ok(model)) => Ok(Arc::clone(model)),
             _ => load(&entry.path()),
         };
-        shelf.versions.insert(number, loaded);
+        versions.by_number.insert(number, loaded);
     }
-    Ok(shelf)
+    Ok(versions)
 }
 
 fn load(dir: &Path) -> Loaded {

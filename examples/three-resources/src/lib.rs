@@ -1,17 +1,17 @@
-//! Joint inference of three resources: a model served at the edge, one served in the cloud, and an app at the edge that decides
-//! which of them a digit's answer comes from.
+//! Joint inference of three resources: a model that is served at the edge, one that is served in the cloud, and an app at
+//! the edge that decides which of them answers.
 //!
 //! | file | |
 //! |---|---|
 //! | `protocol` | the Open Inference Protocol's JSON; pure |
-//! | `shelf` | the versions of a model, and which one answers; pure |
-//! | `folder` | reads and watches a directory of versions |
+//! | `versions` | the versions of a model, and which one answers; pure |
+//! | `folder` | reads and polls a directory of versions |
 //! | `server` | the model server's HTTP API |
-//! | `client` | asks a model server |
-//! | `joint` | asks the edge, decides, asks the cloud |
+//! | `client` | the client of a model server |
+//! | `joint` | joint inference |
 //! | `app` | the app's HTTP API |
-//! | `evaluate` | the held-out samples through all three |
-//! | `listen` | a listener that serves until a signal |
+//! | `evaluate` | accuracies on the held-out samples |
+//! | `listen` | serves HTTP until a signal |
 
 pub mod app;
 pub mod client;
@@ -22,4 +22,4 @@ pub mod joint;
 pub mod listen;
 pub mod protocol;
 pub mod server;
-pub mod shelf;
+pub mod versions;

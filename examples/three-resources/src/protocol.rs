@@ -1,8 +1,7 @@
-//! What a client and a server of digits' models say to each other in the Open Inference Protocol, version 2: one input `pixels`
-//! (FP32, n x 64), two outputs `label` (INT64, n) and `probabilities` (FP64, n x 10). Pure.
+//! The JSON of the Open Inference Protocol, version 2, for models of digits: one input `pixels` (FP32, n x 64), two outputs `label` (INT64, n) and `probabilities` (FP64, n x 10). Pure.
 
 use digits::{
-    predict::{Answer, Judgement, Question},
+    predict::{Classification, PredictRequest, PredictResponse},
     samples::Pixels,
 };
 use serde::{Deserialize, Serialize};
@@ -14,13 +13,13 @@ const PROBABILITIES: &str = "probabilities";
 const PIXELS: usize = 64;
 const CLASSES: usize = 10;
 
-/// The body of `POST .../infer`. What else the protocol knows is not looked at.
+/// The body of `POST .../infer`. Other fields of the protocol are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InferRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     pub inputs: Vec<Input>,
-    /// The outputs that are wanted; empty means all.
+    /// The requested outputs; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Wanted>,
 }
@@ -30,7 +29,7 @@ pub struct Input {
     pub name: String,
     pub shape: Vec<usize>,
     pub datatype: String,
-    /// Numbers row by row, in lists within lists or in one flat list.
+    /// Numbers row by row, as nested lists or one flat list.
     pub data: Value,
 }
 
@@ -39,7 +38,7 @@ pub struct Wanted {
     pub name: String,
 }
 
-/// The answer to it.
+/// The response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InferResponse {
     pub model_name: String,
@@ -74,8 +73,8 @@ impl InferRequest {
     /// The samples of a request.
     ///
     /// # Errors
-    /// What does not fit this model.
-    pub fn question(&self) -> Result<Question, String> {
+    /// The part that does not match this model.
+    pub fn predict_request(&self) -> Result<PredictRequest, String> {
         let [input] = &self.inputs[..] else {
             return Err(format!("{} inputs; the model has one, {INPUT:?}", self.inputs.len()));
         };
@@ -84,7 +83,7 @@ impl InferRequest {
             return Err(format!("input {name:?}; the model has one, {INPUT:?}"));
         }
         if datatype != "FP32" {
-            return Err(format!("datatype {datatype:?} of {INPUT:?}; it has to be FP32"));
+            return Err(format!("datatype {datatype:?} of {INPUT:?}; must be FP32"));
         }
         if let Some(unknown) =
             self.outputs.iter().find(|wanted| ![LABEL, PROBABILITIES].contains(&&*wanted.name))
@@ -99,15 +98,15 @@ impl InferRequest {
         let samples = numbers.len() / PIXELS;
         if *shape != [samples, PIXELS] || numbers.len() % PIXELS != 0 {
             return Err(format!(
-                "shape {shape:?} with {} numbers; it has to be [samples, {PIXELS}]",
+                "shape {shape:?} with {} numbers; must be [samples, {PIXELS}]",
                 numbers.len()
             ));
         }
-        Ok(Question { data: numbers.chunks(PIXELS).map(<[f64]>::to_vec).collect() })
+        Ok(PredictRequest { data: numbers.chunks(PIXELS).map(<[f64]>::to_vec).collect() })
     }
 
-    /// What `version` of `model` answers.
-    pub fn response(&self, model: &str, version: u64, answer: &Answer) -> InferResponse {
+    /// The response of a version of a model.
+    pub fn response(&self, model: &str, version: u64, answer: &PredictResponse) -> InferResponse {
         let results = &answer.result;
         let output = |name: &str, shape, datatype: &str, data| Output {
             name: name.to_owned(),
@@ -115,10 +114,10 @@ impl InferRequest {
             datatype: datatype.to_owned(),
             data,
         };
-        let labels = results.iter().map(|judgement| judgement.label.into()).collect();
+        let labels = results.iter().map(|classification| classification.label.into()).collect();
         let probabilities = results
             .iter()
-            .flat_map(|judgement| &judgement.probabilities)
+            .flat_map(|classification| &classification.probabilities)
             .map(|p| Number::from_f64(*p).expect("a softmax is finite"));
         let mut outputs = vec![
             output(LABEL, vec![results.len()], "INT64", labels),
@@ -137,11 +136,11 @@ impl InferRequest {
 }
 
 impl InferResponse {
-    /// The results for so many samples, in their order.
+    /// The results for this number of samples, in order.
     ///
     /// # Errors
-    /// What is missing in the answer.
-    pub fn judgements(&self, samples: usize) -> Result<Vec<Judgement>, String> {
+    /// The part that is missing in the response.
+    pub fn classifications(&self, samples: usize) -> Result<Vec<Classification>, String> {
         let found = self.outputs.iter().find(|output| output.name == PROBABILITIES);
         let output = found.ok_or_else(|| format!("no output {PROBABILITIES:?}"))?;
         if output.data.len() != samples * CLASSES {
@@ -149,15 +148,15 @@ impl InferResponse {
         }
         let numbers = output.data.iter().map(|number| number.as_f64().unwrap_or_default());
         let probabilities: Vec<f64> = numbers.collect();
-        let judge = |row: &[f64]| Judgement {
+        let classify = |row: &[f64]| Classification {
             label: digits::model::label(row),
             probabilities: row.to_vec(),
         };
-        Ok(probabilities.chunks(CLASSES).map(judge).collect())
+        Ok(probabilities.chunks(CLASSES).map(classify).collect())
     }
 }
 
-/// What the protocol calls the metadata of a model.
+/// The protocol's model metadata.
 pub fn metadata(model: &str, versions: &[String]) -> Value {
     let tensor =
         |name, datatype, shape: &[i32]| json!({"name": name, "datatype": datatype, "shape": shape});
@@ -177,7 +176,7 @@ fn flatten(data: &Value, numbers: &mut Vec<f64>) -> Result<(), String> {
             numbers.push(number.as_f64().ok_or_else(|| format!("{number} is too large"))?);
             Ok(())
         }
-        other => Err(format!("{other} in the data of {INPUT:?} is no number")),
+        other => Err(format!("{other} in the data of {INPUT:?} is not a number")),
     }
 }
 
@@ -188,21 +187,21 @@ mod tests {
 
     type Case = (fn(&mut Value), &'static str);
 
-    fn request(change: impl FnOnce(&mut Value)) -> Result<Question, String> {
+    fn request(change: impl FnOnce(&mut Value)) -> Result<PredictRequest, String> {
         let mut value = serde_json::to_value(InferRequest::new(&[[1.0; 64], [2.0; 64]])).unwrap();
         change(&mut value);
-        serde_json::from_value::<InferRequest>(value).unwrap().question()
+        serde_json::from_value::<InferRequest>(value).unwrap().predict_request()
     }
 
     #[test]
-    fn samples_come_through_flat_and_nested() {
+    fn samples_are_read_flat_and_nested() {
         let rows = vec![vec![1.0; 64], vec![2.0; 64]];
         assert_eq!(request(|_| ()).unwrap().data, rows);
         assert_eq!(request(|value| value["inputs"][0]["data"] = json!(rows)).unwrap().data, rows);
     }
 
     #[test]
-    fn what_does_not_fit_the_model_is_named() {
+    fn mismatches_with_the_model_are_named() {
         let cases: [Case; 7] = [
             (|v| v["inputs"] = json!([]), "0 inputs"),
             (|v| v["inputs"][0]["name"] = json!("x"), "input \"x\""),
@@ -219,10 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_its_version_and_holds_the_wanted_outputs() {
+    fn response_has_the_version_and_the_requested_outputs() {
         let probabilities: Vec<f64> = (0..10).map(|class| f64::from(class) / 45.0).collect();
-        let answer =
-            Answer { result: vec![Judgement { label: 9, probabilities: probabilities.clone() }] };
+        let answer = PredictResponse {
+            result: vec![Classification { label: 9, probabilities: probabilities.clone() }],
+        };
         let mut request = InferRequest::new(&[[0.0; 64]]);
         request.id = Some("42".to_owned());
         let response = request.response("digits", 4, &answer);
@@ -230,12 +230,15 @@ mod tests {
         assert!(text.contains(r#""datatype":"INT64","data":[9]"#), "{text}");
         assert!(text.contains(r#""model_version":"4","id":"42""#), "{text}");
         let read: InferResponse = serde_json::from_str(&text).unwrap();
-        let judgements = read.judgements(1).unwrap();
-        assert_eq!((judgements[0].label, &judgements[0].probabilities), (9, &probabilities));
-        assert!(read.judgements(2).is_err());
+        let classifications = read.classifications(1).unwrap();
+        assert_eq!(
+            (classifications[0].label, &classifications[0].probabilities),
+            (9, &probabilities)
+        );
+        assert!(read.classifications(2).is_err());
         request.outputs = vec![Wanted { name: LABEL.to_owned() }];
         let response = request.response("digits", 4, &answer);
         assert_eq!(response.outputs.len(), 1);
-        assert!(response.judgements(1).is_err());
+        assert!(response.classifications(1).is_err());
     }
 }

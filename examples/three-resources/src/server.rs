@@ -1,5 +1,5 @@
-//! The model server's HTTP API: the Open Inference Protocol, version 2, for one model. What is said is protocol.rs's, which
-//! version answers shelf.rs's.
+//! The model server's HTTP API: the Open Inference Protocol, version 2, for one model. `protocol` defines the messages,
+//! `versions` decides which version answers.
 
 use std::sync::Arc;
 
@@ -18,32 +18,32 @@ use tokio::sync::watch;
 
 use crate::{
     protocol::{InferRequest, InferResponse, metadata},
-    shelf::{Absent, Shelf},
+    versions::{Unavailable, Versions},
 };
 
-struct Served {
+struct ServerState {
     model: String,
-    shelf: watch::Receiver<Shelf>,
+    versions: watch::Receiver<Versions>,
 }
 
-/// What a path names.
+/// The parameters of a path.
 #[derive(Deserialize)]
-struct Named {
+struct ModelPath {
     model: String,
     version: Option<String>,
 }
 
 /// An error of the protocol.
-struct Refusal(StatusCode, String);
+struct Rejection(StatusCode, String);
 
-impl IntoResponse for Refusal {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         (self.0, Json(json!({"error": self.1}))).into_response()
     }
 }
 
-/// The routes of a server of `model`, which answers with what the shelf has at that moment.
-pub fn routes(model: &str, shelf: watch::Receiver<Shelf>) -> Router {
+/// The routes of a server of `model`, which answers with the currently loaded versions.
+pub fn routes(model: &str, versions: watch::Receiver<Versions>) -> Router {
     let mut router = Router::new()
         .route("/v2", get(server))
         .route("/v2/health/live", get(|| async { Json(json!({"live": true})) }))
@@ -54,21 +54,21 @@ pub fn routes(model: &str, shelf: watch::Receiver<Shelf>) -> Router {
             .route(&format!("{path}/ready"), get(model_ready))
             .route(&format!("{path}/infer"), post(infer));
     }
-    router.with_state(Arc::new(Served { model: model.to_owned(), shelf }))
+    router.with_state(Arc::new(ServerState { model: model.to_owned(), versions }))
 }
 
-impl Served {
-    /// What answers requests to this path. It is kept for as long as one of them needs it.
-    fn find(&self, named: &Named) -> Result<(u64, Arc<Model>), Refusal> {
-        if named.model != self.model {
-            let reason = format!("no model {:?}; this server has {:?}", named.model, self.model);
-            return Err(Refusal(StatusCode::NOT_FOUND, reason));
+impl ServerState {
+    /// The model that answers requests to this path. It stays loaded while a request uses it.
+    fn find(&self, path: &ModelPath) -> Result<(u64, Arc<Model>), Rejection> {
+        if path.model != self.model {
+            let reason = format!("no model {:?}; this server has {:?}", path.model, self.model);
+            return Err(Rejection(StatusCode::NOT_FOUND, reason));
         }
-        let found = self.shelf.borrow().find(named.version.as_deref());
+        let found = self.versions.borrow().find(path.version.as_deref());
         found.map_err(|absent| match absent {
-            Absent::Unknown(reason) => Refusal(StatusCode::NOT_FOUND, reason),
-            // The protocol wants 4xx for what is not ready.
-            Absent::NotReady(reason) => Refusal(StatusCode::BAD_REQUEST, reason),
+            Unavailable::Unknown(reason) => Rejection(StatusCode::NOT_FOUND, reason),
+            // The protocol requires 4xx for a model that is not ready.
+            Unavailable::NotReady(reason) => Rejection(StatusCode::BAD_REQUEST, reason),
         })
     }
 }
@@ -77,35 +77,38 @@ async fn server() -> Json<Value> {
     Json(json!({"name": "neptune-digits", "version": env!("CARGO_PKG_VERSION"), "extensions": []}))
 }
 
-async fn ready(State(served): State<Arc<Served>>) -> Result<Json<Value>, Refusal> {
-    let anything = Named { model: served.model.clone(), version: None };
-    served.find(&anything).map(|_| Json(json!({"ready": true})))
+async fn ready(State(state): State<Arc<ServerState>>) -> Result<Json<Value>, Rejection> {
+    let any_version = ModelPath { model: state.model.clone(), version: None };
+    state.find(&any_version).map(|_| Json(json!({"ready": true})))
 }
 
 async fn model_ready(
-    State(served): State<Arc<Served>>,
-    Path(named): Path<Named>,
-) -> Result<Json<Value>, Refusal> {
-    served.find(&named).map(|_| Json(json!({"name": named.model, "ready": true})))
+    State(state): State<Arc<ServerState>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<Value>, Rejection> {
+    state.find(&path).map(|_| Json(json!({"name": path.model, "ready": true})))
 }
 
 async fn model_metadata(
-    State(served): State<Arc<Served>>,
-    Path(named): Path<Named>,
-) -> Result<Json<Value>, Refusal> {
-    served.find(&named)?;
-    Ok(Json(metadata(&named.model, &served.shelf.borrow().ready())))
+    State(state): State<Arc<ServerState>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<Value>, Rejection> {
+    state.find(&path)?;
+    Ok(Json(metadata(&path.model, &state.versions.borrow().ready())))
 }
 
 async fn infer(
-    State(served): State<Arc<Served>>,
-    Path(named): Path<Named>,
+    State(state): State<Arc<ServerState>>,
+    Path(path): Path<ModelPath>,
     body: Bytes,
-) -> Result<Json<InferResponse>, Refusal> {
-    let bad = |reason| Refusal(StatusCode::BAD_REQUEST, reason);
-    let (version, model) = served.find(&named)?;
+) -> Result<Json<InferResponse>, Rejection> {
+    let bad = |reason| Rejection(StatusCode::BAD_REQUEST, reason);
+    let (version, model) = state.find(&path)?;
     let request: InferRequest =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    let answer = request.question().and_then(|question| question.answer(&model)).map_err(bad)?;
-    Ok(Json(request.response(&served.model, version, &answer)))
+    let answer = request
+        .predict_request()
+        .and_then(|predict_request| predict_request.answer(&model))
+        .map_err(bad)?;
+    Ok(Json(request.response(&state.model, version, &answer)))
 }

@@ -1,4 +1,4 @@
-//! The model server and the app as they run, over real HTTP.
+//! The model server and the app, over real HTTP.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,17 +16,17 @@ use hyper_util::{client::legacy::Client as Pool, rt::TokioExecutor};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use three_resources::{
-    app, client::Client, evaluate::evaluate, folder, joint::Joint, server, shelf::Shelf,
+    app, client::Client, evaluate::evaluate, folder, joint::Joint, server, versions::Versions,
 };
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn model(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../digits/models").join(name)
 }
 
-/// Serves routes on a port of its own until the test ends.
+/// Serves routes on a free port until the test ends.
 async fn listen(routes: axum::Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -34,10 +34,10 @@ async fn listen(routes: axum::Router) -> String {
     url
 }
 
-/// A model server with a directory of its own.
+/// A model server with its own directory.
 struct Server {
     dir: TempDir,
-    shelf: watch::Receiver<Shelf>,
+    versions: watch::Receiver<Versions>,
     url: String,
 }
 
@@ -45,13 +45,13 @@ impl Server {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("versions")).unwrap();
-        let (sender, shelf) = watch::channel(Shelf::default());
+        let (sender, versions) = watch::channel(Versions::default());
         tokio::spawn(folder::watch(dir.path().join("versions"), sender));
-        let url = listen(server::routes("digits", shelf.clone())).await;
-        Self { dir, shelf, url }
+        let url = listen(server::routes("digits", versions.clone())).await;
+        Self { dir, versions, url }
     }
 
-    /// Puts a version there as an agent does: by one rename.
+    /// Adds a version like an agent: with one rename.
     fn put(&self, version: &str, file: impl FnOnce(&Path)) {
         let building = self.dir.path().join("building");
         fs::create_dir(&building).unwrap();
@@ -71,8 +71,8 @@ impl Server {
         fs::remove_dir_all(away).unwrap();
     }
 
-    async fn until(&mut self, so: impl FnMut(&Shelf) -> bool) {
-        timeout(PATIENCE, self.shelf.wait_for(so)).await.unwrap().unwrap();
+    async fn until(&mut self, so: impl FnMut(&Versions) -> bool) {
+        timeout(TIMEOUT, self.versions.wait_for(so)).await.unwrap().unwrap();
     }
 
     fn client(&self) -> Client {
@@ -80,16 +80,16 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
-        ask(Request::get(format!("{}{path}", self.url)).body(Full::default()).unwrap()).await
+        send(Request::get(format!("{}{path}", self.url)).body(Full::default()).unwrap()).await
     }
 
     async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let body = Full::from(body.to_string());
-        ask(Request::post(format!("{}{path}", self.url)).body(body).unwrap()).await
+        send(Request::post(format!("{}{path}", self.url)).body(body).unwrap()).await
     }
 }
 
-async fn ask(request: Request<Full<bytes::Bytes>>) -> (u16, Value) {
+async fn send(request: Request<Full<bytes::Bytes>>) -> (u16, Value) {
     let pool = Pool::builder(TokioExecutor::new()).build_http();
     let response = pool.request(request).await.unwrap();
     let status = response.status().as_u16();
@@ -98,14 +98,14 @@ async fn ask(request: Request<Full<bytes::Bytes>>) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn the_server_speaks_the_protocol() {
+async fn server_implements_the_open_inference_protocol() {
     let mut server = Server::start().await;
     assert_eq!(server.get("/v2/health/live").await, (200, json!({"live": true})));
     assert_eq!(server.get("/v2/health/ready").await.0, 400);
     assert_eq!(server.get("/v2/models/digits/ready").await.0, 400);
     server.put_model("3", "small.json");
     server.put("4", |path| fs::write(path, "{\"format\": ").unwrap());
-    server.until(|shelf| shelf.versions.len() == 2).await;
+    server.until(|versions| versions.by_number.len() == 2).await;
 
     assert_eq!(server.get("/v2/health/ready").await.0, 200);
     assert_eq!(server.get("/v2/models/digits/ready").await.0, 200);
@@ -133,10 +133,10 @@ async fn the_server_speaks_the_protocol() {
 }
 
 #[tokio::test]
-async fn versions_are_switched_up_and_down_under_load_without_a_failed_request() {
+async fn versions_switch_under_load_without_a_failed_request() {
     let mut server = Server::start().await;
     server.put_model("3", "small.json");
-    server.until(|shelf| shelf.ready() == ["3"]).await;
+    server.until(|versions| versions.ready() == ["3"]).await;
     let (seen, mut versions) = watch::channel(Vec::new());
     let client = server.client();
     let load = tokio::spawn(async move {
@@ -151,15 +151,15 @@ async fn versions_are_switched_up_and_down_under_load_without_a_failed_request()
         }
     });
     let mut answered = async |wanted: &[&str]| {
-        let answered = timeout(PATIENCE, versions.wait_for(|versions| versions == wanted)).await;
+        let answered = timeout(TIMEOUT, versions.wait_for(|versions| versions == wanted)).await;
         drop(answered.unwrap().unwrap());
     };
     answered(&["3"]).await;
     server.put_model("4", "big.json");
     answered(&["3", "4"]).await;
-    // A broken one disturbs neither.
+    // A broken version does not affect the others.
     server.put("5", |path| fs::write(path, "[]").unwrap());
-    server.until(|shelf| shelf.versions.contains_key(&5)).await;
+    server.until(|versions| versions.by_number.contains_key(&5)).await;
     assert_eq!(server.client().infer(&[[0.0; 64]]).await.unwrap().version.unwrap(), "4");
     server.take("4");
     answered(&["3", "4", "3"]).await;
@@ -168,14 +168,13 @@ async fn versions_are_switched_up_and_down_under_load_without_a_failed_request()
 }
 
 #[tokio::test]
-async fn a_version_that_was_half_copied_is_tried_again_and_a_directory_that_is_gone_changes_nothing()
- {
+async fn incomplete_version_is_retried_and_missing_directory_is_ignored() {
     let mut server = Server::start().await;
     server.put("1", |path| fs::write(path, "{\"for").unwrap());
-    server.until(|shelf| shelf.versions.get(&1).is_some_and(Result::is_err)).await;
+    server.until(|versions| versions.by_number.get(&1).is_some_and(Result::is_err)).await;
     fs::copy(model("small.json"), server.dir.path().join("versions/1/model.json")).unwrap();
-    server.until(|shelf| shelf.ready() == ["1"]).await;
-    let before = server.shelf.borrow().clone();
+    server.until(|versions| versions.ready() == ["1"]).await;
+    let before = server.versions.borrow().clone();
     assert!(folder::scan(&server.dir.path().join("nowhere"), &before).is_err());
 }
 
@@ -186,12 +185,12 @@ fn joint(cloud: Option<&str>, edge: &str) -> Joint {
 }
 
 #[tokio::test]
-async fn the_app_asks_the_cloud_about_the_hard_samples_and_is_more_often_right() {
+async fn app_sends_hard_samples_to_the_cloud_and_is_more_accurate() {
     let (mut edge, mut cloud) = (Server::start().await, Server::start().await);
     edge.put_model("4", "small.json");
     cloud.put_model("1", "big.json");
-    edge.until(|shelf| !shelf.ready().is_empty()).await;
-    cloud.until(|shelf| !shelf.ready().is_empty()).await;
+    edge.until(|versions| !versions.ready().is_empty()).await;
+    cloud.until(|versions| !versions.ready().is_empty()).await;
     let summary = evaluate(&joint(Some(&cloud.url), &edge.url)).await.unwrap();
     // The same numbers as `digits evaluate`, which needs no network.
     assert_eq!((summary.inference_number, summary.hard_example_number), (600, 139), "{summary:?}");
@@ -201,21 +200,21 @@ async fn the_app_asks_the_cloud_about_the_hard_samples_and_is_more_often_right()
     let app = listen(app::routes(joint(Some(&cloud.url), &edge.url))).await;
     let body = json!({"data": [held_out()[0].pixels.to_vec()]});
     let request = Request::post(format!("{app}/predict")).body(Full::from(body.to_string()));
-    let (status, answer) = ask(request.unwrap()).await;
+    let (status, answer) = send(request.unwrap()).await;
     assert_eq!((status, &answer["result"][0]["label"]), (200, &json!(held_out()[0].label)));
 }
 
 #[tokio::test]
-async fn without_a_cloud_the_edges_answer_is_used_and_without_an_edge_there_is_none() {
+async fn edge_answers_without_a_cloud_and_nothing_without_an_edge() {
     let mut edge = Server::start().await;
     edge.put_model("4", "small.json");
-    edge.until(|shelf| !shelf.ready().is_empty()).await;
-    let nobody = {
+    edge.until(|versions| !versions.ready().is_empty()).await;
+    let unused = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let summary = evaluate(&joint(Some(&nobody), &edge.url)).await.unwrap();
+    let summary = evaluate(&joint(Some(&unused), &edge.url)).await.unwrap();
     assert_eq!((summary.hard_example_number, summary.cloud_only), (0, None));
     assert!((summary.joint - summary.edge_only).abs() < f64::EPSILON);
-    assert!(joint(None, &nobody).infer(&[0.0; 64]).await.is_err());
+    assert!(joint(None, &unused).infer(&[0.0; 64]).await.is_err());
 }

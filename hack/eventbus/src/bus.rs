@@ -1,5 +1,5 @@
-//! EventBus on one node: its clean session on the node's local broker. What arrives goes to whoever made the bus; what is
-//! published while the broker is away is lost, as with the real one.
+//! EventBus on one node: a clean session on the node's local broker. A message that is published while the broker is
+//! unreachable is lost, as with the real EventBus.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -14,16 +14,16 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use crate::Error;
 use crate::uplink::Message;
 
-/// Subscribed whatever the rules say.
+/// Subscribed independently of the rules.
 const ALWAYS: &str = "+/user/#";
 
-/// Room for the requests of a moment. A request that finds none is lost.
+/// Capacity of the request queue. Requests are lost while it is full.
 const REQUESTS: usize = 1000;
 
 /// Above the router's 12 MiB, with room for the topic.
 const MAX_PACKET: usize = 13 << 20;
 
-/// Where a node's broker listens.
+/// The address of a node's broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerAddress {
     host: String,
@@ -43,7 +43,7 @@ impl FromStr for BrokerAddress {
     }
 }
 
-/// Cheap to clone; all clones are the same EventBus.
+/// A handle of the EventBus. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bus(Arc<Shared>);
 
@@ -51,7 +51,7 @@ pub struct Bus(Arc<Shared>);
 struct Shared {
     address: BrokerAddress,
     state: Mutex<State>,
-    /// The number of the connection that is there with all subscriptions acknowledged, or 0.
+    /// The number of the connection whose subscriptions are acknowledged, or 0.
     ready: watch::Sender<u64>,
     stop: Notify,
 }
@@ -59,11 +59,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     client: Option<AsyncClient>,
-    /// Connections that were begun.
+    /// Number of connections so far.
     connections: u64,
-    /// What rules asked for. On a node it is in a database, and outlives edgecore.
+    /// The subscriptions of rules. On a node they are in a database that survives edgecore.
     topics: BTreeSet<String>,
-    /// The one publication whose PUBACK is awaited.
+    /// The only publication without PUBACK.
     published: Option<oneshot::Sender<()>>,
 }
 
@@ -73,14 +73,14 @@ impl Bus {
         Self(Arc::new(Shared { address, state: Mutex::default(), ready, stop: Notify::new() }))
     }
 
-    /// Connects, and again after each loss. Never ends.
+    /// Connects, and reconnects after each loss. Never returns.
     pub async fn run(self, arrivals: mpsc::UnboundedSender<Message>, pause: Duration) {
         loop {
             let (client, events) = AsyncClient::new(self.options(), REQUESTS);
             tokio::select! {
                 error = self.serve(client, events, &arrivals) => {
                     self.disconnected();
-                    tracing::debug!(%error, "no connection with the node's broker");
+                    tracing::debug!(%error, "lost the connection to the node's broker");
                     tokio::time::sleep(pause).await;
                 }
                 () = self.0.stop.notified() => self.disconnected(),
@@ -88,7 +88,8 @@ impl Bus {
         }
     }
 
-    /// Publishes and waits for the broker's PUBACK; `false` if it was lost. One at a time: EventBus does so, too.
+    /// Publishes and waits for the broker's PUBACK. Returns `false` if the message was lost. One message at a time, like
+    /// EventBus.
     pub async fn publish(&self, topic: String, payload: Bytes) -> bool {
         let acknowledged = {
             let mut state = self.lock();
@@ -109,7 +110,7 @@ impl Bus {
     /// Subscribes, now and after each reconnect.
     pub fn subscribe(&self, topic: String) {
         let mut state = self.lock();
-        // The topics under `user/` come anyway, and once.
+        // Topics under `user/` are subscribed already.
         if !matches(&topic, ALWAYS)
             && let Some(client) = &state.client
             && let Err(error) = client.try_subscribe(topic.as_str(), QoS::AtLeastOnce)
@@ -119,7 +120,7 @@ impl Bus {
         state.topics.insert(topic);
     }
 
-    /// Unsubscribes; what comes anyway still comes.
+    /// Unsubscribes. Topics under `user/` stay subscribed.
     pub fn unsubscribe(&self, topic: &str) {
         let mut state = self.lock();
         if state.topics.remove(topic)
@@ -130,8 +131,8 @@ impl Bus {
         }
     }
 
-    /// The process ends and starts again: its connection breaks without a goodbye. Resolves when it is connected and
-    /// subscribed again.
+    /// Restarts the process: its connection breaks without DISCONNECT. Resolves when it has connected and subscribed
+    /// again.
     pub async fn restart(&self, forget_topics: bool) {
         let before = {
             let mut state = self.lock();
@@ -144,7 +145,7 @@ impl Bus {
         self.ready_after(before).await;
     }
 
-    /// Resolves when it is connected and subscribed.
+    /// Resolves when it has connected and subscribed.
     pub async fn ready(&self) {
         self.ready_after(0).await;
     }
@@ -166,7 +167,7 @@ impl Bus {
         options
     }
 
-    /// One connection, to its end.
+    /// Serves one connection until it fails.
     async fn serve(
         &self,
         client: AsyncClient,
@@ -190,12 +191,12 @@ impl Bus {
                     self.0.ready.send_replace(number);
                 }
                 Event::Incoming(Packet::PubAck(_)) => {
-                    // Nobody waits any more if the emulator is being stopped.
+                    // The receiver is dropped while the emulator stops.
                     let _ = self.lock().published.take().map(|sender| sender.send(()));
                 }
                 Event::Incoming(Packet::Publish(publish)) => {
                     let message = Message { topic: publish.topic, payload: publish.payload };
-                    // As above.
+                    // The receiver is dropped while the emulator stops.
                     let _ = arrivals.send(message);
                 }
                 _ => {}
@@ -203,7 +204,7 @@ impl Bus {
         }
     }
 
-    /// Subscribes to everything in one packet, so that one answer means all.
+    /// Subscribes in one packet, so that one SUBACK acknowledges all.
     fn connected(&self, client: &AsyncClient) {
         let mut state = self.lock();
         let topics = state.topics.iter().filter(|topic| !matches(topic, ALWAYS)).cloned();
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broker_is_named_by_host_and_port() {
+    fn broker_address_is_host_and_port() {
         let address: BrokerAddress = "mqtt://127.0.0.1:1883".parse().unwrap();
         assert_eq!(address, BrokerAddress { host: "127.0.0.1".into(), port: 1883 });
         for wrong in ["127.0.0.1:1883", "mqtt://:1883", "mqtts://b:1", "mqtt://b", "mqtt://u:p@b:1"]

@@ -1,4 +1,4 @@
-//! Cloudcore: the rules that are in force, the nodes that it knows, and whether it is there at all.
+//! Cloudcore: the active rules, the known nodes, and whether it runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use crate::node::Node;
 use crate::object::{Key, Object};
 use crate::pace::Pace;
 use crate::random::Random;
-use crate::rules::{Notice, Outcome, Rules};
-use crate::uri::Asked;
+use crate::rules::{Outcome, Rules, SubscriptionChange};
+use crate::uri::Route;
 
 #[derive(Debug)]
 pub struct Cloudcore {
@@ -20,17 +20,17 @@ pub struct Cloudcore {
     rules: Arc<Mutex<Rules>>,
     nodes: BTreeMap<String, Arc<Node>>,
     random: Mutex<Random>,
-    /// Restarts since the start, and whether the last one is over.
-    life: Mutex<Life>,
+    /// Number of restarts, and whether the last one is complete.
+    lifecycle: Mutex<Lifecycle>,
     /// Whether the router listens.
     open: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Life {
+struct Lifecycle {
     restarts: u64,
     is_down: bool,
-    /// A rule with a path has come: from then on the router listens.
+    /// Whether a rule with a path has been created: from then on the router listens.
     listens: bool,
 }
 
@@ -43,7 +43,7 @@ impl Cloudcore {
     ) -> Self {
         let (open, _) = watch::channel(false);
         let random = Mutex::new(Random::new(seed, "router"));
-        Self { pace, rules, nodes, random, life: Mutex::default(), open }
+        Self { pace, rules, nodes, random, lifecycle: Mutex::default(), open }
     }
 
     pub fn pace(&self) -> Pace {
@@ -58,37 +58,37 @@ impl Cloudcore {
         self.nodes.get(name)
     }
 
-    /// As [`Cloudcore::node`], for those who have to be right.
+    /// Like [`Cloudcore::node`], with an error for an unknown node.
     pub fn known_node(&self, name: &str) -> Result<&Arc<Node>, Error> {
         self.node(name).ok_or_else(|| Error::UnknownNode(name.to_owned()))
     }
 
-    /// How long this POST waits for its 200.
+    /// Delay of a POST's answer 200.
     pub fn answer_delay(&self) -> Duration {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         random.time(self.pace.answer())
     }
 
-    /// What a request target comes to.
-    pub fn asked(&self, target: &str) -> Asked {
-        self.rules().asked(target)
+    /// The route of a request target.
+    pub fn route(&self, target: &str) -> Route {
+        self.rules().route(target)
     }
 
     /// An object was created or updated in the cluster.
     pub fn apply(self: &Arc<Self>, object: Object) {
         let outcome = self.rules().apply(object);
         match outcome {
-            Outcome::Done(notices) => self.tell(notices),
-            Outcome::Waiting(key, notices) => {
-                self.tell(notices);
+            Outcome::Done(changes) => self.send_subscriptions(changes),
+            Outcome::Waiting(key, changes) => {
+                self.send_subscriptions(changes);
                 tracing::warn!(
                     ?key,
-                    "the rule is not in force: its endpoints are missing or do not fit"
+                    "rule is not active: its RuleEndpoints are missing or have the wrong type"
                 );
-                tokio::spawn(Arc::clone(self).try_again(key));
+                tokio::spawn(Arc::clone(self).retry_activation(key));
             }
         }
-        self.follow();
+        self.update_listening();
     }
 
     pub fn delete_endpoint(&self, key: &Key) {
@@ -96,24 +96,24 @@ impl Cloudcore {
     }
 
     pub fn delete_rule(&self, key: &Key) {
-        let notices = self.rules().delete_rule(key);
-        self.tell(notices);
+        let changes = self.rules().delete_rule(key);
+        self.send_subscriptions(changes);
     }
 
-    /// It ends, and starts again by itself a little later.
+    /// Stops it. It starts again by itself after a while.
     pub fn restart(self: &Arc<Self>) {
         let restart = {
-            let mut life = self.life();
-            life.is_down = true;
-            life.listens = false;
-            life.restarts += 1;
-            life.restarts
+            let mut lifecycle = self.lifecycle();
+            lifecycle.is_down = true;
+            lifecycle.listens = false;
+            lifecycle.restarts += 1;
+            lifecycle.restarts
         };
-        self.follow();
+        self.update_listening();
         for node in self.nodes.values() {
             node.cloudcore_restarted();
         }
-        tokio::spawn(Arc::clone(self).start_again(restart));
+        tokio::spawn(Arc::clone(self).finish_restart(restart));
     }
 
     /// Resolves when the router listens.
@@ -122,43 +122,43 @@ impl Cloudcore {
         let _ = self.open().wait_for(|open| *open).await;
     }
 
-    async fn start_again(self: Arc<Self>, restart: u64) {
+    async fn finish_restart(self: Arc<Self>, restart: u64) {
         tokio::time::sleep(self.pace.cloudcore_down()).await;
         {
-            let mut life = self.life();
-            if life.restarts != restart {
+            let mut lifecycle = self.lifecycle();
+            if lifecycle.restarts != restart {
                 return;
             }
-            life.is_down = false;
+            lifecycle.is_down = false;
             self.rules().restart();
         }
-        self.follow();
+        self.update_listening();
     }
 
-    async fn try_again(self: Arc<Self>, key: Key) {
-        for wait in self.pace.rule_again() {
+    async fn retry_activation(self: Arc<Self>, key: Key) {
+        for wait in self.pace.rule_retry_delays() {
             tokio::time::sleep(wait).await;
-            let outcome = self.rules().put_in_force(&key);
-            if let Outcome::Done(notices) = outcome {
-                self.tell(notices);
-                return self.follow();
+            let outcome = self.rules().activate(&key);
+            if let Outcome::Done(changes) = outcome {
+                self.send_subscriptions(changes);
+                return self.update_listening();
             }
         }
     }
 
-    fn tell(&self, notices: Vec<Notice>) {
-        for Notice { node, topic, subscribe } in notices {
+    fn send_subscriptions(&self, changes: Vec<SubscriptionChange>) {
+        for SubscriptionChange { node, topic, subscribe } in changes {
             if let Some(node) = self.node(&node) {
-                node.tell(topic, subscribe);
+                node.send_subscription(topic, subscribe);
             }
         }
     }
 
-    /// Opens or closes the router's door as things are now.
-    fn follow(&self) {
-        let mut life = self.life();
-        life.listens |= !life.is_down && self.rules().has_doors();
-        let open = life.listens && !life.is_down;
+    /// Opens or closes the router's port.
+    fn update_listening(&self) {
+        let mut lifecycle = self.lifecycle();
+        lifecycle.listens |= !lifecycle.is_down && self.rules().has_paths();
+        let open = lifecycle.listens && !lifecycle.is_down;
         self.open.send_if_modified(|was| std::mem::replace(was, open) != open);
     }
 
@@ -166,7 +166,7 @@ impl Cloudcore {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The handle that tests hold: starts everything, takes rules, makes faults.
+//! The handle of a running emulator: rules, faults and counters.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ use crate::{Error, router};
 /// What to emulate.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the router listens; port 0 takes a free one.
+    /// Address of the router. Port 0 selects a free port.
     pub listen: SocketAddr,
     /// The edge nodes that are registered, with their local brokers.
     pub nodes: Vec<(String, BrokerAddress)>,
-    /// Factor on every time: 1 is real time, 0.01 turns 30 s into 300 ms. Rates are divided by it.
+    /// Factor for all durations: 1 is real time, 0.01 turns 30 s into 300 ms. Rates are divided by it.
     pub scale: f64,
-    /// The same seed draws the same fates and delays, a node at a time. What meets which fate still depends on timing.
+    /// Seed of delays and losses, per node. Which message is delayed or lost still depends on timing.
     pub seed: u64,
 }
 
@@ -40,7 +40,7 @@ impl Options {
         }
     }
 
-    /// With one more node.
+    /// Adds a node.
     ///
     /// # Errors
     /// [`Error::Broker`] unless the broker is `mqtt://host:port`.
@@ -56,9 +56,9 @@ impl Default for Options {
     }
 }
 
-/// A running emulator. Cheap to clone; everything ends when the last clone is dropped.
+/// A running emulator. Cheap to clone; it stops when the last clone is dropped.
 ///
-/// Nodes have their sessions from the start; [`Emulator::connected`] tells when EventBus is at the node's broker, too.
+/// Nodes have sessions from the start; [`Emulator::connected`] waits until EventBus has connected to the node's broker.
 #[derive(Debug, Clone)]
 pub struct Emulator(Arc<Running>);
 
@@ -71,10 +71,10 @@ struct Running {
 }
 
 impl Emulator {
-    /// Opens the router's port and begins to connect. Must be called in a tokio runtime.
+    /// Opens the router's port and starts to connect. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Scale`], [`Error::Listen`] or [`Error::Client`]. Brokers that are not there are no error.
+    /// [`Error::Scale`], [`Error::Listen`] or [`Error::Client`]. An unreachable broker is not an error.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let pace = Pace::new(options.scale)?;
         let failed = |source| Error::Listen { address: options.listen, source };
@@ -138,61 +138,62 @@ impl Emulator {
         Ok(())
     }
 
-    /// The Rule of this name was deleted.
+    /// Deletes the Rule of this name.
     pub fn delete_rule(&self, namespace: &str, name: &str) {
         let key = Key { namespace: namespace.to_owned(), name: name.to_owned() };
         self.0.cloudcore.delete_rule(&key);
     }
 
-    /// The session of a node breaks, and both sides know: what is on the way or waits is lost, POSTs get 500.
+    /// Breaks a node's session, and both sides notice: messages in transit and in queues are lost, POSTs get 500.
     ///
     /// # Errors
-    /// [`Error::UnknownNode`], as in all that follows.
+    /// [`Error::UnknownNode`], as for all methods below.
     pub fn cut(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node).map(|node| node.cut())
     }
 
-    /// The session falls silent: packets vanish and nobody is told. For 30 s POSTs still get 200.
+    /// Silences a node's session: packets are lost and neither side notices. For 30 s POSTs still get 200.
     pub fn partition(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node).map(|node| node.partition())
     }
 
-    /// Ends a cut, at once, or a partition: one of 30 s or more has killed the session, and edgehub needs up to 30 s more.
+    /// Ends a cut at once, or a partition: after 30 s or more the session has failed, and edgehub needs up to 30 s to
+    /// reconnect.
     pub fn heal(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node).map(Node::heal)
     }
 
-    /// Edgecore of a node is restarted: its queue is lost. Resolves when it is back at its broker; its session comes
-    /// with it unless the node was cut off.
+    /// Restarts edgecore of a node: its queue is lost. Resolves when it has reconnected to its broker, and to cloudcore
+    /// unless the node was cut.
     pub async fn restart_edgecore(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.restart_edgecore(false).await;
         Ok(())
     }
 
-    /// As [`Emulator::restart_edgecore`], with its database lost: it forgets the subscriptions of all rules.
+    /// Like [`Emulator::restart_edgecore`], and deletes its database: the subscriptions of all rules are lost.
     pub async fn wipe_edgecore(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.restart_edgecore(true).await;
         Ok(())
     }
 
-    /// Cloudcore is killed and comes back 2 s later; nodes come back within 30 s after that. Requests in progress are cut
-    /// off, new ones find nobody.
+    /// Kills cloudcore. It starts again 2 s later; nodes reconnect within 30 s after that. Open connections are closed, new
+    /// ones are refused.
     pub fn restart_cloudcore(&self) {
         self.0.cloudcore.restart();
     }
 
-    /// Resolves when the node's session is up and its EventBus subscribed: never, while it is cut off.
+    /// Resolves when the node's session is up and its EventBus has subscribed. Never resolves while the node is cut.
     pub async fn connected(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.connected().await;
         Ok(())
     }
 
-    /// Resolves when the router takes requests: never without a rule that has a path.
+    /// Resolves when the router accepts requests. Never resolves without a rule that has a path.
     pub async fn listening(&self) {
         self.0.cloudcore.listening().await;
     }
 
-    /// What passed and what was lost between the cloud and a node since the start.
+    /// Counters of the messages between the cloud and a node since the start.
     pub fn traffic(&self, node: &str) -> Result<Traffic, Error> {
         self.0.cloudcore.known_node(node).map(|node| node.traffic())
     }

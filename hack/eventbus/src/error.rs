@@ -1,34 +1,34 @@
-//! What can go wrong when the emulator is set up or spoken to wrongly. What it does to messages is never an error.
+//! Errors of the emulator's setup and of invalid calls. Lost messages are not errors.
 
 use std::net::SocketAddr;
 
-/// Why the emulator could not start, or refused what it was told.
+/// Why the emulator could not start, or refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listener could not be opened.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The HTTP client for the way up could not be made.
+    /// The HTTP client for upstream messages could not be created.
     #[error("HTTP client: {0}")]
     Client(reqwest::Error),
-    /// The text is no address of a node's broker.
-    #[error("broker address {0:?}: write mqtt://host:port")]
+    /// The text is not an address of a node's broker.
+    #[error("invalid broker address {0:?}: must be mqtt://host:port")]
     Broker(String),
-    /// The factor is not a positive number.
-    #[error("scale {0}: write a number above 0, at most 100")]
+    /// The factor is not above 0 and at most 100.
+    #[error("invalid scale {0}: must be above 0 and at most 100")]
     Scale(f64),
-    /// The text is no YAML.
-    #[error("rules: {0}")]
+    /// The text is not valid YAML.
+    #[error("invalid YAML with Rules: {0}")]
     Yaml(Box<serde_saphyr::Error>),
-    /// The object is no `Rule` or `RuleEndpoint` of `rules.kubeedge.io/v1`.
-    #[error("object: {0}")]
+    /// The object is not a `Rule` or `RuleEndpoint` of `rules.kubeedge.io/v1`.
+    #[error("invalid object: {0}")]
     Object(String),
-    /// No node has this name.
-    #[error("no node {0:?}")]
+    /// The emulator has no node of this name.
+    #[error("node {0:?} not found")]
     UnknownNode(String),
 }

@@ -1,19 +1,19 @@
-//! The last step up: a POST of the raw payload to the rule's URL. One attempt on a connection of its own; the answer is
-//! read by nobody.
+//! The last step upstream: a POST of the raw payload to the rule's URL. One attempt on a new connection; the status is
+//! ignored.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::Error;
-use crate::payload::mangle;
+use crate::payload::replace_invalid_utf8;
 use crate::rules::Rules;
 use crate::uplink::Message;
 
-/// As in cloudcore (read).
+/// As in cloudcore (from its source).
 const CONNECT: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(300);
 
-/// Posts what arrives in the cloud.
+/// Posts messages that have arrived in the cloud.
 #[derive(Debug)]
 pub struct Forwarder {
     client: reqwest::Client,
@@ -24,12 +24,12 @@ impl Forwarder {
     /// # Errors
     /// [`Error::Client`].
     pub fn new(rules: Arc<Mutex<Rules>>) -> Result<Self, Error> {
-        // Fails only when there is one already, which is as good.
+        // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
-            // Each message is a new TCP connection (seen).
+            // Each message is a new TCP connection (measured).
             .pool_max_idle_per_host(0)
-            // TLS is not verified (seen).
+            // TLS is not verified (measured).
             .tls_danger_accept_invalid_certs(true)
             .no_proxy()
             .connect_timeout(CONNECT)
@@ -39,23 +39,24 @@ impl Forwarder {
         Ok(Self { client, rules })
     }
 
-    /// Posts to the URL of the rule for this node and topic; `false` if nobody got it.
+    /// Posts to the URL of the rule for this node and topic. Returns `false` if the message was lost.
     pub async fn post(&self, node: &str, message: Message) -> bool {
         let url = {
             let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
             rules.url(node, &message.topic).map(str::to_owned)
         };
         let Some(url) = url else {
-            // A zombie subscription, or anything else under `user/`.
+            // A leftover subscription, or another topic under `user/`.
             return false;
         };
         if message.payload.is_empty() {
-            // Refused by cloudcore (seen).
+            // Refused by cloudcore (measured).
             return false;
         }
-        let posted = self.client.post(&url).body(mangle(message.payload)).send().await;
+        let posted =
+            self.client.post(&url).body(replace_invalid_utf8(message.payload)).send().await;
         if let Err(error) = &posted {
-            tracing::debug!(node, url, %error, "lost on the last step");
+            tracing::debug!(node, url, %error, "message lost: the POST failed");
         }
         posted.is_ok()
     }

@@ -1,5 +1,5 @@
-//! KubeEdge's router and EventBus for tests, as far as Neptune meets them, with the defects that were seen on a live
-//! cluster. Never shipped. README.md says what is emulated, and which test holds which fact.
+//! An emulator of KubeEdge's router and EventBus for tests, as far as Neptune uses them, with the faults that were
+//! measured on a live cluster. Never shipped. README.md lists what is emulated, and the test of each property.
 //!
 //! ```text
 //! POST /<node>/<namespace>/<path>/<suffix> -> router -> session -> EventBus -> the node's broker
@@ -7,7 +7,7 @@
 //! ```
 
 #![deny(missing_docs)]
-#![allow(clippy::doc_markdown, reason = "the names of KubeEdge's parts are no code")]
+#![allow(clippy::doc_markdown, reason = "the names of KubeEdge components are not code")]
 
 mod bus;
 mod cloudcore;
@@ -30,9 +30,9 @@ pub mod watch;
 pub use bus::BrokerAddress;
 pub use emulator::{Emulator, Options};
 pub use error::Error;
-pub use node::{Traffic, Way};
+pub use node::{DirectionCounters, Traffic};
 
-/// The definitions of Rule and RuleEndpoint, to be applied to a cluster that has no KubeEdge: two documents.
+/// The CRDs of Rule and RuleEndpoint as two YAML documents, for a cluster without KubeEdge.
 pub const CRDS: &str = concat!(
     include_str!("../crds/ruleendpoints.yaml"),
     "---\n",

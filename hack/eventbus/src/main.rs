@@ -1,6 +1,6 @@
-//! The command line: parses arguments, starts the emulator, says where it listens, waits for a signal.
+//! The command line: parses arguments, starts the emulator, prints its addresses, waits for a signal.
 
-#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
+#![allow(clippy::doc_markdown, reason = "clap shows the doc comments to users")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// KubeEdge's router and EventBus for tests, with their defects.
+/// Emulates KubeEdge's router and EventBus with their faults, for tests.
 #[derive(Debug, Parser)]
 #[command(name = "eventbus-emulator", version, arg_required_else_help = true)]
 struct Arguments {
@@ -25,37 +25,37 @@ struct Arguments {
 enum Command {
     /// Run until SIGTERM or SIGINT. Prints `router=http://...` and `control=http://...` once both are open.
     Run(Run),
-    /// Print the definitions of Rule and RuleEndpoint.
+    /// Print the CRDs of Rule and RuleEndpoint.
     Crds,
 }
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Address of the router; port 0 takes a free one. It answers once there is a Rule with a path.
+    /// Address of the router. Port 0 selects a free port. It answers once a Rule with a path exists.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     router_listen: SocketAddr,
-    /// Address of the control endpoint (POST /control/<deed>/<node>).
+    /// Address of the control endpoint (POST /control/<action>/<node>).
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     control_listen: SocketAddr,
-    /// An edge node and its local broker: edge0=mqtt://127.0.0.1:1883. Can be given many times.
+    /// An edge node and its local broker: edge0=mqtt://127.0.0.1:1883. Can be repeated.
     #[arg(long = "node", value_name = "NAME=URL", value_parser = node)]
     nodes: Vec<(String, BrokerAddress)>,
     /// Watch Rules and RuleEndpoints in this cluster.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// YAML with Rules and RuleEndpoints that exist from the start.
+    /// YAML file with Rules and RuleEndpoints that exist from the start.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Factor on every time: 0.01 turns 30 s into 300 ms.
+    /// Factor for all durations: 0.01 turns 30 s into 300 ms.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Seed of all that is left to chance.
+    /// Seed of the random numbers for delays and losses.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
 fn node(text: &str) -> Result<(String, BrokerAddress), String> {
-    let (name, url) = text.split_once('=').ok_or("write NAME=mqtt://host:port")?;
+    let (name, url) = text.split_once('=').ok_or("must be NAME=mqtt://host:port")?;
     Ok((name.to_owned(), url.parse().map_err(|error: eventbus_emulator::Error| error.to_string())?))
 }
 
@@ -89,7 +89,7 @@ async fn run(arguments: Run) -> anyhow::Result<()> {
     let listener = TcpListener::bind(arguments.control_listen)
         .await
         .with_context(|| format!("listening on {}", arguments.control_listen))?;
-    let control = listener.local_addr().context("reading the address that was bound")?;
+    let control = listener.local_addr().context("reading the address of the control endpoint")?;
     println!("router={}\ncontrol=http://{control}", emulator.router_url());
     let watched = async {
         match &client {

@@ -1,5 +1,5 @@
-//! One edge node: moves messages between its session with cloudcore and its EventBus, in both directions, and lets
-//! faults happen. What is lost is decided in `session.rs` and `uplink.rs`.
+//! One edge node: moves messages between its session with cloudcore and its EventBus in both directions, and executes
+//! faults. `session.rs` and `uplink.rs` decide which messages are lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,29 +12,29 @@ use tokio::task::JoinSet;
 use crate::bus::{BrokerAddress, Bus};
 use crate::forward::Forwarder;
 use crate::pace::Pace;
-use crate::payload::mangle;
+use crate::payload::replace_invalid_utf8;
 use crate::random::Random;
 use crate::session::{Fate, Healed, Item, Next, Session};
 use crate::uplink::{Message, Uplink};
 
-/// Messages in one direction since the start. `taken` is at least `passed + lost`; the rest is on the way.
+/// Messages in one direction since the start. `taken` is at least `passed + lost`; the rest is in transit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Way {
-    /// Accepted: down, POSTs answered with 200; up, messages that EventBus took from the broker.
+pub struct DirectionCounters {
+    /// Accepted. Downstream: POSTs with answer 200. Upstream: messages that EventBus received from the broker.
     pub taken: u64,
-    /// Down: acknowledged by the node's broker. Up: the URL answered, whatever it said.
+    /// Downstream: acknowledged by the node's broker. Upstream: the URL answered with any status.
     pub passed: u64,
-    /// Nobody will ever get them.
+    /// Lost.
     pub lost: u64,
 }
 
-/// What the emulator knows about its own losses: for tests that have to show that they tested something.
+/// Message counters of a node, by which tests check that faults had an effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// From the cloud to the node.
-    pub down: Way,
+    pub down: DirectionCounters,
     /// From the node to the cloud.
-    pub up: Way,
+    pub up: DirectionCounters,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Node {
     bus: Bus,
     forwarder: Arc<Forwarder>,
     state: Mutex<State>,
-    /// Something that a waiting task might want to know.
+    /// Notifies waiting tasks of every change.
     changed: watch::Sender<()>,
 }
 
@@ -53,12 +53,12 @@ struct State {
     session: Session,
     uplink: Uplink,
     random: Random,
-    /// Without what `session` and `uplink` count as lost.
+    /// Without the losses that `session` and `uplink` count.
     traffic: Traffic,
 }
 
 impl Node {
-    /// Connected to cloudcore; its broker is reached for in the background.
+    /// Starts a node that is connected to cloudcore. It connects to its broker in the background.
     pub fn start(
         name: String,
         broker: BrokerAddress,
@@ -75,27 +75,27 @@ impl Node {
         let (changed, _) = watch::channel(());
         let node = Arc::new(Self { name, pace, bus: Bus::new(broker), forwarder, state, changed });
         let (arrivals, arriving) = mpsc::unbounded_channel();
-        tasks.spawn(node.bus.clone().run(arrivals, pace.broker_again()));
-        tasks.spawn(Arc::clone(&node).take_in(arriving));
-        tasks.spawn(Arc::clone(&node).go_down());
-        tasks.spawn(Arc::clone(&node).go_up());
+        tasks.spawn(node.bus.clone().run(arrivals, pace.broker_retry_interval()));
+        tasks.spawn(Arc::clone(&node).receive_from_broker(arriving));
+        tasks.spawn(Arc::clone(&node).deliver_downstream());
+        tasks.spawn(Arc::clone(&node).deliver_upstream());
         node
     }
 
-    /// Queues a message for the node's broker; `false` if cloudcore knows no session.
+    /// Queues a message for the node's broker. Returns `false` if cloudcore knows no session.
     pub fn publish(&self, topic: String, payload: Bytes) -> bool {
-        let sent = self.send(Item::Publish { topic, payload: mangle(payload) });
+        let sent = self.send(Item::Publish { topic, payload: replace_invalid_utf8(payload) });
         if sent {
             self.lock().traffic.down.taken += 1;
         }
         sent
     }
 
-    /// Tells EventBus about a rule; lost when there is no session.
-    pub fn tell(&self, topic: String, subscribe: bool) {
+    /// Sends a subscription change to EventBus. It is lost without a session.
+    pub fn send_subscription(&self, topic: String, subscribe: bool) {
         let item = if subscribe { Item::Subscribe(topic) } else { Item::Unsubscribe(topic) };
         if !self.send(item) {
-            tracing::debug!(node = self.name, "a subscription was lost");
+            tracing::debug!(node = self.name, "subscription change lost: the node has no session");
         }
     }
 
@@ -117,7 +117,7 @@ impl Node {
         let State { session, uplink, random, .. } = &mut *state;
         let late = match session.heal(Instant::now(), random) {
             Healed::Already => Vec::new(),
-            Healed::Late => uplink.unstick(random),
+            Healed::Late => uplink.release_stuck(random),
             Healed::New => {
                 uplink.clear();
                 Vec::new()
@@ -131,8 +131,8 @@ impl Node {
         self.changed.send_replace(());
     }
 
-    /// Edgecore ends and starts again; what waited in it is lost. Resolves when EventBus is back at its broker, and
-    /// with it the session, if it was there before.
+    /// Restarts edgecore; its queue is lost. Resolves when EventBus has reconnected to its broker, and with it the session,
+    /// if the node had one.
     pub async fn restart_edgecore(self: &Arc<Self>, wipe: bool) {
         let comes_back = {
             let mut state = self.lock();
@@ -191,8 +191,8 @@ impl Node {
         sent
     }
 
-    /// From the broker into edgecore's queue. The broker has its PUBACK by now.
-    async fn take_in(self: Arc<Self>, mut arriving: mpsc::UnboundedReceiver<Message>) {
+    /// From the broker into edgecore's queue. The broker has received the PUBACK already.
+    async fn receive_from_broker(self: Arc<Self>, mut arriving: mpsc::UnboundedReceiver<Message>) {
         while let Some(message) = arriving.recv().await {
             let mut state = self.lock();
             let State { session, uplink, traffic, .. } = &mut *state;
@@ -204,7 +204,7 @@ impl Node {
         }
     }
 
-    async fn go_down(self: Arc<Self>) {
+    async fn deliver_downstream(self: Arc<Self>) {
         let mut changes = self.changed.subscribe();
         loop {
             let next = self.lock().session.next(Instant::now());
@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    async fn go_up(self: Arc<Self>) {
+    async fn deliver_upstream(self: Arc<Self>) {
         let mut changes = self.changed.subscribe();
         loop {
             let next = {
@@ -240,10 +240,10 @@ impl Node {
             match next {
                 Next::Now((message, number, transit)) => {
                     let node = Arc::clone(&self);
-                    // Each on its own way from here: they may overtake one another.
+                    // From here messages may overtake one another.
                     tokio::spawn(async move {
                         tokio::time::sleep(transit).await;
-                        node.leave(message, number).await;
+                        node.arrive_upstream(message, number).await;
                     });
                 }
                 Next::At(at) => until(Some(at), &mut changes).await,
@@ -252,7 +252,7 @@ impl Node {
         }
     }
 
-    async fn leave(&self, message: Message, number: u64) {
+    async fn arrive_upstream(&self, message: Message, number: u64) {
         {
             let mut state = self.lock();
             let State { session, uplink, .. } = &mut *state;
@@ -276,7 +276,7 @@ impl Node {
     }
 }
 
-/// Until then, or until something changes.
+/// Waits until this time or the next change.
 async fn until(at: Option<Instant>, changes: &mut watch::Receiver<()>) {
     // Cannot fail: the sender lives in the node, and the node in its tasks.
     let change = async { drop(changes.changed().await) };

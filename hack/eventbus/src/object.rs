@@ -1,4 +1,4 @@
-//! Rules and their endpoints as the Kubernetes API has them, parsed. What they do is decided in `rules.rs`.
+//! Parsed Rules and RuleEndpoints of the Kubernetes API. `rules.rs` decides their effect.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// What kind of thing a `RuleEndpoint` is.
+/// The type of a `RuleEndpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointType {
@@ -25,7 +25,7 @@ pub enum EndpointType {
     Servicebus,
 }
 
-/// The part of a `Rule` that matters.
+/// The used fields of a `Rule`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleSpec {
@@ -35,7 +35,7 @@ pub struct RuleSpec {
     pub target_resource: BTreeMap<String, String>,
 }
 
-/// One of the two kinds.
+/// The spec of either kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {
     Endpoint(EndpointType),
@@ -46,17 +46,17 @@ pub enum Spec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     pub key: Key,
-    /// Empty when the object never was in a cluster.
+    /// Empty for an object that was not read from a cluster.
     pub uid: String,
     pub spec: Spec,
 }
 
-/// What a rule does, once its endpoints are known.
+/// The effect of a rule with known endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Requests that meet the key go to a topic of the node that they name.
-    Down { key: String, door: uri::Door },
-    /// Messages on one topic of one node go to a URL.
+    /// Requests that match the key are published on the node that they name.
+    Down { key: String, path_rule: uri::PathRule },
+    /// Messages on one topic of one node are posted to a URL.
     Up { node: String, topic: String, url: String },
 }
 
@@ -90,7 +90,7 @@ fn default_namespace() -> String {
 
 impl Object {
     /// # Errors
-    /// [`Error::Object`] for anything that is no `Rule` or `RuleEndpoint` of `rules.kubeedge.io/v1`.
+    /// [`Error::Object`] for anything but a `Rule` or `RuleEndpoint` of `rules.kubeedge.io/v1`.
     pub fn parse(value: Value) -> Result<Self, Error> {
         let wrong = |error: serde_json::Error| Error::Object(error.to_string());
         let raw: Raw = serde_json::from_value(value).map_err(wrong)?;
@@ -112,8 +112,8 @@ impl Object {
 }
 
 impl RuleSpec {
-    /// What the rule does between endpoints of these types; `None` if cloudcore makes nothing of it, or the emulator
-    /// does not know it (servicebus).
+    /// The effect of the rule between endpoints of these types. `None` if cloudcore ignores the rule, or if the emulator
+    /// does not support it (servicebus).
     pub fn effect(
         &self,
         namespace: &str,
@@ -126,7 +126,7 @@ impl RuleSpec {
                 let topic = self.target_resource.get("topic")?.clone();
                 Some(Effect::Down {
                     key: uri::key(namespace, &path),
-                    door: uri::Door { path, topic },
+                    path_rule: uri::PathRule { path, topic },
                 })
             }
             (EndpointType::Eventbus, EndpointType::Rest) => {
@@ -142,7 +142,7 @@ impl RuleSpec {
     }
 }
 
-/// The topic on the node's broker. Go's `path.Join`: empty levels vanish.
+/// The topic on the node's broker. Like Go's `path.Join`, it omits empty levels.
 fn joined(namespace: &str, topic: &str) -> String {
     let levels = std::iter::once(namespace).chain(topic.split('/'));
     levels.filter(|level| !level.is_empty()).collect::<Vec<_>>().join("/")
@@ -162,18 +162,18 @@ mod tests {
         }));
         match object.unwrap().spec {
             Spec::Rule(spec) => spec,
-            Spec::Endpoint(_) => unreachable!("it is a rule"),
+            Spec::Endpoint(_) => unreachable!("the kind is Rule"),
         }
     }
 
     #[test]
-    fn a_rule_is_read_by_the_types_of_its_endpoints() {
+    fn effect_of_a_rule_depends_on_its_endpoint_types() {
         use EndpointType::{Eventbus, Rest, Servicebus};
         let down = rule(&json!({"path": "/a/"}), &json!({"topic": "t"}));
-        let door = uri::Door { path: "a".into(), topic: "t".into() };
+        let path_rule = uri::PathRule { path: "a".into(), topic: "t".into() };
         assert_eq!(
             down.effect("ns", Rest, Eventbus),
-            Some(Effect::Down { key: "/ns/a".into(), door })
+            Some(Effect::Down { key: "/ns/a".into(), path_rule })
         );
         assert_eq!(down.effect("ns", Eventbus, Rest), None);
         assert_eq!(down.effect("ns", Rest, Servicebus), None);

@@ -1,48 +1,48 @@
-//! Every time in the emulator, measured or read, and the one factor that compresses them all. Who waits is left to others.
+//! All durations of the emulator, and the factor that scales them. "Measured" is on a live KubeEdge, "source" is its code.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::Error;
 
-/// Between a POST and its 200 (seen).
+/// Delay between a POST and its 200 (measured).
 const ANSWER: RangeInclusive<Duration> = Duration::from_millis(3)..=Duration::from_millis(9);
 
-/// How often the router looks for a session before it answers 500 (seen: 500 after 2.0 s).
-pub const TRIES: usize = 3;
+/// Number of attempts of the router to find a session before it answers 500 (measured: 500 after 2.0 s).
+pub const ATTEMPTS: usize = 3;
 
-/// Between two such looks (seen).
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Pause between two such attempts (measured).
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// On the way between cloudcore and edgecore, in either direction: our guess for a local network. What is on the way
-/// when the connection is cut is lost.
+/// Transit time between cloudcore and edgecore in either direction: an assumption for a local network. A cut loses
+/// messages in transit.
 const TRANSIT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(6);
 
-/// For so long a silent session looks alive to the cloud (seen: about 30 s).
-const BLIND: Duration = Duration::from_secs(30);
+/// Time after which the cloud takes a silent session for dead (measured: about 30 s).
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// No message was later than this after a silent partition (seen).
-const LATEST: Duration = Duration::from_secs(56);
+/// Maximum delay of a message after a silent partition (measured).
+const MAX_DELAY: Duration = Duration::from_secs(56);
 
-/// Until edgehub is back by itself after its session died: it sleeps two heartbeats between attempts (read). A partition
-/// of 60 s cost 83 s of messages (seen: 416 at 5 a second).
+/// Time until edgehub reconnects after its session died: it sleeps two heartbeats between attempts (source). A partition
+/// of 60 s lost the messages of 83 s (measured: 416 at 5 per second).
 const RECONNECT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30);
 
-/// For so long a restarted cloudcore answers nobody: our guess.
+/// Downtime of a restarted cloudcore: an assumption.
 const CLOUDCORE_DOWN: Duration = Duration::from_secs(2);
 
-/// Between EventBus's attempts to reach its broker (read).
-const BROKER_AGAIN: Duration = Duration::from_secs(5);
+/// Pause between EventBus's attempts to connect to its broker (source).
+const BROKER_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Waits before the attempts to put a Rule in force whose `RuleEndpoint` is missing (read).
-const RULE_AGAIN: [Duration; 3] =
+/// Delays before the attempts to activate a Rule without its `RuleEndpoint` (source).
+const RULE_RETRY_DELAYS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(15)];
 
-/// Messages a second from a node, and how many may go at once after a rest (seen: `messageQPS`, `messageBurst`).
+/// Rate of a node's messages per second, and maximum burst (measured: `messageQPS`, `messageBurst`).
 const RATE: f64 = 30.0;
 pub const BURST: f64 = 60.0;
 
-/// All times, multiplied by one factor.
+/// All durations, multiplied by one factor.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace(f64);
 
@@ -67,20 +67,20 @@ impl Pace {
         self.of_range(&ANSWER)
     }
 
-    pub fn try_again(self) -> Duration {
-        self.of(TRY_AGAIN)
+    pub fn retry_interval(self) -> Duration {
+        self.of(RETRY_INTERVAL)
     }
 
     pub fn transit(self) -> RangeInclusive<Duration> {
         self.of_range(&TRANSIT)
     }
 
-    pub fn blind(self) -> Duration {
-        self.of(BLIND)
+    pub fn session_timeout(self) -> Duration {
+        self.of(SESSION_TIMEOUT)
     }
 
-    pub fn latest(self) -> Duration {
-        self.of(LATEST)
+    pub fn max_delay(self) -> Duration {
+        self.of(MAX_DELAY)
     }
 
     pub fn reconnect(self) -> RangeInclusive<Duration> {
@@ -91,15 +91,15 @@ impl Pace {
         self.of(CLOUDCORE_DOWN)
     }
 
-    pub fn broker_again(self) -> Duration {
-        self.of(BROKER_AGAIN)
+    pub fn broker_retry_interval(self) -> Duration {
+        self.of(BROKER_RETRY_INTERVAL)
     }
 
-    pub fn rule_again(self) -> [Duration; 3] {
-        RULE_AGAIN.map(|time| self.of(time))
+    pub fn rule_retry_delays(self) -> [Duration; 3] {
+        RULE_RETRY_DELAYS.map(|time| self.of(time))
     }
 
-    /// Messages a second of our clock.
+    /// Messages per second of real time.
     pub fn rate(self) -> f64 {
         RATE / self.0
     }
@@ -111,15 +111,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_factor_compresses_times_and_multiplies_the_rate() {
+    fn factor_scales_durations_and_the_rate() {
         let pace = Pace::new(0.01).unwrap();
-        assert_eq!(pace.blind(), Duration::from_millis(300));
-        assert_eq!(pace.try_again(), Duration::from_millis(10));
+        assert_eq!(pace.session_timeout(), Duration::from_millis(300));
+        assert_eq!(pace.retry_interval(), Duration::from_millis(10));
         assert!((pace.rate() - 3000.0).abs() < 1e-6);
     }
 
     #[test]
-    fn a_factor_that_would_stop_or_turn_time_is_refused() {
+    fn invalid_factors_are_refused() {
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY, 101.0] {
             assert!(matches!(Pace::new(scale), Err(Error::Scale(_))), "{scale}");
         }

@@ -1,10 +1,10 @@
-//! What becomes of a payload that crosses: both ways pass through text in JSON, so bytes that are not UTF-8 are replaced.
+//! Payloads in transit: KubeEdge encodes them as JSON strings in both directions, which replaces invalid UTF-8.
 
 use bytes::Bytes;
 
-/// Each byte that is no part of valid UTF-8 becomes U+FFFD, as Go's JSON encoder has it (Rust's own lossy conversion
-/// would make one of up to three such bytes).
-pub fn mangle(payload: Bytes) -> Bytes {
+/// Replaces each byte that is not part of valid UTF-8 by U+FFFD, like Go's JSON encoder. (Rust's lossy conversion
+/// replaces up to three such bytes by one.)
+pub fn replace_invalid_utf8(payload: Bytes) -> Bytes {
     if str::from_utf8(&payload).is_ok() {
         return payload;
     }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_that_is_not_utf8_becomes_one_replacement_character() {
+    fn each_invalid_utf8_byte_becomes_one_replacement_character() {
         let cases: [(&[u8], &str); 4] = [
             (b"plain", "plain"),
             ("größer, 深".as_bytes(), "größer, 深"),
@@ -29,7 +29,7 @@ mod tests {
             (b"a\xe2\x82", "a\u{fffd}\u{fffd}"),
         ];
         for (payload, expected) in cases {
-            assert_eq!(mangle(Bytes::from_static(payload)), expected.as_bytes());
+            assert_eq!(replace_invalid_utf8(Bytes::from_static(payload)), expected.as_bytes());
         }
     }
 }

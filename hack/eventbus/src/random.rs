@@ -1,16 +1,16 @@
-//! Repeatable randomness: numbers from a seed. What they decide is left to the callers.
+//! Repeatable random numbers from a seed.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// SplitMix64: good enough for delays and fates, and short.
+/// SplitMix64: short, and good enough for delays and losses.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
     /// The same seed and purpose give the same numbers.
     pub fn new(seed: u64, purpose: &str) -> Self {
-        // FNV-1a, so that the numbers of one node do not depend on how many others there are.
+        // FNV-1a: the numbers of one node do not depend on the number of nodes.
         let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -24,13 +24,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to `most`, both included.
+    /// A number from 0 to `most`, inclusive.
     pub fn up_to(&mut self, most: usize) -> usize {
         let values = (most as u64).saturating_add(1);
         usize::try_from(self.next() % values).expect("not above `most`, which is a usize")
     }
 
-    /// A time in the range, in steps of a microsecond.
+    /// A duration in the range, in steps of a microsecond.
     pub fn time(&mut self, range: RangeInclusive<Duration>) -> Duration {
         let width = range.end().saturating_sub(*range.start()).as_micros();
         let steps = self.next() % u64::try_from(width).unwrap_or(u64::MAX).saturating_add(1).max(1);

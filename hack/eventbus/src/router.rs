@@ -1,5 +1,4 @@
-//! The router's HTTP endpoint: takes POSTs for the nodes. What a request means is decided in `rules.rs`, what becomes of
-//! it in `node.rs`.
+//! The router's HTTP endpoint: receives POSTs for the nodes. `rules.rs` decides their route, `node.rs` delivers them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::cloudcore::Cloudcore;
-use crate::pace::TRIES;
-use crate::uri::Asked;
+use crate::pace::ATTEMPTS;
+use crate::uri::Route;
 
-/// The largest body (seen).
+/// Maximum size of a body in bytes (measured).
 const MAX_BODY: usize = 12 << 20;
 
-/// Serves while cloudcore is there. A connection that comes while it is not is closed at once, and those that are open
-/// when it goes are cut off in the middle of whatever they did.
+/// Serves while cloudcore runs. While it does not, new connections are closed at once. When it stops, open connections
+/// are aborted.
 pub async fn serve(cloudcore: Arc<Cloudcore>, listener: TcpListener) {
     let mut open = cloudcore.open();
     let mut connections = JoinSet::new();
@@ -47,7 +46,7 @@ pub async fn serve(cloudcore: Arc<Cloudcore>, listener: TcpListener) {
 }
 
 async fn connection(cloudcore: Arc<Cloudcore>, stream: TcpStream) {
-    // Without it, small answers wait for the client's acknowledgement.
+    // Otherwise small answers wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| {
         let cloudcore = Arc::clone(&cloudcore);
@@ -56,36 +55,37 @@ async fn connection(cloudcore: Arc<Cloudcore>, stream: TcpStream) {
     let served =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection to the router broke");
+        tracing::debug!(%error, "connection to the router failed");
     }
 }
 
-/// Any method is as good as POST: cloudcore does not look.
+/// Every method is treated as POST, as in cloudcore.
 async fn answer(cloudcore: &Cloudcore, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
-    // The target as it was written: KubeEdge's topics are made of it, query included.
+    // The raw target with its query: KubeEdge builds topics from it.
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let body = read(body).await;
-    let (downward, body) = match (cloudcore.asked(&target), body) {
-        (Asked::NoRule, _) => return response(StatusCode::NOT_FOUND, "Request error"),
+    let (downward, body) = match (cloudcore.route(&target), body) {
+        (Route::NoRule, _) => return response(StatusCode::NOT_FOUND, "Request error"),
         (_, None) => return response(StatusCode::BAD_REQUEST, "Request error,body is null"),
-        (Asked::TooShort, _) => return response(StatusCode::OK, ""),
-        (Asked::Publish(downward), Some(body)) => (downward, body),
+        (Route::TooShort, _) => return response(StatusCode::OK, ""),
+        (Route::Publish(downward), Some(body)) => (downward, body),
     };
-    for attempt in 1..=TRIES {
+    for attempt in 1..=ATTEMPTS {
         let node = cloudcore.node(&downward.node);
         if node.is_some_and(|node| node.publish(downward.topic.clone(), body.clone())) {
             tokio::time::sleep(cloudcore.answer_delay()).await;
             return response(StatusCode::OK, "message delivered");
         }
-        if attempt < TRIES {
-            tokio::time::sleep(cloudcore.pace().try_again()).await;
+        if attempt < ATTEMPTS {
+            tokio::time::sleep(cloudcore.pace().retry_interval()).await;
         }
     }
     response(StatusCode::INTERNAL_SERVER_ERROR, "no session with the node")
 }
 
-/// `None` if it is too large or breaks off. Read to its end in any case, so that the client gets to reading the answer.
+/// Reads a body. `None` if it is too large or incomplete. A too large body is read to its end, so that the client reads
+/// the answer.
 async fn read(mut body: Incoming) -> Option<Bytes> {
     let mut read = Some(BytesMut::new());
     while let Some(frame) = body.frame().await {

@@ -1,28 +1,28 @@
-//! Which rules are in force in cloudcore. A rule in force is not the rule in the cluster: updates do nothing, and a rule
-//! that could not be put in force is tried again a few times only. Pure: who sends the subscriptions is left to `emulator.rs`.
+//! The rules that are active in cloudcore. They may differ from the rules in the cluster: updates have no effect, and a
+//! rule that could not be activated is retried only a few times. Pure: `cloudcore.rs` sends the subscriptions.
 
 use std::collections::BTreeMap;
 
 use crate::object::{Effect, EndpointType, Key, Object, RuleSpec, Spec};
-use crate::uri::{self, Asked, Door};
+use crate::uri::{self, PathRule, Route};
 
-/// What an edge node has to be told. The message is lost when the node is not connected.
+/// A subscription change for an edge node. It is lost if the node is not connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct SubscriptionChange {
     pub node: String,
     pub topic: String,
-    /// Else unsubscribe.
+    /// `false`: unsubscribe.
     pub subscribe: bool,
 }
 
-/// What came of an object.
+/// The result of an applied object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It is done; the notices go out, oldest first.
-    Done(Vec<Notice>),
-    /// The rule is not in force: an endpoint is missing, or it makes no sense. Try [`Rules::put_in_force`] later.
-    Waiting(Key, Vec<Notice>),
+    /// Done. The changes are sent in this order.
+    Done(Vec<SubscriptionChange>),
+    /// The rule is not active: an endpoint is missing or has the wrong type. Call [`Rules::activate`] later.
+    Waiting(Key, Vec<SubscriptionChange>),
 }
 
 #[derive(Debug)]
@@ -31,15 +31,15 @@ struct Stored {
     spec: RuleSpec,
 }
 
-/// Everything that cloudcore's router knows.
+/// The state of cloudcore's router.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// As the cluster has them: they outlive a restart of cloudcore.
+    /// As in the cluster: they survive a restart of cloudcore.
     endpoints: BTreeMap<Key, EndpointType>,
     wanted: BTreeMap<Key, Stored>,
-    /// As they were when they came.
-    in_force: BTreeMap<Key, RuleSpec>,
-    doors: BTreeMap<String, Door>,
+    /// As they were when they were activated.
+    active: BTreeMap<Key, RuleSpec>,
+    paths: BTreeMap<String, PathRule>,
     /// By node and topic.
     urls: BTreeMap<(String, String), String>,
 }
@@ -50,101 +50,101 @@ impl Rules {
         let Object { key, uid, spec } = object;
         let spec = match spec {
             Spec::Endpoint(kind) => {
-                // Of endpoints, too, only the first version counts.
+                // Updates of endpoints have no effect, either.
                 self.endpoints.entry(key).or_insert(kind);
                 return Outcome::Done(Vec::new());
             }
             Spec::Rule(spec) => spec,
         };
-        let mut notices = Vec::new();
+        let mut changes = Vec::new();
         match self.wanted.get_mut(&key) {
             Some(known) if known.uid == uid => {
                 known.spec = spec;
-                return Outcome::Done(notices);
+                return Outcome::Done(changes);
             }
-            // Its deletion was missed: it is another rule with the same name.
-            Some(_) => notices.extend(self.delete_rule(&key)),
+            // A deletion was missed: this is another rule of the same name.
+            Some(_) => changes.extend(self.delete_rule(&key)),
             None => {}
         }
         self.wanted.insert(key.clone(), Stored { uid, spec });
-        match self.put_in_force(&key) {
+        match self.activate(&key) {
             Outcome::Done(more) => {
-                notices.extend(more);
-                Outcome::Done(notices)
+                changes.extend(more);
+                Outcome::Done(changes)
             }
-            Outcome::Waiting(key, _) => Outcome::Waiting(key, notices),
+            Outcome::Waiting(key, _) => Outcome::Waiting(key, changes),
         }
     }
 
-    /// Puts a rule in force as it is now, if its endpoints are there.
-    pub fn put_in_force(&mut self, key: &Key) -> Outcome {
+    /// Activates the current version of a rule if its endpoints exist.
+    pub fn activate(&mut self, key: &Key) -> Outcome {
         let Some(spec) = self.wanted.get(key).map(|stored| stored.spec.clone()) else {
             return Outcome::Done(Vec::new());
         };
         let Some(effect) = self.effect(key, &spec) else {
             return Outcome::Waiting(key.clone(), Vec::new());
         };
-        self.in_force.insert(key.clone(), spec);
-        let notices = match effect {
-            Effect::Down { key, door } => {
-                self.doors.insert(key, door);
+        self.active.insert(key.clone(), spec);
+        let changes = match effect {
+            Effect::Down { key, path_rule } => {
+                self.paths.insert(key, path_rule);
                 Vec::new()
             }
             Effect::Up { node, topic, url } => {
                 self.urls.insert((node.clone(), topic.clone()), url);
-                vec![Notice { node, topic, subscribe: true }]
+                vec![SubscriptionChange { node, topic, subscribe: true }]
             }
         };
-        Outcome::Done(notices)
+        Outcome::Done(changes)
     }
 
-    /// The endpoint was deleted. Rules in force stay so.
+    /// Deletes an endpoint. Active rules stay active.
     pub fn delete_endpoint(&mut self, key: &Key) {
         self.endpoints.remove(key);
     }
 
-    /// The rule was deleted: what it did when it was put in force ends. With its source's endpoint gone, cloudcore
-    /// forgets how to end it, and it stays.
-    pub fn delete_rule(&mut self, key: &Key) -> Vec<Notice> {
+    /// Deletes a rule and ends the effect that it had when it was activated. If its endpoint was deleted before, cloudcore
+    /// cannot end it, and the effect stays.
+    pub fn delete_rule(&mut self, key: &Key) -> Vec<SubscriptionChange> {
         self.wanted.remove(key);
-        let Some(effect) = self.in_force.get(key).and_then(|spec| self.effect(key, spec)) else {
+        let Some(effect) = self.active.get(key).and_then(|spec| self.effect(key, spec)) else {
             return Vec::new();
         };
-        self.in_force.remove(key);
+        self.active.remove(key);
         match effect {
             Effect::Down { key, .. } => {
-                self.doors.remove(&key);
+                self.paths.remove(&key);
                 Vec::new()
             }
             Effect::Up { node, topic, .. } => {
                 self.urls.remove(&(node.clone(), topic.clone()));
-                vec![Notice { node, topic, subscribe: false }]
+                vec![SubscriptionChange { node, topic, subscribe: false }]
             }
         }
     }
 
-    /// Cloudcore starts anew: each rule is in force as it is now. Its notices go nowhere: no node is connected yet.
+    /// Restarts cloudcore, which activates the current version of each rule. Subscriptions are lost: no node is connected.
     pub fn restart(&mut self) {
-        self.in_force.clear();
-        self.doors.clear();
+        self.active.clear();
+        self.paths.clear();
         self.urls.clear();
         let keys: Vec<_> = self.wanted.keys().cloned().collect();
         for key in keys {
-            let _ = self.put_in_force(&key);
+            let _ = self.activate(&key);
         }
     }
 
-    /// Whether the router listens: it begins with the first rule that has a path.
-    pub fn has_doors(&self) -> bool {
-        !self.doors.is_empty()
+    /// Whether a rule with a path is active: the router listens from the first one on.
+    pub fn has_paths(&self) -> bool {
+        !self.paths.is_empty()
     }
 
-    /// What a request target comes to.
-    pub fn asked(&self, target: &str) -> Asked {
-        uri::asked(&self.doors, target)
+    /// The route of a request target.
+    pub fn route(&self, target: &str) -> Route {
+        uri::route(&self.paths, target)
     }
 
-    /// Where a message from a node goes.
+    /// The URL for a message from a node.
     pub fn url(&self, node: &str, topic: &str) -> Option<&str> {
         self.urls.get(&(node.to_owned(), topic.to_owned())).map(String::as_str)
     }
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    fn notice(subscribe: bool) -> Notice {
-        Notice { node: "edge0".into(), topic: "ns/user/t".into(), subscribe }
+    fn change(subscribe: bool) -> SubscriptionChange {
+        SubscriptionChange { node: "edge0".into(), topic: "ns/user/t".into(), subscribe }
     }
 
     fn with_endpoints() -> Rules {
@@ -199,28 +199,28 @@ mod tests {
     }
 
     #[test]
-    fn an_updated_rule_keeps_its_old_effect_until_it_is_deleted_and_created_again() {
+    fn updated_rule_keeps_its_old_effect_until_recreated() {
         let mut rules = with_endpoints();
-        assert_eq!(rules.apply(up("r", "1", "http://old")), Outcome::Done(vec![notice(true)]));
+        assert_eq!(rules.apply(up("r", "1", "http://old")), Outcome::Done(vec![change(true)]));
         assert_eq!(rules.apply(up("r", "1", "http://new")), Outcome::Done(vec![]));
         assert_eq!(rules.url("edge0", "ns/user/t"), Some("http://old"));
-        assert_eq!(rules.delete_rule(&key("r")), [notice(false)]);
+        assert_eq!(rules.delete_rule(&key("r")), [change(false)]);
         assert_eq!(rules.url("edge0", "ns/user/t"), None);
-        assert_eq!(rules.apply(up("r", "2", "http://new")), Outcome::Done(vec![notice(true)]));
+        assert_eq!(rules.apply(up("r", "2", "http://new")), Outcome::Done(vec![change(true)]));
         assert_eq!(rules.url("edge0", "ns/user/t"), Some("http://new"));
     }
 
     #[test]
-    fn another_uid_means_deleted_and_created_again() {
+    fn another_uid_means_a_recreated_rule() {
         let mut rules = with_endpoints();
         let _ = rules.apply(up("r", "1", "http://old"));
         let outcome = rules.apply(up("r", "2", "http://new"));
-        assert_eq!(outcome, Outcome::Done(vec![notice(false), notice(true)]));
+        assert_eq!(outcome, Outcome::Done(vec![change(false), change(true)]));
         assert_eq!(rules.url("edge0", "ns/user/t"), Some("http://new"));
     }
 
     #[test]
-    fn a_restarted_cloudcore_takes_rules_as_they_are_now() {
+    fn restarted_cloudcore_uses_current_rules() {
         let mut rules = with_endpoints();
         let _ = rules.apply(up("r", "1", "http://old"));
         let _ = rules.apply(up("r", "1", "http://new"));
@@ -229,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_waits_for_its_endpoints() {
+    fn rule_waits_for_its_endpoints() {
         let mut rules = Rules::default();
         let _ = rules.apply(endpoint("bus"));
         assert_eq!(rules.apply(up("r", "1", "http://c")), Outcome::Waiting(key("r"), vec![]));
         let _ = rules.apply(endpoint("rest"));
-        assert_eq!(rules.put_in_force(&key("r")), Outcome::Done(vec![notice(true)]));
+        assert_eq!(rules.activate(&key("r")), Outcome::Done(vec![change(true)]));
     }
 
     #[test]
-    fn a_rule_whose_endpoint_was_deleted_first_stays_in_force() {
+    fn rule_whose_endpoint_was_deleted_first_stays_active() {
         let mut rules = with_endpoints();
         let _ = rules.apply(up("r", "1", "http://c"));
         rules.delete_endpoint(&key("bus"));

@@ -1,5 +1,5 @@
-//! The connection of one node's edgecore with cloudcore, and the fate of what goes down it: arrives, arrives late, or
-//! never. Pure: the clock is an argument, and who publishes what arrives is left to `node.rs`.
+//! The connection of one node's edgecore to cloudcore, and whether its messages arrive, arrive late or are lost. Pure:
+//! the clock is an argument, and `node.rs` publishes the messages.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::pace::Pace;
 use crate::random::Random;
 
-/// What cloudcore sends to a node.
+/// A message of cloudcore to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     Publish { topic: String, payload: Bytes },
@@ -23,14 +23,14 @@ impl Item {
     }
 }
 
-/// What happens next on the way.
+/// The next event of a queue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// Now.
+    /// This item is due.
     Now(T),
-    /// Not before then.
+    /// Nothing is due before this time.
     At(Instant),
-    /// Not before something changes.
+    /// Nothing is due before the next change.
     Idle,
 }
 
@@ -38,33 +38,33 @@ pub enum Next<T> {
 enum State {
     Up,
     Down,
-    /// Packets vanish, nobody is told.
+    /// Packets are lost, and neither side notices.
     Silent {
         since: Instant,
     },
-    /// Dead; edgehub will be back by itself.
+    /// Failed; edgehub reconnects by itself.
     Returning {
         at: Instant,
     },
 }
 
-/// How a way up ended that began in an earlier state of the session.
+/// The fate of an upstream message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Arrives,
-    /// It stands in a socket's buffer on the node, until [`Session::heal`] tells.
+    /// It is in a socket's buffer on the node until [`Session::heal`].
     Stuck,
     Lost,
 }
 
-/// What a [`Session::heal`] means for the way up.
+/// The effect of [`Session::heal`] on upstream messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Healed {
-    /// The session lived through it: some of what is stuck arrives late.
+    /// The session survived: some of the stuck messages arrive late.
     Late,
-    /// A new session: what is stuck or waits is lost.
+    /// A new session: stuck and queued messages are lost.
     New,
-    /// There was nothing to heal.
+    /// The session was up.
     Already,
 }
 
@@ -80,7 +80,7 @@ struct Moving {
 pub struct Session {
     pace: Pace,
     state: State,
-    /// Counts the sessions: what was on the way in an earlier one is lost.
+    /// The number of this session. Messages of earlier sessions are lost.
     number: u64,
     moving: VecDeque<Moving>,
     lost: u64,
@@ -102,15 +102,17 @@ impl Session {
         self.state == State::Up
     }
 
-    /// When it will be up by itself, if nobody touches it.
+    /// When it reconnects by itself.
     pub fn returns_at(&self) -> Option<Instant> {
         if let State::Returning { at } = self.state { Some(at) } else { None }
     }
 
-    /// Whether cloudcore believes that the node is connected: that is what a POST asks.
-    pub fn looks_up(&mut self, now: Instant) -> bool {
+    /// Whether the session appears up to cloudcore, which decides about POSTs.
+    pub fn appears_up(&mut self, now: Instant) -> bool {
         match self.state {
-            State::Silent { since } => now.saturating_duration_since(since) < self.pace.blind(),
+            State::Silent { since } => {
+                now.saturating_duration_since(since) < self.pace.session_timeout()
+            }
             _ => self.is_up(now),
         }
     }
@@ -120,7 +122,7 @@ impl Session {
         self.number
     }
 
-    /// What becomes of a message that left the node in the session with this number, and would arrive now.
+    /// The fate of a message that left the node in the session with this number and is due now.
     pub fn fate(&mut self, number: u64, now: Instant) -> Fate {
         if number != self.number {
             Fate::Lost
@@ -133,26 +135,26 @@ impl Session {
         }
     }
 
-    /// Sends; `false` if cloudcore knows no session. `true` means queued, nothing more.
+    /// Queues an item. Returns `false` if cloudcore knows no session.
     pub fn send(&mut self, item: Item, now: Instant, random: &mut Random) -> bool {
-        if !self.looks_up(now) {
+        if !self.appears_up(now) {
             return false;
         }
         let due = now + random.time(self.pace.transit());
-        // Nothing overtakes.
+        // Messages stay in order.
         let due = self.moving.back().map_or(due, |before| due.max(before.due));
         self.moving.push_back(Moving { item, sent: now, due });
         true
     }
 
-    /// What arrives at the node.
+    /// The next item that arrives at the node.
     pub fn next(&mut self, now: Instant) -> Next<Item> {
         if !self.is_up(now) {
             return self.returns_at().map_or(Next::Idle, Next::At);
         }
-        // Nothing was ever seen to come later than this.
-        let latest = self.pace.latest();
-        while self.moving.front().is_some_and(|moving| moving.sent + latest < now) {
+        // No message was measured to be later than this.
+        let max_delay = self.pace.max_delay();
+        while self.moving.front().is_some_and(|moving| moving.sent + max_delay < now) {
             let too_late = self.moving.pop_front();
             self.lost += too_late.map_or(0, |moving| moving.item.publications());
         }
@@ -168,23 +170,23 @@ impl Session {
         self.lost
     }
 
-    /// The connection breaks, and both sides know.
+    /// Breaks the connection; both sides notice.
     pub fn cut(&mut self) {
         self.drop_moving(0);
         self.number += 1;
         self.state = State::Down;
     }
 
-    /// The connection falls silent: nobody knows. Nothing happens to a session that is not up.
+    /// Silences the connection; neither side notices. Has no effect on a session that is not up.
     pub fn partition(&mut self, now: Instant) {
         if self.is_up(now) {
             self.state = State::Silent { since: now };
         }
     }
 
-    /// The network works again. After a cut the node is back at once. After silence it depends: while the cloud still
-    /// believed in the session, it lives on, else edgehub needs up to 30 s to notice and come back. Of what was sent
-    /// into the silence, as many of the oldest as chance has it come late, at most 56 s; the rest never.
+    /// Repairs the network. After a cut the node reconnects at once. After silence the session survives if it still appears
+    /// up to cloudcore, else edgehub needs up to 30 s to reconnect. Of the messages that were sent into the silence, a
+    /// random number of the oldest arrives at most 56 s late; the rest is lost.
     pub fn heal(&mut self, now: Instant, random: &mut Random) -> Healed {
         let State::Silent { since } = self.state else {
             if self.is_up(now) {
@@ -196,7 +198,7 @@ impl Session {
         let kept = random.up_to(self.moving.len());
         self.drop_moving(kept);
         self.delay_moving(now, now.saturating_duration_since(since), random);
-        if self.looks_up(now) {
+        if self.appears_up(now) {
             self.state = State::Up;
             return Healed::Late;
         }
@@ -205,7 +207,7 @@ impl Session {
         Healed::New
     }
 
-    /// Cloudcore is restarted: what was on the way is lost, and edgehub comes back by itself, if it can.
+    /// Restarts cloudcore: messages in transit are lost, and edgehub reconnects by itself unless the node is cut.
     pub fn cloudcore_restarted(&mut self, now: Instant, random: &mut Random) {
         let was_up = self.is_up(now) || self.returns_at().is_some();
         let was_silent = matches!(self.state, State::Silent { .. });
@@ -214,15 +216,15 @@ impl Session {
             let away = self.pace.cloudcore_down() + random.time(self.pace.reconnect());
             self.state = State::Returning { at: now + away };
         } else if was_silent {
-            // Still silent, but the new cloudcore does not believe in it.
-            let since = now.checked_sub(self.pace.blind()).unwrap_or(now);
+            // Still silent, and the new cloudcore knows no session.
+            let since = now.checked_sub(self.pace.session_timeout()).unwrap_or(now);
             self.state = State::Silent { since };
         }
     }
 
-    /// TCP sends again ever more slowly: up to as long after the silence as it lasted.
+    /// TCP retransmits with backoff: messages arrive up to as long after the silence as it lasted.
     fn delay_moving(&mut self, now: Instant, silence: Duration, random: &mut Random) {
-        let due = now + random.time(Duration::ZERO..=silence.min(self.pace.blind()));
+        let due = now + random.time(Duration::ZERO..=silence.min(self.pace.session_timeout()));
         for moving in &mut self.moving {
             moving.due = moving.due.max(due);
         }
@@ -242,13 +244,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    struct Bed {
+    struct Fixture {
         session: Session,
         random: Random,
         start: Instant,
     }
 
-    impl Bed {
+    impl Fixture {
         fn up(seed: u64) -> Self {
             let (mut session, mut random) =
                 (Session::new(Pace::new(1.0).unwrap()), Random::new(seed, ""));
@@ -257,7 +259,7 @@ mod tests {
             Self { session, random, start }
         }
 
-        /// Sends the number of the second.
+        /// Sends a message with the number of the second.
         fn send(&mut self, second: u32) -> bool {
             let item = Item::Publish { topic: second.to_string(), payload: Bytes::new() };
             self.session.send(item, self.start + second * SECOND, &mut self.random)
@@ -267,7 +269,7 @@ mod tests {
             self.session.heal(self.start + second * SECOND, &mut self.random)
         }
 
-        /// What arrives until then, and at which second.
+        /// The messages that arrive until a second, and the second of each.
         fn arrivals(&mut self, until: u32) -> Vec<(u32, u64)> {
             let (mut now, mut arrivals) = (self.start, Vec::new());
             loop {
@@ -285,92 +287,92 @@ mod tests {
 
     #[test]
     fn messages_arrive_in_order_while_connected() {
-        let mut bed = Bed::up(1);
+        let mut fixture = Fixture::up(1);
         for _ in 0..300 {
-            assert!(bed.send(0));
+            assert!(fixture.send(0));
         }
-        assert_eq!(bed.arrivals(1).len(), 300);
-        assert_eq!(bed.session.lost(), 0);
+        assert_eq!(fixture.arrivals(1).len(), 300);
+        assert_eq!(fixture.session.lost(), 0);
     }
 
     #[test]
-    fn a_cut_loses_what_is_on_the_way_and_ends_the_session() {
-        let mut bed = Bed::up(1);
-        assert!(bed.send(0));
-        let number = bed.session.number();
-        bed.session.cut();
-        assert!(!bed.send(1));
-        assert_eq!(bed.heal(2), Healed::New);
-        assert_eq!(bed.arrivals(100), []);
-        assert_eq!(bed.session.lost(), 1);
-        assert_eq!(bed.session.fate(number, bed.start + 3 * SECOND), Fate::Lost);
-        assert!(bed.send(3));
+    fn cut_loses_messages_in_transit_and_ends_the_session() {
+        let mut fixture = Fixture::up(1);
+        assert!(fixture.send(0));
+        let number = fixture.session.number();
+        fixture.session.cut();
+        assert!(!fixture.send(1));
+        assert_eq!(fixture.heal(2), Healed::New);
+        assert_eq!(fixture.arrivals(100), []);
+        assert_eq!(fixture.session.lost(), 1);
+        assert_eq!(fixture.session.fate(number, fixture.start + 3 * SECOND), Fate::Lost);
+        assert!(fixture.send(3));
     }
 
     #[test]
-    fn a_silent_session_takes_messages_for_thirty_seconds() {
-        let mut bed = Bed::up(1);
-        bed.session.partition(bed.start);
-        let taken: Vec<_> = (0..60).filter(|second| bed.send(*second)).collect();
+    fn silent_session_accepts_messages_for_thirty_seconds() {
+        let mut fixture = Fixture::up(1);
+        fixture.session.partition(fixture.start);
+        let taken: Vec<_> = (0..60).filter(|second| fixture.send(*second)).collect();
         assert_eq!(taken, (0..30).collect::<Vec<_>>());
-        assert_eq!(bed.arrivals(60), []);
+        assert_eq!(fixture.arrivals(60), []);
     }
 
     #[test]
-    fn after_a_silence_messages_come_up_to_56_s_late_or_never() {
-        let (mut most, mut fewest, mut latest) = (0, usize::MAX, 0);
+    fn messages_after_a_silence_are_up_to_56_s_late_or_lost() {
+        let (mut most, mut fewest, mut max_delay) = (0, usize::MAX, 0);
         for seed in 0..200 {
-            let mut bed = Bed::up(seed);
-            bed.session.partition(bed.start);
-            let taken = (0..60).filter(|second| bed.send(*second)).count();
-            assert_eq!(bed.heal(60), Healed::New);
-            let arrived = bed.arrivals(200);
+            let mut fixture = Fixture::up(seed);
+            fixture.session.partition(fixture.start);
+            let taken = (0..60).filter(|second| fixture.send(*second)).count();
+            assert_eq!(fixture.heal(60), Healed::New);
+            let arrived = fixture.arrivals(200);
             let numbers: Vec<_> = arrived.iter().map(|(number, _)| *number).collect();
             assert!(numbers.is_sorted());
-            assert_eq!(numbers.len() as u64 + bed.session.lost(), taken as u64);
+            assert_eq!(numbers.len() as u64 + fixture.session.lost(), taken as u64);
             most = most.max(numbers.len());
             fewest = fewest.min(numbers.len());
-            latest = arrived
+            max_delay = arrived
                 .iter()
                 .map(|(sent, at)| at - u64::from(*sent))
                 .max()
                 .unwrap_or(0)
-                .max(latest);
+                .max(max_delay);
         }
         assert!(most > 10 && fewest == 0, "{fewest} to {most}");
-        assert!((50..=56).contains(&latest), "{latest}");
+        assert!((50..=56).contains(&max_delay), "{max_delay}");
     }
 
     #[test]
-    fn a_short_silence_does_not_end_the_session() {
-        let mut bed = Bed::up(3);
-        let number = bed.session.number();
-        bed.session.partition(bed.start);
-        assert_eq!(bed.session.fate(number, bed.start + SECOND), Fate::Stuck);
-        assert_eq!(bed.heal(10), Healed::Late);
-        assert_eq!(bed.session.fate(number, bed.start + 10 * SECOND), Fate::Arrives);
+    fn short_silence_does_not_end_the_session() {
+        let mut fixture = Fixture::up(3);
+        let number = fixture.session.number();
+        fixture.session.partition(fixture.start);
+        assert_eq!(fixture.session.fate(number, fixture.start + SECOND), Fate::Stuck);
+        assert_eq!(fixture.heal(10), Healed::Late);
+        assert_eq!(fixture.session.fate(number, fixture.start + 10 * SECOND), Fate::Arrives);
     }
 
     #[test]
-    fn a_session_that_died_in_silence_comes_back_within_thirty_seconds() {
+    fn session_that_died_in_silence_reconnects_within_thirty_seconds() {
         for seed in 0..50 {
-            let mut bed = Bed::up(seed);
-            bed.session.partition(bed.start);
-            assert_eq!(bed.heal(40), Healed::New);
-            assert!(bed.session.is_up(bed.start + 70 * SECOND));
+            let mut fixture = Fixture::up(seed);
+            fixture.session.partition(fixture.start);
+            assert_eq!(fixture.heal(40), Healed::New);
+            assert!(fixture.session.is_up(fixture.start + 70 * SECOND));
         }
     }
 
     #[test]
-    fn a_restart_of_cloudcore_brings_back_what_was_up_and_nothing_else() {
-        let mut bed = Bed::up(1);
-        assert!(bed.send(0));
-        bed.session.cloudcore_restarted(bed.start, &mut bed.random);
-        assert!(!bed.send(1));
-        assert!(bed.session.is_up(bed.start + 32 * SECOND));
-        assert_eq!(bed.arrivals(100), []);
-        bed.session.cut();
-        bed.session.cloudcore_restarted(bed.start, &mut bed.random);
-        assert!(!bed.session.is_up(bed.start + 100 * SECOND));
+    fn restarted_cloudcore_reconnects_only_sessions_that_were_up() {
+        let mut fixture = Fixture::up(1);
+        assert!(fixture.send(0));
+        fixture.session.cloudcore_restarted(fixture.start, &mut fixture.random);
+        assert!(!fixture.send(1));
+        assert!(fixture.session.is_up(fixture.start + 32 * SECOND));
+        assert_eq!(fixture.arrivals(100), []);
+        fixture.session.cut();
+        fixture.session.cloudcore_restarted(fixture.start, &mut fixture.random);
+        assert!(!fixture.session.is_up(fixture.start + 100 * SECOND));
     }
 }

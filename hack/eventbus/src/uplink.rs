@@ -1,5 +1,5 @@
-//! What waits on a node for the cloud, and when it may go: 30 a second, 60 at once, in no strict order. Pure: the clock is
-//! an argument, and who posts what leaves is left to `node.rs`.
+//! The queue of a node's upstream messages and its rate limit: 30 per second, bursts of 60, in no strict order. Pure: the
+//! clock is an argument, and `node.rs` posts the messages.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,32 +10,32 @@ use crate::pace::{BURST, Pace};
 use crate::random::Random;
 use crate::session::Next;
 
-/// The next to go is any of the first so many. It makes about 200 of 600 messages arrive after one that was published
-/// later; 190 were seen.
+/// The next message is one of the first in the queue, up to this number. With it, about 200 of 600 messages arrive after
+/// one that was published later; 190 were measured.
 const WINDOW: usize = 3;
 
-/// What EventBus took from the node's broker.
+/// A message that EventBus received from the node's broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub topic: String,
     pub payload: Bytes,
 }
 
-/// One node's queue and its rate.
+/// One node's queue and rate limit.
 #[derive(Debug)]
 pub struct Uplink {
-    /// Messages a second.
+    /// Messages per second.
     rate: f64,
     tokens: f64,
     counted: Instant,
     waiting: VecDeque<Message>,
-    /// Written into a connection that has fallen silent.
+    /// Sent into a silent connection.
     stuck: Vec<Message>,
     lost: u64,
 }
 
 impl Uplink {
-    /// Rested: a whole burst may go.
+    /// Empty, with a whole burst available.
     pub fn new(pace: Pace, now: Instant) -> Self {
         Self {
             rate: pace.rate(),
@@ -47,7 +47,7 @@ impl Uplink {
         }
     }
 
-    /// EventBus took a message; with no session it is lost.
+    /// Adds a message of EventBus. Without a session it is lost.
     pub fn push(&mut self, message: Message, is_connected: bool) {
         if is_connected {
             self.waiting.push_back(message);
@@ -56,37 +56,36 @@ impl Uplink {
         }
     }
 
-    /// What leaves the node.
+    /// The next message that leaves the node.
     pub fn next(&mut self, now: Instant, random: &mut Random) -> Next<Message> {
-        let rested = now.saturating_duration_since(self.counted).as_secs_f64();
-        self.tokens = (self.tokens + rested * self.rate).min(BURST);
+        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * self.rate).min(BURST);
         self.counted = now;
         if self.waiting.is_empty() {
             return Next::Idle;
         }
         if self.tokens < 1.0 {
-            // Rounded up, or the last billionth of a message would be waited for in no time, for ever.
+            // Rounded up: a wait of zero for a tiny remainder would loop indefinitely.
             let wait = Duration::from_secs_f64((1.0 - self.tokens) / self.rate);
             return Next::At(now + wait + Duration::from_micros(1));
         }
         self.tokens -= 1.0;
         let chosen = random.up_to((self.waiting.len() - 1).min(WINDOW - 1));
-        Next::Now(self.waiting.remove(chosen).expect("chosen among those that wait"))
+        Next::Now(self.waiting.remove(chosen).expect("the index is in the queue"))
     }
 
-    /// It left, but nobody knows that nothing passes.
+    /// Adds a message that left the node into silence.
     pub fn stuck(&mut self, message: Message) {
         self.stuck.push(message);
     }
 
-    /// Left, and will never arrive.
+    /// Counts a message that left the node and is lost.
     pub fn count_lost(&mut self) {
         self.lost += 1;
     }
 
-    /// The session lived through the silence: the oldest of what is stuck arrive now, the rest never, as many as
-    /// chance has it.
-    pub fn unstick(&mut self, random: &mut Random) -> Vec<Message> {
+    /// The session survived the silence: returns a random number of the oldest stuck messages; the rest is lost.
+    pub fn release_stuck(&mut self, random: &mut Random) -> Vec<Message> {
         let kept = random.up_to(self.stuck.len());
         self.lost += (self.stuck.len() - kept) as u64;
         let mut stuck = std::mem::take(&mut self.stuck);
@@ -94,14 +93,14 @@ impl Uplink {
         stuck
     }
 
-    /// The session is over, or edgecore: everything is lost.
+    /// The session or edgecore has ended: loses all messages.
     pub fn clear(&mut self) {
         self.lost += (self.waiting.len() + self.stuck.len()) as u64;
         self.waiting.clear();
         self.stuck.clear();
     }
 
-    /// Messages that EventBus took and nobody will get, since the start.
+    /// Number of lost messages since the start.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -122,7 +121,7 @@ mod tests {
         uplink
     }
 
-    /// Numbers in the order in which they leave, and when the last one leaves.
+    /// The numbers of the messages in the order in which they leave, and the time of the last.
     fn drain(uplink: &mut Uplink, start: Instant) -> (Vec<usize>, Duration) {
         let (mut random, mut now, mut left) = (Random::new(1, ""), start, Vec::new());
         loop {
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sixty_go_at_once_after_a_rest_however_long() {
+    fn burst_is_sixty_after_any_pause() {
         let start = Instant::now();
         let mut uplink = filled(100, start);
         let later = start + Duration::from_secs(1000);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_or_is_stuck_is_lost_with_the_session() {
+    fn queued_and_stuck_messages_are_lost_with_the_session() {
         let start = Instant::now();
         let mut uplink = filled(5, start);
         uplink.stuck(message(9));
@@ -170,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_stuck_the_oldest_arrive_and_the_rest_are_lost() {
+    fn oldest_stuck_messages_arrive_and_the_rest_is_lost() {
         let (mut most, mut random) = (0, Random::new(1, ""));
         for _ in 0..100 {
             let mut uplink = filled(0, Instant::now());
             (0..10).for_each(|n| uplink.stuck(message(n)));
-            let late = uplink.unstick(&mut random);
+            let late = uplink.release_stuck(&mut random);
             assert_eq!(late, (0..late.len()).map(message).collect::<Vec<_>>());
             assert_eq!(late.len() as u64 + uplink.lost(), 10);
             most = most.max(late.len());

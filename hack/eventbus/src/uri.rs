@@ -1,37 +1,37 @@
-//! Which rule a request to the router meets, and which topic comes of it: KubeEdge's own way with strings, faults
-//! included. No parsing of URIs: cloudcore works on the raw request target.
+//! The rule that matches a request to the router, and the topic that results: KubeEdge's string operations with their
+//! faults. URIs are not parsed: cloudcore uses the raw request target.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 
-/// What a `{name}` in a rule's path stands for.
+/// The pattern of a `{name}` in a rule's path.
 const SEGMENT: &str = "[-A-Za-z0-9+&@#%?=~_|!:,.;]+";
 
-/// Where messages for one rule's path go.
+/// A rule with a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
-    /// The rule's path without slashes at its ends.
+pub struct PathRule {
+    /// The path without slashes at its ends.
     pub path: String,
-    /// The rule's target topic.
+    /// The target topic.
     pub topic: String,
 }
 
-/// What a request asks for.
+/// The node and topic of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Downward {
-    /// The first segment of the target, whatever it is.
+    /// The first segment of the target, not validated.
     pub node: String,
-    /// Where the body goes on that node's broker.
+    /// The topic on that node's broker.
     pub topic: String,
 }
 
-/// What a request target comes to.
+/// The route of a request target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// No rule's path is in it.
+pub enum Route {
+    /// No rule matches.
     NoRule,
-    /// A rule's path is in it, but not behind a node and a namespace: cloudcore answers an empty 200 (read).
+    /// A rule matches without a node and a namespace before it: cloudcore answers an empty 200 (from its source).
     TooShort,
     Publish(Downward),
 }
@@ -41,30 +41,30 @@ pub fn key(namespace: &str, path: &str) -> String {
     format!("/{namespace}/{path}")
 }
 
-/// The rule's path as cloudcore keeps it: one slash less at each end.
+/// The rule's path as cloudcore stores it: without one slash at each end.
 pub fn normalize(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// What a request target comes to. The match is not anchored: the key may be anywhere in the target, and a longer word
-/// meets it too. Of several rules cloudcore takes any; here it is the first by name.
-pub fn asked(doors: &BTreeMap<String, Door>, target: &str) -> Asked {
-    match doors.iter().find(|(key, _)| is_match(key, target)) {
-        None => Asked::NoRule,
-        Some((_, door)) => downward(door, target).map_or(Asked::TooShort, Asked::Publish),
+/// The route of a request target. The match is not anchored: the key may be anywhere in the target, also as a part of a
+/// longer word. If several rules match, cloudcore takes any; the emulator takes the first by name.
+pub fn route(path_rules: &BTreeMap<String, PathRule>, target: &str) -> Route {
+    match path_rules.iter().find(|(key, _)| is_match(key, target)) {
+        None => Route::NoRule,
+        Some((_, path_rule)) => downward(path_rule, target).map_or(Route::TooShort, Route::Publish),
     }
 }
 
-/// The node and the topic; the query stays in the topic.
-fn downward(door: &Door, target: &str) -> Option<Downward> {
+/// The node and the topic. The query is part of the topic.
+fn downward(path_rule: &PathRule, target: &str) -> Option<Downward> {
     let mut parts = target.splitn(4, '/').skip(1);
     let (node, _namespace, rest) = (parts.next()?, parts.next()?, parts.next()?);
-    let suffix = rest.strip_prefix(door.path.as_str()).unwrap_or(rest);
+    let suffix = rest.strip_prefix(path_rule.path.as_str()).unwrap_or(rest);
     let topic = if suffix.is_empty() {
-        door.topic.clone()
+        path_rule.topic.clone()
     } else {
-        let base = door.topic.strip_suffix('/').unwrap_or(&door.topic);
+        let base = path_rule.topic.strip_suffix('/').unwrap_or(&path_rule.topic);
         format!("{base}/{}", suffix.strip_prefix('/').unwrap_or(suffix))
     };
     Some(Downward { node: node.to_owned(), topic })
@@ -75,7 +75,7 @@ fn pattern(key: &str) -> String {
     format!("{}/?", parameter.replace_all(key, SEGMENT))
 }
 
-/// A key that is no pattern meets nothing.
+/// A key that is not a valid pattern matches nothing.
 fn is_match(key: &str, target: &str) -> bool {
     Regex::new(&pattern(key)).is_ok_and(|regex| regex.is_match(target))
 }
@@ -85,25 +85,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn doors(paths: &[&str]) -> BTreeMap<String, Door> {
+    fn path_rules(paths: &[&str]) -> BTreeMap<String, PathRule> {
         paths
             .iter()
             .map(|path| {
                 let path = normalize(path).to_owned();
-                (key("ns", &path), Door { topic: format!("to/{path}"), path })
+                (key("ns", &path), PathRule { topic: format!("to/{path}"), path })
             })
             .collect()
     }
 
     fn topic(paths: &[&str], target: &str) -> Option<String> {
-        match asked(&doors(paths), target) {
-            Asked::Publish(downward) => Some(downward.topic),
-            Asked::NoRule | Asked::TooShort => None,
+        match route(&path_rules(paths), target) {
+            Route::Publish(downward) => Some(downward.topic),
+            Route::NoRule | Route::TooShort => None,
         }
     }
 
     #[test]
-    fn the_suffix_follows_the_target_topic_slashes_included() {
+    fn suffix_is_appended_to_the_target_topic() {
         let cases = [
             ("/edge0/ns/neptune", "to/neptune"),
             ("/edge0/ns/neptune/", "to/neptune/"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_match_is_a_regular_expression_without_anchors() {
+    fn rule_paths_match_as_regular_expressions_without_anchors() {
         let cases = [
             ("/edge0/ns/neptunefoo", Some("to/neptune/foo")),
             ("/edge0/ns/neptunefoo/a", Some("to/neptune/foo/a")),
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn too_few_segments_meet_a_rule_but_lead_nowhere() {
-        let doors = doors(&["/neptune"]);
-        assert_eq!(asked(&doors, "/ns/neptune"), Asked::TooShort);
+    fn too_few_segments_match_a_rule_without_a_route() {
+        let path_rules = path_rules(&["/neptune"]);
+        assert_eq!(route(&path_rules, "/ns/neptune"), Route::TooShort);
     }
 }

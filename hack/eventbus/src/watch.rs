@@ -1,4 +1,4 @@
-//! Rules and their endpoints from a Kubernetes API, as cloudcore's informers see them.
+//! Watches Rules and RuleEndpoints in a Kubernetes cluster, as cloudcore's informers do.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::Emulator;
 
-/// Between attempts: the definitions may be applied after the emulator was started.
-const AGAIN: Duration = Duration::from_millis(250);
+/// Pause between attempts: the CRDs may be created after the emulator starts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Tells the emulator what the cluster has, until it is dropped.
+/// Applies the cluster's objects and their changes to the emulator until the future is dropped.
 pub async fn follow(emulator: &Emulator, client: &Client) {
-    // Both at once: as in cloudcore, a Rule may come before its RuleEndpoint, and then waits for 5 s.
+    // In parallel: as in cloudcore, a Rule may arrive before its RuleEndpoint, and is then retried after 5 s.
     tokio::join!(
         follow_kind(emulator, client, "RuleEndpoint"),
         follow_kind(emulator, client, "Rule")
@@ -55,16 +55,16 @@ async fn follow_kind(emulator: &Emulator, client: &Client, kind: &str) -> Infall
                 delete(emulator, object);
             }
             Some(Err(error)) => {
-                tracing::debug!(kind, %error, "cannot watch");
-                tokio::time::sleep(AGAIN).await;
+                tracing::debug!(kind, %error, "watch failed");
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
-            // The stream of a watcher has no end.
-            None => tokio::time::sleep(AGAIN).await,
+            // The stream of a watcher never ends.
+            None => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-/// Its unique name, and the object as the emulator takes it: items of lists come without their type.
+/// The unique name, and the object with its type, which list items lack.
 fn read(kind: &str, object: DynamicObject) -> (String, Value) {
     let metadata = &object.metadata;
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
@@ -80,12 +80,12 @@ fn read(kind: &str, object: DynamicObject) -> (String, Value) {
 
 fn apply(emulator: &Emulator, object: &Value) {
     if let Err(error) = emulator.apply(object.clone()) {
-        tracing::warn!(%error, "not understood");
+        tracing::warn!(%error, "ignoring an invalid object");
     }
 }
 
 fn delete(emulator: &Emulator, object: Value) {
     if let Err(error) = emulator.delete(object) {
-        tracing::warn!(%error, "not understood");
+        tracing::warn!(%error, "ignoring an invalid object");
     }
 }

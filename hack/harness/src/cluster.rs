@@ -225,7 +225,7 @@ pub fn write_kubeconfig(path: &Path, address: SocketAddr) {
     devcluster::kubeconfig::write(path, address, "test").unwrap();
 }
 
-/// Makes whoever uses a kubeconfig act as this user.
+/// Adds impersonation of this user to a kubeconfig.
 ///
 /// # Panics
 /// If the file is not one that this module wrote.

@@ -1,6 +1,7 @@
 //! The `status` command: reads an object and the objects it refers to from the API server, and
-//! prints a page. `page.rs` decides the content, `text.rs` the layout.
+//! prints a page. `build.rs` decides the content, `text.rs` the layout.
 
+mod build;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     cli::{ObjectArgument, Output, Status},
-    commands::status::page::{Page, RelatedObjects},
+    commands::status::{build::RelatedObjects, page::Page},
     error::Error,
     kubernetes::kubeconfig,
 };
@@ -57,7 +58,7 @@ async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, E
     let service: JointInferenceService = get(client, namespace, name).await?;
     let nodes = [&service.spec.edge_worker.node_name, &service.spec.cloud_worker.node_name];
     let related = related_objects(client, &service, &nodes.map(String::as_str)).await?;
-    Ok(page::of_service(&service, &related))
+    Ok(build::of_service(&service, &related))
 }
 
 async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
@@ -66,7 +67,7 @@ async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result
     let node = placed.or_else(|| model.spec.node_name.clone());
     let nodes: Vec<&str> = node.iter().map(String::as_str).collect();
     let related = related_objects(client, &model, &nodes).await?;
-    Ok(page::of_inference_model(&model, &related))
+    Ok(build::of_inference_model(&model, &related))
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::commands::status::{
-    page::{Page, RelatedObjects, of_inference_model, of_service},
+    build::{RelatedObjects, of_inference_model, of_service},
+    page::Page,
     text::text,
 };
 

@@ -38,8 +38,8 @@ mod tests {
     use crate::{
         controllers::dataset::{observed::ReportedDataset, status::next},
         controllers::runtime::StatusInputs,
+        finding::Finding,
         fleet::observed::Observed,
-        reason::Finding,
     };
 
     #[test]

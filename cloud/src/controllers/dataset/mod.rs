@@ -4,7 +4,7 @@
 mod crd_consistency;
 mod events;
 #[cfg(test)]
-mod fixtures;
+pub mod fixtures;
 mod observed;
 mod plan;
 mod status;
@@ -23,8 +23,9 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
 };
 use crate::{
+    finding::Finding,
     fleet::{Retained, observed::Observed},
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 impl Controller for Dataset {

@@ -5,8 +5,9 @@ use neptune_wire::{
 };
 
 use crate::{
+    finding::Finding,
     fleet::observed::{self, AgentMessages, AgentState, Observed},
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// What the agent reports of the current spec.

@@ -6,9 +6,10 @@ use neptune_wire::DatasetCounts;
 
 use crate::{
     controllers::{dataset::observed::ReportedDataset, runtime::StatusInputs},
+    finding::Finding,
     fleet::observed::Observed,
     kubernetes::conditions::condition,
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// The one condition's type.
@@ -30,7 +31,7 @@ pub fn next(
         _ if is_same_spec => previous.clone(),
         _ => DatasetStatus::default(),
     };
-    let (status, finding) = verdict(inputs);
+    let (status, finding) = ready(inputs);
     next.observed_generation = inputs.generation;
     let before = &previous.conditions;
     next.conditions =
@@ -76,7 +77,7 @@ fn numbers(tally: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
 }
 
 /// The status of the condition, and why.
-fn verdict(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Finding) {
+fn ready(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Finding) {
     if let Some(obstacle) = Finding::join(inputs.findings) {
         return ("False", obstacle);
     }
@@ -108,7 +109,7 @@ mod tests {
         }
     }
 
-    fn said(reason: Reason, tally: Option<DatasetCounts>) -> Observed<ReportedDataset> {
+    fn reported(reason: Reason, tally: Option<DatasetCounts>) -> Observed<ReportedDataset> {
         Observed::Reported(ReportedDataset {
             is_counted: reason == Reason::Counted,
             finding: Finding::new(reason, "why"),
@@ -126,7 +127,10 @@ mod tests {
     }
 
     fn counted(samples: u64) -> DatasetStatus {
-        next(&DatasetStatus::default(), &inputs(said(Reason::Counted, Some(tally(samples))), 10))
+        next(
+            &DatasetStatus::default(),
+            &inputs(reported(Reason::Counted, Some(tally(samples))), 10),
+        )
     }
 
     fn brief(status: &DatasetStatus) -> String {
@@ -157,11 +161,11 @@ mod tests {
             ))
         };
         assert_eq!(after(offline(), 1), "Unknown NodeOffline 5");
-        assert_eq!(after(said(Reason::PathMissing, Some(tally(5))), 1), "False PathMissing 5");
+        assert_eq!(after(reported(Reason::PathMissing, Some(tally(5))), 1), "False PathMissing 5");
         assert_eq!(after(unknown(), 1), "True Counted 5", "as it was");
         assert_eq!(after(offline(), 2), "Unknown NodeOffline -");
         assert_eq!(after(unknown(), 2), "Unknown AwaitingAgent -");
-        assert_eq!(after(said(Reason::Counting, None), 2), "False Counting -");
+        assert_eq!(after(reported(Reason::Counting, None), 2), "False Counting -");
     }
 
     #[test]
@@ -188,11 +192,11 @@ mod tests {
     #[test]
     fn reconcile_without_a_change_keeps_the_status_and_its_times() {
         let status = counted(5);
-        assert_eq!(next(&status, &inputs(said(Reason::Counted, Some(tally(5))), 99)), status);
+        assert_eq!(next(&status, &inputs(reported(Reason::Counted, Some(tally(5))), 99)), status);
         let since =
             |status: &DatasetStatus| status.conditions[0].last_transition_time.0.as_second();
-        let more = next(&status, &inputs(said(Reason::Counted, Some(tally(6))), 99));
-        let gone = next(&status, &inputs(said(Reason::PathMissing, Some(tally(5))), 99));
+        let more = next(&status, &inputs(reported(Reason::Counted, Some(tally(6))), 99));
+        let gone = next(&status, &inputs(reported(Reason::PathMissing, Some(tally(5))), 99));
         assert_eq!((since(&more), since(&gone)), (10, 99));
     }
 }

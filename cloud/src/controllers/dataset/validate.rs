@@ -7,10 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::NodeName;
 
-use crate::{
-    kubernetes::identity::identity,
-    reason::{Finding, Reason},
-};
+use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
 /// What the cluster has of what a dataset names.
 #[derive(Debug, Clone)]
@@ -79,7 +76,7 @@ mod tests {
     use crate::controllers::dataset::fixtures;
 
     #[test]
-    fn the_sample_of_the_document_passes_and_so_does_every_source() {
+    fn sample_and_every_source_are_valid() {
         for url in ["/code/data", "file:///code/data", "http://h/d.csv", "https://h/d", "s3://b/k"]
         {
             let mut dataset = fixtures::dataset();
@@ -89,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_reason_and_names_its_field() {
+    fn every_finding_has_its_reason_and_names_its_field() {
         type Case = (fn(&mut Dataset, &mut DatasetFacts), Reason, &'static str);
         let cases: &[Case] = &[
             (|_, f| f.node = None, Reason::NodeNotFound, "node \"edge0\" not found"),

@@ -35,13 +35,13 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
     let failed = was != is || previous.last_failure != next.last_failure;
     if is == Some(TransitionStatus::BlockedByFailedLoad) && failed {
         events.push(blocked(previous, next));
-    } else if let Some(event) = trouble(previous, next) {
+    } else if let Some(event) = warning_or_step(previous, next) {
         events.push(event);
     }
-    if word(previous, DEGRADED).1 == OFFLINE && word(next, DEGRADED).1 != OFFLINE {
+    if state(previous, DEGRADED).1 == OFFLINE && state(next, DEGRADED).1 != OFFLINE {
         events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
     }
-    let stopped = word(previous, READY).0 == "True" && word(next, READY).0 == "False";
+    let stopped = state(previous, READY).0 == "True" && state(next, READY).0 == "False";
     if stopped && previous.node == next.node {
         events.push(ObjectEvent::warning("ServingFailed", message(next, READY)));
     }
@@ -65,14 +65,17 @@ fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Obje
 }
 
 /// Another reason for which something is wrong or awaited.
-fn trouble(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Option<ObjectEvent> {
-    let (status, reason) = word(next, DEGRADED);
-    let is_relevant = word(previous, DEGRADED) != (status, reason);
+fn warning_or_step(
+    previous: &InferenceModelStatus,
+    next: &InferenceModelStatus,
+) -> Option<ObjectEvent> {
+    let (status, reason) = state(next, DEGRADED);
+    let is_relevant = state(previous, DEGRADED) != (status, reason);
     if status == "True" && is_relevant {
         return Some(ObjectEvent::warning(reason, message(next, DEGRADED)));
     }
-    let (status, reason) = word(next, PROGRESSING);
-    let is_relevant = word(previous, PROGRESSING) != (status, reason);
+    let (status, reason) = state(next, PROGRESSING);
+    let is_relevant = state(previous, PROGRESSING) != (status, reason);
     let is_step = reason.parse().is_ok_and(Reason::is_progress) && reason != "ModelDownloading";
     (status == "True" && is_relevant && is_step)
         .then(|| ObjectEvent::normal(reason, message(next, PROGRESSING)))
@@ -82,7 +85,7 @@ fn find<'a>(status: &'a InferenceModelStatus, type_: &str) -> Option<&'a Conditi
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-fn word<'a>(status: &'a InferenceModelStatus, type_: &str) -> (&'a str, &'a str) {
+fn state<'a>(status: &'a InferenceModelStatus, type_: &str) -> (&'a str, &'a str) {
     find(status, type_)
         .map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
 }
@@ -104,8 +107,8 @@ mod tests {
             status::{Placed, ServerObservation, next},
         },
         controllers::runtime::StatusInputs,
+        finding::Finding,
         fleet::observed::Observed,
-        reason::Finding,
     };
 
     fn after(
@@ -168,13 +171,13 @@ mod tests {
             (reported(None, BlockedByFailedLoad, Reason::LoadFailed), &[], "!ServingFailed"),
         ];
         let mut status = InferenceModelStatus::default();
-        for (number, (view, findings, expected)) in steps.into_iter().enumerate() {
-            let next = after(&status, view, findings);
-            let word = |event: ObjectEvent| {
+        for (number, (server, findings, expected)) in steps.into_iter().enumerate() {
+            let next = after(&status, server, findings);
+            let state = |event: ObjectEvent| {
                 format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
             };
-            let said: Vec<_> = events(&status, &next).into_iter().map(word).collect();
-            assert_eq!(said.join(" "), expected, "step {number}");
+            let seen: Vec<_> = events(&status, &next).into_iter().map(state).collect();
+            assert_eq!(seen.join(" "), expected, "step {number}");
             status = next;
         }
     }

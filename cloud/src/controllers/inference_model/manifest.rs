@@ -10,7 +10,8 @@ use crate::{
         program::{Directory, Program},
         target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
     },
-    reason::{Finding, Reason},
+    finding::Finding,
+    reason::Reason,
     worker::model_source::ModelSource,
 };
 

@@ -27,10 +27,7 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
     WorkloadMessages,
 };
-use crate::{
-    fleet::Retained,
-    reason::{Finding, Reason},
-};
+use crate::{finding::Finding, fleet::Retained, reason::Reason};
 
 impl Controller for InferenceModel {
     type Facts = InferenceModelFacts;

@@ -21,12 +21,13 @@ use super::{
 use crate::{
     cache::Caches,
     controllers::runtime::Context,
+    finding::Finding,
     fleet::observed::Observed,
     kubernetes::{
         identity::is_owned,
         nodes::{in_url, internal_address, is_edge_node},
     },
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// How and where the model is served.

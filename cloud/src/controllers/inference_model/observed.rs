@@ -8,8 +8,9 @@ use neptune_wire::{
 
 use super::target::named;
 use crate::{
+    finding::Finding,
     fleet::observed::{AgentMessages, AgentState, Observed, observe},
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// What is observed of a server.
@@ -224,8 +225,8 @@ mod tests {
             (gone, true, Some(&served), "unreachable", Reason::NodeOffline),
             (gone, false, None, "unreachable", Reason::NodeOffline),
         ] {
-            let view = by_agent(presence, settled, report);
-            let (kind, why, _) = brief(&view);
+            let observed = by_agent(presence, settled, report);
+            let (kind, why, _) = brief(&observed);
             assert_eq!((kind, why), (expected, reason), "{presence:?} {settled}");
         }
     }
@@ -326,13 +327,13 @@ mod tests {
 
     #[test]
     fn full_disk_has_its_own_reason_and_message() {
-        let message = "4 is being fetched: 7 bytes of disk space are missing";
+        let message = "downloading 4: 7 bytes of disk space are missing";
         let report = report(json!({
             "targetVersion": "4", "transition": "InProgress", "message": message, "trouble": "DiskFull",
             "progress": {"receivedBytes": 0, "totalBytes": 400, "bytesPerSecond": 0},
         }));
-        let view = by_agent(Presence::Online, true, Some(&report));
-        assert_eq!(brief(&view), ("reported", Reason::DiskFull, message));
+        let server = by_agent(Presence::Online, true, Some(&report));
+        assert_eq!(brief(&server), ("reported", Reason::DiskFull, message));
     }
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
         let report = report(
             json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress"}),
         );
-        let view = of_agent(AgentServer {
+        let server = of_agent(AgentServer {
             node: &"edge0".parse().unwrap(),
             target: Some("4"),
             hold: true,
@@ -348,6 +349,6 @@ mod tests {
             report: Some(&report),
             connected: true,
         });
-        assert_eq!(brief(&view).1, Reason::UpgradeHeld);
+        assert_eq!(brief(&server).1, Reason::UpgradeHeld);
     }
 }

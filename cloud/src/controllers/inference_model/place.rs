@@ -9,11 +9,12 @@ use neptune_wire::NodeName;
 
 use crate::{
     controllers::inference_model::target::InferenceModelFacts,
+    finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
         nodes::{is_agent_node, is_edge_node, matches},
     },
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// The types of a Service that can be reached.
@@ -192,11 +193,11 @@ fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {
 }
 
 fn service_type(type_: Option<&str>, findings: &mut Vec<Finding>) -> Option<&'static str> {
-    let wished = type_.filter(|type_| !type_.is_empty()).unwrap_or(SERVICE_TYPES[0]);
-    let found = SERVICE_TYPES.into_iter().find(|known| *known == wished);
+    let requested = type_.filter(|type_| !type_.is_empty()).unwrap_or(SERVICE_TYPES[0]);
+    let found = SERVICE_TYPES.into_iter().find(|known| *known == requested);
     if found.is_none() {
         let known = SERVICE_TYPES.join(", ");
-        let message = format!("spec.serviceType {wished:?} must be one of {known}");
+        let message = format!("spec.serviceType {requested:?} must be one of {known}");
         findings.push(Finding::new(Reason::ServiceTypeInvalid, message));
     }
     found

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_edge_the_node_gets_the_framework_s_server_with_the_target_version() {
+    fn edge_node_gets_the_framework_server_with_the_target_version() {
         let model = fixtures::model();
         let plan = planned(&model, &fixtures::facts());
         assert!(plan.objects.is_none());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_s_own_checks_the_table_and_the_annotation_come_through() {
+    fn health_table_and_annotation_reach_the_plan() {
         let mut model = fixtures::model();
         model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
         model.spec.framework_type = "mine".to_owned();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_gets_its_port_and_nothing_of_the_framework() {
+    fn image_gets_its_port_and_nothing_of_the_framework() {
         let mut model = fixtures::model();
         model.spec.image = Some("mine:1".to_owned());
         let plan = planned(&model, &fixtures::facts());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_cloud_it_is_a_deployment_behind_a_node_port_that_the_model_owns() {
+    fn cloud_server_is_an_owned_deployment_behind_a_node_port() {
         let (deployment, service) = objects(|model| model.spec.replicas = Some(3));
         for object in [&deployment, &service] {
             let owner = &object["metadata"]["ownerReferences"][0];
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_the_type_and_the_form_of_the_model_come_through() {
+    fn place_service_type_and_archive_reach_the_plan() {
         let (deployment, service) = objects(|model| {
             model.spec.node_selector = [("gpu".to_owned(), "yes".to_owned())].into();
             model.spec.service_type = Some("LoadBalancer".to_owned());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_planned_is_kept_where_it_was_and_where_it_may_be() {
+    fn retained_nodes_are_the_last_and_the_named_one() {
         let mut model = fixtures::model();
         let key: ObjectKey = "default/inferencemodels/facialexpression".parse().unwrap();
         let node = Some("e1".to_owned());

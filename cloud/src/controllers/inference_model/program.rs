@@ -5,7 +5,8 @@ use neptune_wire::{HealthCheck, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::target::{InferenceModelFacts, Mode, mode},
-    reason::{Finding, Reason},
+    finding::Finding,
+    reason::Reason,
     worker::serving_runtimes::{Server, fill},
 };
 

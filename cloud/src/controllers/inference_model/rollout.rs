@@ -13,9 +13,10 @@ use crate::{
         target::{Deployed, named},
         workload::{self, pod_version},
     },
+    finding::Finding,
     fleet::observed::Observed,
-    kubernetes::pods::{deployment_trouble, is_current, pod_awaits, pod_trouble},
-    reason::{Finding, Reason},
+    kubernetes::pods::{deployment_problem, is_current, pod_pending, pod_problem},
+    reason::Reason,
 };
 
 /// What is known of servers behind a Deployment.
@@ -87,9 +88,9 @@ fn switch(
         && !others
         && status.available_replicas.unwrap_or_default() >= wanted;
     let is_wanted = deployed == target;
-    let trouble = || {
+    let problem = || {
         let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        newest.find_map(|pod| pod_trouble(pod)).or_else(|| deployment_trouble(deployment))
+        newest.find_map(|pod| pod_problem(pod)).or_else(|| deployment_problem(deployment))
     };
     let (transition, reason, message) = if !is_wanted && !hold {
         // This copy of the Deployment is older than what was applied.
@@ -105,13 +106,13 @@ fn switch(
     } else if is_complete {
         let message = format!("{} is served", named(target));
         (TransitionStatus::UpToDate, Reason::Serving, message)
-    } else if let Some(trouble) = trouble() {
-        let message = format!("{}: {trouble}", named(deployed));
+    } else if let Some(problem) = problem() {
+        let message = format!("{}: {problem}", named(deployed));
         (TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed, message)
     } else {
         let ready = status.ready_replicas.unwrap_or_default();
         let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        let awaited = newest.find_map(|pod| pod_awaits(pod));
+        let awaited = newest.find_map(|pod| pod_pending(pod));
         let awaited = awaited.map_or_else(String::new, |what| format!("; {what}"));
         let message =
             format!("{ready} of {wanted} servers of Deployment {name} are ready{awaited}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_serves_the_version_of_its_ready_replicas() {
+    fn deployment_serves_the_version_of_its_ready_replicas() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
         let stuck = json!({"type": "Progressing", "status": "False", "message": "deadline"});
         for (version, replicas, status, before, transition, serving) in [
@@ -262,24 +263,24 @@ mod tests {
                 Some("3"),
             ),
         ] {
-            let said = in_cluster(&deployment(version, replicas, &status), &[], before);
+            let reported = in_cluster(&deployment(version, replicas, &status), &[], before);
             assert_eq!(
-                (said.transition, said.serving_version.as_deref()),
+                (reported.transition, reported.serving_version.as_deref()),
                 (transition, serving),
                 "{status}"
             );
             let failed = transition == BlockedByFailedLoad;
-            assert_eq!(said.failure.is_some(), failed, "{status}");
+            assert_eq!(reported.failure.is_some(), failed, "{status}");
         }
         let held = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
         for (hold, reason) in [(true, Reason::UpgradeHeld), (false, Reason::ServerStarting)] {
-            let said = maybe_held(&deployment("3", 1, &held), &[], None, hold);
-            assert_eq!((said.finding.reason, said.transition), (reason, InProgress));
+            let reported = maybe_held(&deployment("3", 1, &held), &[], None, hold);
+            assert_eq!((reported.finding.reason, reported.transition), (reason, InProgress));
         }
     }
 
     #[test]
-    fn pods_tell_why_a_version_does_not_come_up_and_which_one_serves_meanwhile() {
+    fn pods_show_why_a_version_fails_and_which_one_serves() {
         let crashing = json!({"initContainerStatuses": [{
             "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
@@ -287,14 +288,14 @@ mod tests {
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let (new, old) = (pod("4", &crashing), pod("3", &ready));
         let status = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
-        let said = in_cluster(&deployment("4", 1, &status), &[&old, &new], None);
-        assert_eq!(said.transition, TransitionStatus::BlockedByFailedLoad);
-        assert_eq!(said.finding.message, "version 4: Pod p4: CrashLoopBackOff");
-        assert_eq!(said.serving_version.as_deref(), Some("3"));
-        assert_eq!(said.failure.unwrap().version, "4");
+        let reported = in_cluster(&deployment("4", 1, &status), &[&old, &new], None);
+        assert_eq!(reported.transition, TransitionStatus::BlockedByFailedLoad);
+        assert_eq!(reported.finding.message, "version 4: Pod p4: CrashLoopBackOff");
+        assert_eq!(reported.serving_version.as_deref(), Some("3"));
+        assert_eq!(reported.failure.unwrap().version, "4");
         // What an earlier version's Pod suffers is not this one's.
-        let said = in_cluster(&deployment("4", 1, &status), &[&pod("3", &crashing)], None);
-        assert_eq!(said.transition, TransitionStatus::InProgress);
+        let reported = in_cluster(&deployment("4", 1, &status), &[&pod("3", &crashing)], None);
+        assert_eq!(reported.transition, TransitionStatus::InProgress);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use crate::{
         inference_model::{observed::ObservedServer, target::named},
         runtime::StatusInputs,
     },
+    finding::Finding,
     fleet::observed::Observed,
     kubernetes::conditions::condition,
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// Requests are answered.
@@ -177,18 +178,18 @@ fn conditions(
     }
     let is_on_its_way =
         matches!(transition, TransitionStatus::Pending | TransitionStatus::InProgress) && !degraded;
-    let word = |is: Option<bool>| match is {
+    let condition_status = |is: Option<bool>| match is {
         Some(true) => "True",
         Some(false) => "False",
         None => "Unknown",
     };
-    let silent =
+    let unreachable =
         matches!(inputs.observed.server, Observed::Unreachable(_)) && inputs.findings.is_empty();
-    let well = Finding::new(Reason::Serving, "nothing is wrong");
+    let healthy = Finding::new(Reason::Serving, "nothing is wrong");
     [
-        (READY, word(ready), answer),
-        (PROGRESSING, word((!silent).then_some(is_on_its_way)), state.clone()),
-        (DEGRADED, word(Some(degraded)), if degraded { state } else { well }),
+        (READY, condition_status(ready), answer),
+        (PROGRESSING, condition_status((!unreachable).then_some(is_on_its_way)), state.clone()),
+        (DEGRADED, condition_status(Some(degraded)), if degraded { state } else { healthy }),
     ]
     .map(|(type_, status, finding)| {
         condition(previous, type_, status, finding, inputs.generation, inputs.now)
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn every_observation_has_its_conditions() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, Pending, UpToDate};
-        let silent = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
         let awaited = |reason| Observed::Pending(Finding::new(reason, "a"));
         for (server, transition, expected) in [
             (serving(), UpToDate, "True Serving, False, False Serving"),
@@ -306,7 +307,7 @@ mod tests {
                 Pending,
                 "Unknown AwaitingAgent, True, False Serving",
             ),
-            (silent, Pending, "Unknown NodeOffline, Unknown, True NodeOffline"),
+            (unreachable, Pending, "Unknown NodeOffline, Unknown, True NodeOffline"),
         ] {
             let status = next(&InferenceModelStatus::default(), &inputs(server.clone(), 1));
             assert_eq!(
@@ -361,8 +362,8 @@ mod tests {
     #[test]
     fn offline_node_keeps_what_is_known_and_a_new_controller_keeps_all() {
         let status = up_to_date();
-        let silent = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
-        let offline = next(&status, &inputs(silent, 20));
+        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let offline = next(&status, &inputs(unreachable, 20));
         assert_eq!(offline.serving_version.as_deref(), Some("4"));
         assert_eq!(offline.transition_status, Some(TransitionStatus::UpToDate));
         let unknown = || Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));

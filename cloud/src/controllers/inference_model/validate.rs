@@ -12,8 +12,9 @@ use crate::{
         program::{self, Program},
         target::{InferenceModelFacts, Mode, hold, is_plain, mode},
     },
+    finding::Finding,
     kubernetes::identity::identity,
-    reason::{Finding, Reason},
+    reason::Reason,
     worker::names::server_name,
 };
 
@@ -429,7 +430,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_error_has_its_reason_and_names_its_field() {
+    fn every_finding_has_its_reason_and_names_its_field() {
         for (case, change, reason, text) in CASES {
             let findings = findings(*change);
             let [finding] = &findings[..] else { unreachable!("{case}: {findings:#?}") };

@@ -102,15 +102,15 @@ mod tests {
         }
     }
 
-    fn said(previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus) -> String {
-        let word = |event: ObjectEvent| {
+    fn brief(previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus) -> String {
+        let brief_event = |event: ObjectEvent| {
             format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
         };
-        events(previous, next).into_iter().map(word).collect::<Vec<_>>().join(" ")
+        events(previous, next).into_iter().map(brief_event).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn only_changes_are_said_each_once() {
+    fn each_change_is_one_event() {
         use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
         let new = status(None, 0, &[]);
         let at = |reason, generation| status(Some(reason), generation, &["a"]);
@@ -126,15 +126,15 @@ mod tests {
             (&at(NodeOffline, 1), &at(WorkersRunning, 1), "NodeOnline Running"),
             (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
         ] {
-            assert_eq!(said(previous, next), expected, "{:?}", next.conditions);
+            assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
         }
     }
 
     #[test]
-    fn a_node_whose_agent_lost_its_data_is_named() {
+    fn node_with_a_new_instance_is_one_event() {
         let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
-        assert_eq!(said(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
-        assert_eq!(said(&run(&[]), &run(&["a"])), "", "its first report");
-        assert_eq!(said(&run(&["a", "b"]), &run(&["a", "b"])), "");
+        assert_eq!(brief(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
+        assert_eq!(brief(&run(&[]), &run(&["a"])), "", "its first report");
+        assert_eq!(brief(&run(&["a", "b"]), &run(&["a", "b"])), "");
     }
 }

@@ -30,11 +30,7 @@ use super::{
         WorkloadMessages,
     },
 };
-use crate::{
-    fleet::Retained,
-    kubernetes::nodes::is_agent_node,
-    reason::{Finding, Reason},
-};
+use crate::{finding::Finding, fleet::Retained, kubernetes::nodes::is_agent_node, reason::Reason};
 
 impl Controller for JointInferenceService {
     type Facts = ServiceFacts;

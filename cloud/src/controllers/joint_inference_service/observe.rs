@@ -10,8 +10,9 @@ use super::observed::{AgentWorker, ObservedWorker, of_agent, of_deployment};
 use crate::{
     cache::Caches,
     controllers::runtime::Context,
+    finding::Finding,
     kubernetes::{identity::is_owned, nodes::is_agent_node},
-    reason::{Finding, Reason},
+    reason::Reason,
     worker::names::worker_name,
 };
 

@@ -4,9 +4,10 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
 
 use crate::{
+    finding::Finding,
     fleet::observed::{AgentMessages, AgentState, Observed, observe},
-    kubernetes::pods::{deployment_trouble, is_current, pod_trouble},
-    reason::{Finding, Reason},
+    kubernetes::pods::{deployment_problem, is_current, pod_problem},
+    reason::Reason,
 };
 
 /// How a worker runs.
@@ -94,11 +95,11 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
     if is_current(deployment) && available.unwrap_or_default() > 0 {
         return ObservedWorker::Running;
     }
-    let trouble = pods.iter().find_map(|pod| pod_trouble(pod));
-    match trouble.or_else(|| deployment_trouble(deployment)) {
-        Some(trouble) => ObservedWorker::Failed(Finding::new(
+    let problem = pods.iter().find_map(|pod| pod_problem(pod));
+    match problem.or_else(|| deployment_problem(deployment)) {
+        Some(problem) => ObservedWorker::Failed(Finding::new(
             Reason::CloudWorkerFailed,
-            format!("cloud worker: {trouble}"),
+            format!("cloud worker: {problem}"),
         )),
         None => waiting(format!("cloud worker: the Pod of Deployment {name} is not ready yet")),
     }
@@ -132,8 +133,8 @@ mod tests {
         .unwrap()
     }
 
-    fn brief(view: &ObservedWorker) -> (&'static str, String) {
-        match view {
+    fn brief(observed: &ObservedWorker) -> (&'static str, String) {
+        match observed {
             ObservedWorker::Running => ("running", String::new()),
             ObservedWorker::Waiting(finding) => ("waiting", finding.message.clone()),
             ObservedWorker::Failed(finding) => ("failed", finding.message.clone()),
@@ -168,8 +169,8 @@ mod tests {
                 "failed",
             ),
         ] {
-            let view = of_deployment(Some(&deployment(&status)), &[]);
-            assert_eq!(brief(&view).0, expected, "{status}");
+            let observed = of_deployment(Some(&deployment(&status)), &[]);
+            assert_eq!(brief(&observed).0, expected, "{status}");
         }
         assert_eq!(brief(&of_deployment(None, &[])).0, "waiting");
     }
@@ -193,8 +194,8 @@ mod tests {
             (json!({"phase": "Failed", "message": "evicted"}), "failed", "evicted"),
             (json!({"phase": "Pending"}), "waiting", "not ready yet"),
         ] {
-            let view = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
-            let (brief, message) = brief(&view);
+            let observed = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
+            let (brief, message) = brief(&observed);
             assert_eq!(brief, expected, "{status}");
             assert!(message.contains(text) && !message.contains("40s"), "{message}");
         }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_service_the_edge_node_gets_its_half_and_its_model() {
+    fn edge_node_gets_its_worker_and_its_model() {
         let service = fixtures::service();
         let plan = planned(&service, &fixtures::facts());
         assert_eq!(plan.requirements.len(), 1);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_service_the_cloud_worker_is_a_deployment_that_the_service_owns() {
+    fn kubelet_runs_the_cloud_worker_as_an_owned_deployment() {
         let service = fixtures::service();
         let objects = planned(&service, &fixtures::facts()).objects.unwrap();
         let deployment = serde_json::to_value(&objects.deployment).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_on_the_node_is_mounted_from_where_it_is() {
+    fn model_on_the_node_is_mounted_from_its_path() {
         let facts = ServiceFacts {
             cloud_model: Some(fixtures::model("big-model", "file:///data/big.pb")),
             ..fixtures::facts()
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_runs_the_cloud_worker_on_its_nodes_own_address() {
+    fn agent_runs_the_cloud_worker_on_the_address_of_its_node() {
         let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
         assert!(plan.objects.is_none());
         assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_stands_in_brackets_in_the_url_only() {
+    fn ipv6_address_has_brackets_only_in_the_url() {
         let mut facts = fixtures::facts_with_agent();
         std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).status = None;
         facts.agent_address = Some("2001:db8::7".to_owned());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_may_run_both_halves() {
+    fn one_node_may_run_both_workers() {
         let mut service = fixtures::service();
         service.spec.edge_worker.node_name = "solar-corona-cloud".to_owned();
         let facts = fixtures::facts_with_agent();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_goes_with_the_edge_worker_as_its_own_controller_would_say_it() {
+    fn edge_worker_has_the_same_dataset_content_as_its_controller() {
         let mut service = fixtures::service();
         let name = "frames".to_owned();
         service.spec.edge_worker.dataset = Some(DatasetReference { name });
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_an_image_gets_no_scripts_and_own_variables_win_over_parameters() {
+    fn container_framework_has_no_scripts_and_env_wins_over_parameters() {
         let mut service = fixtures::service();
         let worker = &mut service.spec.edge_worker.worker_spec;
         worker.framework_type = "container".to_owned();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_the_same_whenever_it_is_made() {
+    fn plan_is_deterministic() {
         let hashes = || -> Vec<_> {
             let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
             plan.requirements

@@ -36,11 +36,11 @@ fn choose(service: &JointInferenceService, taken: &BTreeSet<u16>) -> u16 {
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{namespace}/{name}"));
     let hash = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
-    let wished = u16::try_from(hash % u64::from(COUNT)).expect("COUNT fits");
+    let preferred = u16::try_from(hash % u64::from(COUNT)).expect("COUNT fits");
     (0..COUNT)
-        .map(|step| FIRST + (wished + step) % COUNT)
+        .map(|step| FIRST + (preferred + step) % COUNT)
         .find(|port| !taken.contains(port))
-        .unwrap_or(FIRST + wished)
+        .unwrap_or(FIRST + preferred)
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_the_same_with_and_without_younger_services() {
+    fn port_is_independent_of_younger_services() {
         let all: Vec<_> = (0..200).map(|n| service(&n.to_string(), n)).collect();
         let all: Vec<_> = all.iter().collect();
         for (n, one) in all.iter().enumerate() {
@@ -75,10 +75,10 @@ mod tests {
         let mut moved = 0;
         for n in 0..2_000 {
             let one = service(&n.to_string(), n);
-            let wished = choose(&one, &BTreeSet::new());
+            let preferred = choose(&one, &BTreeSet::new());
             let chosen = choose(&one, &taken);
             assert!((FIRST..FIRST + COUNT).contains(&chosen));
-            moved += u32::from(chosen != wished);
+            moved += u32::from(chosen != preferred);
             assert!(taken.insert(chosen));
         }
         assert!(moved > 100, "{moved}");

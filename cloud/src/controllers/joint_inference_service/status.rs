@@ -9,8 +9,9 @@ use neptune_wire::{Counters, RunTotals, counters::RunCounters};
 
 use crate::{
     controllers::{joint_inference_service::observed::ObservedWorker, runtime::StatusInputs},
+    finding::Finding,
     fleet::CounterReport,
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// The next status. Totals never go down: what was counted is added to what the status has.
@@ -367,8 +368,8 @@ mod tests {
         let later = next(&status, &run(300));
         assert!(is_same_status(&status, &later), "only the heartbeat differs");
         assert_ne!(status, later);
-        let said = [unreported("edge0", "a", 5, 1)];
-        let more = next(&status, &StatusInputs { unreported: &said, ..run(300) });
+        let counters = [unreported("edge0", "a", 5, 1)];
+        let more = next(&status, &StatusInputs { unreported: &counters, ..run(300) });
         assert!(!is_same_status(&status, &more));
         let again = [CounterReport { seq: 99, ..unreported("edge0", "a", 5, 1) }];
         let again = next(&more, &StatusInputs { unreported: &again, ..run(301) });
@@ -379,8 +380,8 @@ mod tests {
     fn totals_only_grow_and_each_instance_counts_once() {
         let run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
         let mut status = JointInferenceServiceStatus::default();
-        let mut step = |said: &[CounterReport]| {
-            status = next(&status, &StatusInputs { unreported: said, ..run.clone() });
+        let mut step = |counters: &[CounterReport]| {
+            status = next(&status, &StatusInputs { unreported: counters, ..run.clone() });
             metric(&status).join(" ")
         };
         assert_eq!(step(&[]), "0 0 0");
@@ -401,9 +402,9 @@ mod tests {
     fn often_replaced_node_keeps_a_bounded_status_and_an_exact_total() {
         let mut status = JointInferenceServiceStatus::default();
         for n in 0..100 {
-            let said = [unreported("edge0", &n.to_string(), 10, 1)];
+            let counters = [unreported("edge0", &n.to_string(), 10, 1)];
             let run = inputs([ObservedWorker::Running, ObservedWorker::Running], n);
-            status = next(&status, &StatusInputs { unreported: &said, ..run });
+            status = next(&status, &StatusInputs { unreported: &counters, ..run });
         }
         assert_eq!(metric(&status), ["1000", "100", "0.1"]);
         assert!(status.reports.len() <= 16, "{}", status.reports.len());

@@ -12,11 +12,12 @@ use crate::{
     controllers::joint_inference_service::worker::{
         ResolvedWorker, WorkerInput, algorithm, resolve,
     },
+    finding::Finding,
     kubernetes::{
         identity::identity,
         nodes::{internal_address, is_agent_node},
     },
-    reason::{Finding, Reason},
+    reason::Reason,
     worker::frameworks::Frameworks,
 };
 

@@ -8,12 +8,13 @@ use neptune_wire::{NodeName, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
+    finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
         nodes::is_edge_node,
         quantities,
     },
-    reason::{Finding, Reason},
+    reason::Reason,
     worker::{
         environment::{RESERVED, is_variable, variable},
         model_source::ModelSource,

@@ -17,7 +17,7 @@ pub use self::{users::enqueue_used_models, validate::validate};
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
 };
-use crate::{fleet::Retained, reason::Finding};
+use crate::{finding::Finding, fleet::Retained};
 
 impl Controller for Model {
     type Facts = ();

@@ -6,12 +6,13 @@ use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
 
 use crate::{
     controllers::runtime::StatusInputs,
+    finding::Finding,
     fleet::{
         Evaluation,
         observed::{AgentMessages, AgentState, missing_report},
     },
     kubernetes::conditions::condition,
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// Every node that uses the model has it.

@@ -2,10 +2,7 @@
 
 use neptune_api::Model;
 
-use crate::{
-    reason::{Finding, Reason},
-    worker::model_source::ModelSource,
-};
+use crate::{finding::Finding, reason::Reason, worker::model_source::ModelSource};
 
 /// Where the model is.
 ///

@@ -1,5 +1,5 @@
-//! Makes the API server have an object's Deployment and Service, and no other ones of it. Server-side
-//! apply with one field manager; what somebody else owns is never taken over.
+//! Applies an object's Deployment and Service, and deletes other ones of it. Server-side apply with one field manager;
+//! objects of another owner are never changed.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -27,7 +27,7 @@ pub const FIELD_MANAGER: &str = "neptune-cloud";
 /// What was applied last, so that a reconcile without a change costs no request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    wished: ContentHash,
+    desired: ContentHash,
     deployment: Option<String>,
     service: Option<String>,
 }
@@ -61,38 +61,39 @@ pub async fn apply<O: Controller>(
 ) -> Result<Outcome, Error> {
     let (client, caches) = (context.client(), context.caches());
     let keep = objects.map(|objects| objects.deployment.name_any());
-    prune(client, owner, &caches.deployments, keep.as_deref()).await?;
-    prune(client, owner, &caches.services, keep.as_deref()).await?;
+    delete_stale(client, owner, &caches.deployments, keep.as_deref()).await?;
+    delete_stale(client, owner, &caches.services, keep.as_deref()).await?;
     let Some(KubernetesObjects { deployment, service: address }) = objects else {
         return Ok(Outcome::Done { applied: None, created: None });
     };
-    let wished = ContentHash::of(&(deployment, address));
-    let unchanged = |held: Option<String>, known: Option<&String>| {
-        // One that is not in the copy yet is on its way: what was removed is forgotten as applied.
-        held.is_none() || held.as_ref() == known
+    let desired = ContentHash::of(&(deployment, address));
+    let unchanged = |cached: Option<String>, known: Option<&String>| {
+        // An object that is not cached yet was applied a moment ago: a deletion resets `before`.
+        cached.is_none() || cached.as_ref() == known
     };
-    let held_deployment = held(&caches.deployments, deployment).map(|held| version(&held.metadata));
-    let held_service = held(&caches.services, address).map(|held| version(&held.metadata));
-    if let Some(before) = before.filter(|before| before.wished == wished)
-        && unchanged(held_deployment, before.deployment.as_ref())
-        && unchanged(held_service, before.service.as_ref())
+    let cached_deployment =
+        cached(&caches.deployments, deployment).map(|cached| version(&cached.metadata));
+    let cached_service = cached(&caches.services, address).map(|cached| version(&cached.metadata));
+    if let Some(before) = before.filter(|before| before.desired == desired)
+        && unchanged(cached_deployment, before.deployment.as_ref())
+        && unchanged(cached_service, before.service.as_ref())
     {
         return Ok(Outcome::Done { applied: Some(before.clone()), created: None });
     }
-    let made = match put(client, owner, &caches.deployments, deployment).await? {
-        Put::Taken(object) => return Ok(Outcome::NameTaken { object }),
-        Put::Done(made) => made,
+    let deployed = match apply_one(client, owner, &caches.deployments, deployment).await? {
+        ApplyOutcome::NameTaken(object) => return Ok(Outcome::NameTaken { object }),
+        ApplyOutcome::Done(applied) => applied,
     };
-    let address = match put(client, owner, &caches.services, address).await? {
-        Put::Taken(object) => return Ok(Outcome::NameTaken { object }),
-        Put::Done(made) => made,
+    let address = match apply_one(client, owner, &caches.services, address).await? {
+        ApplyOutcome::NameTaken(object) => return Ok(Outcome::NameTaken { object }),
+        ApplyOutcome::Done(applied) => applied,
     };
     let applied = Applied {
-        wished,
-        deployment: Some(version(&made.object.metadata)),
+        desired,
+        deployment: Some(version(&deployed.object.metadata)),
         service: Some(version(&address.object.metadata)),
     };
-    let created = made.is_new.then(|| made.object.name_any());
+    let created = deployed.is_new.then(|| deployed.object.name_any());
     Ok(Outcome::Done { applied: Some(applied), created })
 }
 
@@ -106,22 +107,22 @@ fn version(metadata: &ObjectMeta) -> String {
     )
 }
 
-enum Put<K> {
-    Done(Made<K>),
-    Taken(String),
+enum ApplyOutcome<K> {
+    Done(AppliedObject<K>),
+    NameTaken(String),
 }
 
-struct Made<K> {
+struct AppliedObject<K> {
     object: K,
     is_new: bool,
 }
 
-async fn put<O, K>(
+async fn apply_one<O, K>(
     client: &Client,
     owner: &O,
     store: &Store<K>,
-    wished: &K,
-) -> Result<Put<K>, Error>
+    desired: &K,
+) -> Result<ApplyOutcome<K>, Error>
 where
     O: Controller,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -131,11 +132,11 @@ where
         + DeserializeOwned
         + 'static,
 {
-    let name = wished.name_any();
-    let api: Api<K> = Api::namespaced(client.clone(), &wished.namespace().unwrap_or_default());
-    let object = format!("{} {}/{name}", K::kind(&()), wished.namespace().unwrap_or_default());
-    let existing = match held(store, wished) {
-        Some(held) => Some(held.meta().clone()),
+    let name = desired.name_any();
+    let api: Api<K> = Api::namespaced(client.clone(), &desired.namespace().unwrap_or_default());
+    let object = format!("{} {}/{name}", K::kind(&()), desired.namespace().unwrap_or_default());
+    let existing = match cached(store, desired) {
+        Some(cached) => Some(cached.meta().clone()),
         // The copy has only what carries our label.
         None => api
             .get_opt(&name)
@@ -144,34 +145,34 @@ where
             .map(|found| found.meta().clone()),
     };
     let params = PatchParams::apply(FIELD_MANAGER);
-    let mut wished = wished.clone();
+    let mut desired = desired.clone();
     let params = match &existing {
-        Some(metadata) if !is_owned(metadata, owner) => return Ok(Put::Taken(object)),
+        Some(metadata) if !is_owned(metadata, owner) => return Ok(ApplyOutcome::NameTaken(object)),
         Some(metadata) => {
             // Not another one of that name which somebody made meanwhile.
-            wished.meta_mut().uid.clone_from(&metadata.uid);
+            desired.meta_mut().uid.clone_from(&metadata.uid);
             params.force()
         }
         // Without force: one that somebody makes in this moment is a conflict, and then taken.
         None => params,
     };
-    let made = api
-        .patch(&name, &params, &Patch::Apply(&wished))
+    let applied = api
+        .patch(&name, &params, &Patch::Apply(&desired))
         .await
         .map_err(Error::api(format!("apply {object}")))?;
     tracing::info!(object, "applied");
-    Ok(Put::Done(Made { object: made, is_new: existing.is_none() }))
+    Ok(ApplyOutcome::Done(AppliedObject { object: applied, is_new: existing.is_none() }))
 }
 
-fn held<K>(store: &Store<K>, wished: &K) -> Option<std::sync::Arc<K>>
+fn cached<K>(store: &Store<K>, desired: &K) -> Option<std::sync::Arc<K>>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    store.get(&ObjectRef::from_obj(wished))
+    store.get(&ObjectRef::from_obj(desired))
 }
 
 /// Removes what was made for this owner under another name or for another runtime.
-async fn prune<O, K>(
+async fn delete_stale<O, K>(
     client: &Client,
     owner: &O,
     store: &Store<K>,
@@ -186,10 +187,10 @@ where
         + 'static,
 {
     let namespace = owner.namespace().unwrap_or_default();
-    let stale = store.state_filter(|held| {
-        is_owned(held.meta(), owner)
-            && held.meta().deletion_timestamp.is_none()
-            && Some(held.name_any().as_str()) != keep
+    let stale = store.state_filter(|cached| {
+        is_owned(cached.meta(), owner)
+            && cached.meta().deletion_timestamp.is_none()
+            && Some(cached.name_any().as_str()) != keep
     });
     for object in stale {
         let name = object.name_any();

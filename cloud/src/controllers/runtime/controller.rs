@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::{context::Context, events::ObjectEvent, execute::Plan, state::Stateful};
 use crate::{
+    finding::Finding,
     fleet::{CounterReport, Retained},
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// A kind's steps. `validate`, `plan`, `next_status` and `events` are pure; `facts` and `observe` only read caches and

@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     error::{Class, Error},
+    finding::Finding,
     fleet::Requirements,
     kubernetes::workloads::KubernetesObjects,
-    reason::{Finding, Reason},
+    reason::Reason,
 };
 
 /// What an object means for the nodes and the API server.

@@ -10,7 +10,7 @@ use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
 
 use super::{apply::Applied, controller::Controller};
-use crate::{cache::Cached, reason::Finding};
+use crate::{cache::Cached, finding::Finding};
 
 /// A kind with a [`ControllerState`]: every registered kind.
 pub trait Stateful: Cached {

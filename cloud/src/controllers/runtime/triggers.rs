@@ -18,7 +18,7 @@ use super::{
     state::ObjectState,
 };
 use crate::{
-    cache::{Cached as _, Change},
+    cache::{Cached as _, Change, with_object, with_object_body},
     fleet::upstream::FleetChange,
     kubernetes::{
         identity::reference,

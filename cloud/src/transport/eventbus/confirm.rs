@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_again_after_2_s_and_then_twice_as_late_up_to_a_minute() {
+    fn index_is_repeated_after_2_s_doubling_up_to_a_minute() {
         assert_eq!(seconds(|_| true, 0, 8), [2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(seconds(|_| true, 15_000, 8).last(), Some(&75), "a quarter of jitter at most");
         for published in [31, 32, 63, 64, u32::MAX] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_speak_is_left_alone_after_two_minutes() {
+    fn silent_node_gets_no_index_after_two_minutes() {
         assert_eq!(seconds(|_| false, 0, 99), [2, 4, 8, 16, 32, 60]);
         let fell_silent = seconds(|n| n < 3, 0, 99);
         assert_eq!(fell_silent, [2, 4, 8, 16, 32, 60, 60, 60, 60]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_complete_sync_of_this_index_or_a_newer_one_confirms_it() {
+    fn only_a_complete_sync_of_this_or_a_newer_index_confirms() {
         let unconfirmed = Unconfirmed::new(Revision(7));
         for (index, complete, confirms) in [
             (6, true, false),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_comes_back_begins_with_the_shortest_pause() {
+    fn returning_node_starts_with_the_shortest_pause() {
         let start = Instant::now();
         let mut unconfirmed = Unconfirmed::new(Revision(7));
         for _ in 0..9 {

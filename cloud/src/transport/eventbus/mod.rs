@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_router_would_not_take_is_refused_before_it_is_posted() {
+    async fn too_large_message_is_rejected_before_it_is_posted() {
         let transport = start("neptune", None).await.unwrap();
         let node = "edge0".parse().unwrap();
         assert!(transport.publish(&node, &insert(MAX_MESSAGE_BYTES / 2)).is_ok());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_prefix_that_is_a_pattern_and_a_file_without_a_token_are_refused_at_the_start() {
+    async fn invalid_prefix_and_token_file_are_rejected_at_start() {
         for prefix in ["nep.tune", "nep(tune", "nep?tune"] {
             let error = start(prefix, None).await.unwrap_err().to_string();
             assert!(error.starts_with("--topic-prefix"), "{error}");

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_late_only_behind_a_newer_one_of_that_kind() {
+    fn message_is_late_only_after_a_newer_one_of_its_kind() {
         let (mut orders, node) = (Orders::default(), "edge0".parse().unwrap());
         let mut is_late = |epoch, seq, kind| orders.is_late(&node, &batch("a", epoch, seq), kind);
         assert!(!is_late(1, 5, Kind::Batch));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_data_directory_has_its_own_order_and_few_are_remembered() {
+    fn each_instance_has_its_own_order_and_few_are_remembered() {
         let (mut orders, node) = (Orders::default(), "edge0".parse().unwrap());
         assert!(!orders.is_late(&node, &batch("a", 9, 9), Kind::Batch));
         assert!(!orders.is_late(&node, &batch("b", 1, 1), Kind::Batch));

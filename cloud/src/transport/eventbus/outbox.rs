@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_letter_replaces_a_waiting_one_and_stands_at_the_end() {
+    fn newer_message_replaces_a_queued_one_and_is_last() {
         let mut outbox = Outbox::default();
         for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
             outbox.push(message(topic, payload));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_leave_is_first_again_unless_there_is_a_newer_one() {
+    fn unsent_message_is_first_again_unless_a_newer_one_exists() {
         let mut outbox = Outbox::default();
         outbox.push(message("a", "1"));
         outbox.push(message("b", "1"));

@@ -28,6 +28,7 @@ const DELIVERED: &str = "message delivered";
 ///
 /// # Errors
 /// As of [`reqwest::ClientBuilder::build`].
+#[expect(clippy::disallowed_methods, reason = "the one HTTP client of the transport")]
 pub fn client() -> reqwest::Result<Client> {
     Client::builder().no_proxy().connect_timeout(CONNECT).timeout(ANSWER).build()
 }

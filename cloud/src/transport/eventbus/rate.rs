@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixty_at_once_and_thirty_a_second_each_node_for_itself() {
+    fn burst_of_sixty_and_thirty_per_second_per_node() {
         let (mut rates, start) = (Rates::default(), Instant::now());
         let (one, two): (NodeName, NodeName) = ("edge0".parse().unwrap(), "edge1".parse().unwrap());
         let mut taken = |node, ms| rates.take(node, UNIT, start + Duration::from_millis(ms));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_one_counts_as_several_and_the_largest_as_all_that_a_rested_node_may_send() {
+    fn large_batch_counts_as_several_up_to_the_burst() {
         let (start, node) = (Instant::now(), "edge0".parse().unwrap());
         for (bytes, at_once) in [(UNIT + 1, 30), (1 << 20, 3), (12 << 20, 1), (usize::MAX, 1)] {
             let mut rates = Rates::default();

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_is_admitted_and_the_former_for_a_while() {
+    fn current_token_is_accepted_and_the_former_for_a_while() {
         let now = Instant::now();
         let (old, new) = ("old-old-old-old-old", "new-new-new-new-new");
         let mut tokens = Tokens::new(Some(old.parse().unwrap()));

@@ -47,6 +47,7 @@ impl Connector {
         // Fails if the process already has a provider, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let extra = ca_file.map(certificates).transpose()?.unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the one HTTP client of the store")]
         let builder = || {
             Client::builder()
                 .user_agent(concat!("neptune-models/", env!("CARGO_PKG_VERSION")))

@@ -1,4 +1,4 @@
-//! One dataset of the node: its watch, its counts, and its availability for workers.
+//! One dataset of the node: its watch, its last count and its availability for workers.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::{
     artifacts::{
         datasets::{
-            follower::{DataLocation, Follower},
+            follower::{DataLocation, DatasetFollower},
             status::{dataset_status, remark, state_of, wire_tally},
         },
         downloads::Downloads,
@@ -34,30 +34,31 @@ use crate::{
 
 pub(super) struct DatasetEntry {
     pub(super) wanted: WantedDataset,
-    /// Of the watches before this one.
+    /// Result of the previous watches.
     pub(super) record: DatasetRecord,
     pub(super) watching: Option<DatasetWatch>,
-    /// The last count, and when it was seen to be another one than before.
+    /// The last count, and the RFC 3339 time at which it was found to differ from the one before.
     counted: Option<(SampleCounts, String)>,
     pub(super) status: DatasetReport,
     pub(super) is_saved: bool,
     pub(super) saved_at: Option<Instant>,
 }
 
-/// Data that is on the node, or may come there.
+/// The watch of data that is on the node or may appear there.
 pub(super) struct DatasetWatch {
     pub(super) path: PathBuf,
     location: latest::Receiver<DataLocation>,
-    /// None where it cannot be counted.
+    /// `None` if the data cannot be counted.
     reports: Option<latest::Receiver<CountReport>>,
-    /// The directories in which it may be.
+    /// The directories that may contain the data.
     policy: PathPolicy,
     follower: AbortHandle,
 }
 
 impl Drop for DatasetWatch {
     fn drop(&mut self) {
-        // With it goes the last receiver but ours, and the count ends.
+        // The follower holds the last receiver beside this one's: without receivers the count
+        // stops.
         self.follower.abort();
     }
 }
@@ -77,7 +78,7 @@ impl DatasetEntry {
         }
     }
 
-    pub(super) fn start_watch(
+    pub(super) fn watch(
         &mut self,
         key: &ObjectKey,
         path: PathBuf,
@@ -90,18 +91,18 @@ impl DatasetEntry {
             format: *format,
             options: options.clone(),
         });
-        // What is stored of this very data was found then. The watch is not asked for it: it may
-        // have counted by then, and what it found has no time yet.
+        // The stored counts of the same data keep their time. They are not read from the watch,
+        // which may have counted again by now and whose result has no time yet.
         let known =
             initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
         let changed_at = &self.record.changed_at;
         self.counted = known.map(|state| (state.counts().clone(), changed_at.clone()));
         let reports = spec.map(|spec| {
-            info!(dataset = %key, path = %path.display(), format = %spec.format, "dataset is watched");
+            info!(dataset = %key, path = %path.display(), format = %spec.format, "dataset watch started");
             watch_dataset(spec, policy.clone(), WatchIntervals::default(), initial)
         });
         let (locations, location) = latest::channel(None);
-        let follower = Follower {
+        let follower = DatasetFollower {
             path: path.clone(),
             policy: policy.clone(),
             reports: reports.clone(),
@@ -112,7 +113,7 @@ impl DatasetEntry {
         self.watching = Some(DatasetWatch { path, location, reports, policy, follower });
     }
 
-    /// Ends the watch. What it found is remembered.
+    /// Stops the watch and records its result.
     pub(super) fn stop_watch(&mut self) {
         self.record = self.to_record();
         self.watching = None;
@@ -141,7 +142,7 @@ impl DatasetEntry {
         }
     }
 
-    /// Takes note of the newest report.
+    /// Updates the status from the newest report of the watch.
     pub(super) fn refresh(&mut self, key: &ObjectKey, downloads: &Downloads) {
         let report = self.report();
         if let Some(tally) = report.as_ref().and_then(|report| report.counts.as_ref())
@@ -150,25 +151,25 @@ impl DatasetEntry {
             self.counted = Some((tally.clone(), format!("{:.0}", Timestamp::now())));
             self.is_saved = false;
         }
-        let (state, found) = self.assess(report.as_ref(), downloads);
-        let reason = found.as_ref().map(|found| found.reason);
-        if (state, reason) != (self.status.state, self.known_reason()) {
-            let why = found.as_ref().map(|found| &*found.message);
+        let (state, problem) = self.assess(report.as_ref(), downloads);
+        let reason = problem.as_ref().map(|problem| problem.reason);
+        if (state, reason) != (self.status.state, self.reported_reason()) {
+            let message = problem.as_ref().map(|problem| &*problem.message);
             if state == DatasetState::Failed {
-                warn!(dataset = %key, ?reason, why, "dataset is not counted");
+                warn!(dataset = %key, ?reason, message, "dataset count failed");
             } else {
-                info!(dataset = %key, ?state, ?reason, why, "dataset");
+                info!(dataset = %key, ?state, ?reason, message, "dataset state changed");
             }
         }
         let remark = report.as_ref().map(remark).unwrap_or_default();
         let tally: Option<DatasetCounts> =
             self.counted.as_ref().map(|(tally, at)| wire_tally(tally, at));
         let bytes_read = self.bytes_read(report.as_ref());
-        self.status = dataset_status(&self.wanted, (state, found), remark, tally, bytes_read);
+        self.status = dataset_status(&self.wanted, (state, problem), remark, tally, bytes_read);
     }
 
-    /// Less what stands there for want of another.
-    fn known_reason(&self) -> Option<DatasetReason> {
+    /// The reported reason without `Counting`, which is filled in where there is no other.
+    fn reported_reason(&self) -> Option<DatasetReason> {
         self.status.reason.filter(|reason| *reason != DatasetReason::Counting)
     }
 
@@ -177,21 +178,21 @@ impl DatasetEntry {
         report: Option<&CountReport>,
         downloads: &Downloads,
     ) -> (DatasetState, Option<DatasetProblem>) {
-        let failed = |found: &DatasetProblem| (DatasetState::Failed, Some(found.clone()));
-        if let Err(found) = &self.wanted.source {
-            return failed(found);
+        let failed = |problem: &DatasetProblem| (DatasetState::Failed, Some(problem.clone()));
+        if let Err(problem) = &self.wanted.source {
+            return failed(problem);
         }
-        if let Err(found) = &self.wanted.counting {
-            return failed(found);
+        if let Err(problem) = &self.wanted.counting {
+            return failed(problem);
         }
         match (report, &self.watching) {
             (Some(report), Some(watched)) => state_of(report, &watched.policy.allowed_roots),
-            _ => self.download_state(downloads),
+            _ => self.download_progress(downloads),
         }
     }
 
-    /// Data that is not on the node yet.
-    fn download_state(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
+    /// The state of data that is not on the node yet.
+    fn download_progress(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
         let Ok(DataSource::Remote(source)) = &self.wanted.source else {
             return (DatasetState::Counting, None);
         };
@@ -199,42 +200,42 @@ impl DatasetEntry {
             |message: String| Some(DatasetProblem::new(DatasetReason::DatasetUnavailable, message));
         match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
-            DownloadState::InProgress { problem: None, .. } => {
+            DownloadState::Coming { trouble: None, .. } => {
                 let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
-                let message = format!("it is being downloaded from {from}");
-                let found = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
-                (DatasetState::Counting, Some(found))
+                let message = format!("downloading from {from}");
+                let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
+                (DatasetState::Counting, Some(problem))
             }
-            DownloadState::InProgress { problem: Some(found), .. } => {
-                (DatasetState::Counting, unavailable(found.message))
+            DownloadState::Coming { trouble: Some(problem), .. } => {
+                (DatasetState::Counting, unavailable(problem.message))
             }
-            DownloadState::Failed { problem, .. } => {
+            DownloadState::Stuck { problem, .. } => {
                 (DatasetState::Failed, unavailable(problem.message))
             }
         }
     }
 
-    /// The data for workers: also what cannot be counted may be mounted.
+    /// The availability for workers. Data that cannot be counted may still be mounted.
     pub(super) fn availability(&self, key: &ObjectKey, downloads: &Downloads) -> Availability {
-        let problem = |reason, message: String| {
+        let worker_problem = |reason, message: String| {
             Some(Problem { reason, message: format!("{key}: {message}") })
         };
-        let unavailable_for_workers = |found: &DatasetProblem| Availability {
-            problem: problem(WorkerReason::DatasetUnavailable, found.message.clone()),
-            needs_help: true,
+        let stuck = |problem: &DatasetProblem| Availability {
+            problem: worker_problem(WorkerReason::DatasetUnavailable, problem.message.clone()),
+            is_stuck: true,
             ..Availability::default()
         };
-        if let Err(found) = &self.wanted.source {
-            return unavailable_for_workers(found);
+        if let Err(problem) = &self.wanted.source {
+            return stuck(problem);
         }
         let Some(watched) = &self.watching else {
-            let (state, found) = self.download_state(downloads);
-            return match found {
-                Some(found) if state == DatasetState::Failed => unavailable_for_workers(&found),
-                found => Availability {
-                    problem: problem(
+            let (state, problem) = self.download_progress(downloads);
+            return match problem {
+                Some(problem) if state == DatasetState::Failed => stuck(&problem),
+                problem => Availability {
+                    problem: worker_problem(
                         WorkerReason::DatasetDownloading,
-                        found.map_or_else(String::new, |found| found.message),
+                        problem.map_or_else(String::new, |problem| problem.message),
                     ),
                     ..Availability::default()
                 },
@@ -242,20 +243,19 @@ impl DatasetEntry {
         };
         match &*watched.location.borrow() {
             Some(Ok(local_artifact)) => {
-                // A file of the store has no name of its own there.
+                // The store names files by digest; the download knows the file name for the
+                // container.
                 let local_artifact = match &self.wanted.source {
                     Ok(DataSource::Remote(source)) => downloads.local_artifact(source).cloned(),
                     Ok(DataSource::Local(_)) | Err(_) => Some(local_artifact.clone()),
                 };
                 Availability { usable: local_artifact, ..Availability::default() }
             }
-            Some(Err(error)) => {
-                unavailable_for_workers(&DatasetProblem::of(error, &watched.policy.allowed_roots))
-            }
+            Some(Err(error)) => stuck(&DatasetProblem::of(error, &watched.policy.allowed_roots)),
             None => Availability {
-                problem: problem(
+                problem: worker_problem(
                     WorkerReason::DatasetDownloading,
-                    format!("looking at {}", watched.path.display()),
+                    format!("checking {}", watched.path.display()),
                 ),
                 ..Availability::default()
             },

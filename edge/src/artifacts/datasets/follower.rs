@@ -1,5 +1,5 @@
-//! Follows one dataset: checks where its data is, and sends an event when its state changed. The
-//! state itself is in the channels.
+//! Follows one dataset: locates its data and sends the agent an event when the location or the
+//! count changed. The event carries no data; the agent reads the channels.
 
 use std::{
     fs,
@@ -14,11 +14,11 @@ use tokio::{
 
 use crate::{backoff::RECHECK_INTERVAL, domain::artifact::LocalArtifact, event::AgentEvent};
 
-/// What is at the path; none before the first look.
+/// The result of the last check of the path; `None` before the first check.
 pub type DataLocation = Option<Result<LocalArtifact, DatasetError>>;
 
-/// Pokes the agent whenever there is news of a dataset, and looks where the data is.
-pub struct Follower {
+/// Locates the data of one dataset and sends the agent an event for each change.
+pub struct DatasetFollower {
     pub path: PathBuf,
     pub policy: PathPolicy,
     pub reports: Option<latest::Receiver<CountReport>>,
@@ -26,32 +26,32 @@ pub struct Follower {
     pub events: mpsc::Sender<AgentEvent>,
 }
 
-impl Follower {
-    /// Follows it, for ever.
+impl DatasetFollower {
+    /// Runs until it is aborted.
     pub async fn run(mut self) {
         let mut is_changed = false;
         loop {
             let (path, policy) = (self.path.clone(), self.policy.clone());
-            let locating = spawn_blocking(move || locate(&path, &policy));
-            let location = locating.await.expect("looking at a path does not panic");
+            let check = spawn_blocking(move || locate(&path, &policy));
+            let location = check.await.expect("resolving a path does not panic");
             let is_present = location.is_ok();
             is_changed |= self.locations.send_if_modified(|current| {
                 let before = current.replace(location);
                 before != *current
             });
             if is_changed {
-                // The agent is gone only when the process ends.
+                // The receiver is dropped only when the process exits.
                 let _ = self.events.send(AgentEvent::DatasetChanged).await;
             }
             is_changed = self.changed(is_present).await;
         }
     }
 
-    /// Waits for another report, or until it is time to look for what is not there.
+    /// Waits for another report, or until missing data is due to be checked again.
     async fn changed(&mut self, is_present: bool) -> bool {
         tokio::select! {
-            is_over = report_or_end(&mut self.reports) => {
-                if is_over {
+            has_ended = report_or_end(&mut self.reports) => {
+                if has_ended {
                     self.reports = None;
                 }
                 true
@@ -61,7 +61,7 @@ impl Follower {
     }
 }
 
-/// Resolves when there is a report, or with `true` when there will be none.
+/// Resolves to `false` on a new report, and to `true` when the reports have ended.
 async fn report_or_end(reports: &mut Option<latest::Receiver<CountReport>>) -> bool {
     match reports {
         Some(reports) => reports.changed().await.is_err(),
@@ -69,7 +69,7 @@ async fn report_or_end(reports: &mut Option<latest::Receiver<CountReport>>) -> b
     }
 }
 
-/// What workers would mount: the path to which all links lead, under the name in the spec.
+/// What workers mount: the path with all symbolic links resolved, under the file name of the spec.
 fn locate(path: &Path, policy: &PathPolicy) -> Result<LocalArtifact, DatasetError> {
     let real = policy.resolve(path)?;
     let is_file = fs::metadata(&real).is_ok_and(|found| found.is_file());

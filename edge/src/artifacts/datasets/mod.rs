@@ -1,5 +1,5 @@
-//! Keeps the node's datasets counted: starts and ends a watch for each, and stores the counts. The
-//! crate `neptune-datasets` counts; `status.rs` decides what is reported.
+//! Keeps the node's datasets counted: starts and stops a watch per dataset, stores the counts on
+//! disk and holds the reports. `neptune-datasets` counts; `status.rs` decides what a result means.
 
 mod entry;
 mod follower;
@@ -24,8 +24,7 @@ use crate::{
     storage::Store,
 };
 
-/// Between two writes of what was counted: after a power cut no more than what grew since is read
-/// again.
+/// Between two writes of a count. After a power cut only data that was added since is read again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.
@@ -41,21 +40,22 @@ impl Datasets {
         Self { policy, events, entries: BTreeMap::new(), availability: BTreeMap::new() }
     }
 
-    /// Makes these the datasets that are counted. Others are forgotten.
+    /// Sets the datasets to count. Others are dropped.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedDataset>, store: &Store) {
         let mut before = std::mem::take(&mut self.entries);
         self.availability.retain(|key, _| wanted.contains_key(key));
         for (key, wanted) in wanted {
             let entry = match before.remove(key) {
                 Some(entry) if entry.wanted == *wanted => entry,
-                // Another spec of the same object: it goes on from there where that is of use.
+                // Another spec of the same object: counting continues from its record where that is
+                // possible.
                 Some(mut entry) if entry.wanted.uid == wanted.uid => {
                     entry.stop_watch();
                     DatasetEntry::new(wanted, entry.record)
                 }
                 _ => {
                     let record = store.dataset_record(&wanted.uid).unwrap_or_else(|error| {
-                        warn!(%error, dataset = %key, "what was counted is not known: it is counted anew");
+                        warn!(%error, dataset = %key, "cannot load the dataset record; counting from the start");
                         DatasetRecord::default()
                     });
                     DatasetEntry::new(wanted, record)
@@ -65,7 +65,7 @@ impl Datasets {
         }
     }
 
-    /// All that is to be fetched.
+    /// The sources to download.
     pub fn sources(&self) -> impl Iterator<Item = ArtifactSource> {
         self.entries.values().filter_map(|entry| match &entry.wanted.source {
             Ok(DataSource::Remote(source)) => Some(source.clone()),
@@ -73,17 +73,17 @@ impl Datasets {
         })
     }
 
-    /// How each dataset fares for the workers that use it.
+    /// Each dataset's availability for the workers that use it.
     pub fn availability(&self) -> &BTreeMap<ObjectKey, Availability> {
         &self.availability
     }
 
-    /// What is said of a dataset.
+    /// The report of a dataset.
     pub fn status(&self, key: &ObjectKey) -> Option<&DatasetReport> {
         self.entries.get(key).map(|entry| &entry.status)
     }
 
-    /// The data is not where it was: get it again. The node's own is watched for anyway.
+    /// Downloads the data again after it disappeared. Local data is watched anyway.
     pub fn refetch(&self, key: &ObjectKey, downloads: &mut Downloads) {
         let source = self.entries.get(key).map(|entry| &entry.wanted.source);
         if let Some(Ok(DataSource::Remote(source))) = source {
@@ -91,15 +91,16 @@ impl Datasets {
         }
     }
 
-    /// Takes note of what was found, and begins to count what has come.
+    /// Updates all reports, and starts to count data that was downloaded.
     pub fn refresh(&mut self, downloads: &Downloads) {
         for (key, entry) in &mut self.entries {
             let data = match &entry.wanted.source {
                 Ok(DataSource::Local(path)) => Some((path.clone(), self.policy.clone())),
                 Ok(DataSource::Remote(source)) => {
                     downloads.local_artifact(source).map(|local_artifact| {
-                        let own = PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
-                        (local_artifact.path.clone(), own)
+                        let policy =
+                            PathPolicy { allowed_roots: vec![local_artifact.path.clone()] };
+                        (local_artifact.path.clone(), policy)
                     })
                 }
                 Err(_) => None,
@@ -109,7 +110,7 @@ impl Datasets {
             {
                 entry.stop_watch();
                 if let Some((path, policy)) = data {
-                    entry.start_watch(key, path, policy, self.events.clone());
+                    entry.watch(key, path, policy, self.events.clone());
                 }
             }
             entry.refresh(key, downloads);
@@ -118,7 +119,7 @@ impl Datasets {
         }
     }
 
-    /// Keeps on disk what was counted, now and then, or `all` of it. Returns when to do so again.
+    /// Stores the counts that are due, or `all` of them. Returns when the next one is due.
     pub fn save(&mut self, store: &mut Store, all: bool, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_saved) {
@@ -130,8 +131,8 @@ impl Datasets {
             entry.saved_at = Some(now);
             match store.save_dataset_record(key, &entry.wanted.uid, &entry.to_record()) {
                 Ok(()) => entry.is_saved = true,
-                // Only a restart would read more for it.
-                Err(error) => warn!(%error, dataset = %key, "what was counted cannot be stored"),
+                // Without the record, only a restart of the agent reads the data again.
+                Err(error) => warn!(%error, dataset = %key, "cannot store the dataset record"),
             }
         }
         next

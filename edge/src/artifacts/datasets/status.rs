@@ -1,4 +1,4 @@
-//! Decides what is reported of a dataset, from what its watch found. Pure.
+//! Decides what is reported of a dataset, from the reports of its watch. Pure.
 
 use std::{cmp::Reverse, path::PathBuf};
 
@@ -7,7 +7,8 @@ use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 
 use crate::desired::dataset::{DatasetProblem, WantedDataset};
 
-/// What is to be said of a dataset that is being watched.
+/// The state of a watched dataset, and its problem if it failed. `allowed` are the directories of
+/// the policy.
 pub fn state_of(
     report: &CountReport,
     allowed: &[PathBuf],
@@ -19,25 +20,25 @@ pub fn state_of(
     }
 }
 
-/// What a person should know of a count that went well.
+/// Remarks on a successful count, for people.
 pub fn remark(report: &CountReport) -> String {
     let mut remarks = Vec::new();
     if let Some(tally) = &report.counts {
         if tally.unfinished {
-            remarks.push("the last sample is not complete".to_owned());
+            remarks.push("the last sample is incomplete".to_owned());
         }
         if tally.skipped > 0 {
             let example = tally.skipped_example.as_deref().unwrap_or_default();
-            remarks.push(format!("{} files are not counted, such as {example}", tally.skipped));
+            remarks.push(format!("{} files are skipped, for example {example}", tally.skipped));
         }
     }
     if let Some(ChangeDetection::Polling { reason }) = &report.change_detection {
-        remarks.push(format!("changes are only looked for once a minute: {reason}"));
+        remarks.push(format!("changes are detected only once per minute: {reason}"));
     }
     remarks.join("; ")
 }
 
-/// The status of a dataset.
+/// The report of a dataset.
 pub fn dataset_status(
     wanted: &WantedDataset,
     (state, problem): (DatasetState, Option<DatasetProblem>),
@@ -53,7 +54,8 @@ pub fn dataset_status(
     DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
 }
 
-/// A tally as it is told, bounded. The most frequent labels stay.
+/// The reported counts. Columns and labels are limited in number; the most frequent labels are
+/// kept.
 pub fn wire_tally(tally: &SampleCounts, changed_at: &str) -> DatasetCounts {
     let mut labels: Vec<(&String, &u64)> = tally.labels.by_name.iter().collect();
     labels.sort_by_key(|(_, count)| Reverse(**count));
@@ -77,31 +79,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_frequent_labels_are_reported_and_the_rest_summed() {
+    fn most_frequent_labels_are_reported_and_others_summed() {
         let mut tally = SampleCounts { samples: 10, ..SampleCounts::default() };
         for n in 0..100_u64 {
             tally.labels.by_name.insert(format!("{n:03}"), n);
         }
         tally.labels.other = 7;
         tally.columns = (0..500).map(|n| n.to_string()).collect();
-        let counts = wire_tally(&tally, "then");
-        assert_eq!(counts.labels.len(), DatasetCounts::MAX_LABELS);
-        assert!(counts.labels.contains_key("099") && !counts.labels.contains_key("035"));
-        assert_eq!(counts.other_labels, 7 + (0..36).sum::<u64>());
-        assert_eq!(counts.columns.len(), DatasetCounts::MAX_COLUMNS);
+        let reported = wire_tally(&tally, "then");
+        assert_eq!(reported.labels.len(), DatasetCounts::MAX_LABELS);
+        assert!(reported.labels.contains_key("099") && !reported.labels.contains_key("035"));
+        assert_eq!(reported.other_labels, 7 + (0..36).sum::<u64>());
+        assert_eq!(reported.columns.len(), DatasetCounts::MAX_COLUMNS);
     }
 
     #[test]
-    fn dataset_is_counting_until_the_first_count_ended() {
+    fn dataset_is_counting_until_first_count_completes() {
         let report =
             CountReport { counts: Some(SampleCounts::default()), ..CountReport::default() };
-        assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "what is stored may be old");
+        assert_eq!(state_of(&report, &[]).0, DatasetState::Counting, "stored counts may be old");
         let watching = Some(ChangeDetection::Events);
         let report = CountReport { change_detection: watching.clone(), ..report };
         assert_eq!(state_of(&report, &[]).0, DatasetState::Counted);
-        let condition = Some(DatasetError::NotFound { path: "/x".into() });
+        let error = Some(DatasetError::NotFound { path: "/x".into() });
         let (state, problem) =
-            state_of(&CountReport { error: condition, change_detection: watching, ..report }, &[]);
+            state_of(&CountReport { error, change_detection: watching, ..report }, &[]);
         assert_eq!(
             (state, problem.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)

@@ -1,4 +1,4 @@
-//! Decides what each fact means, and the remedy. Pure.
+//! Decides the finding of each check and its remedy. Pure.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,20 +6,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::commands::doctor::{
     facts::{
-        CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, Database, DiskFacts,
-        DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
+        CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, DatabaseState,
+        DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
     },
     report::Finding,
 };
 
-/// Certificates that end sooner are warned of.
-const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A file that was written so far in the future was written by a clock that has gone back since.
-const CLOCK_SKEW: Duration = Duration::from_secs(3600);
-/// No clock that was ever set is before 2024.
-const NEVER_SET: Timestamp = Timestamp::constant(1_704_067_200, 0);
+/// Remaining validity below which a certificate is a warning.
+const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A file that is newer than now by more than this was written before the clock was set back.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(3600);
+/// A clock before this time (2024-01-01) was never set.
+const EARLIEST_TIME: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// One finding a check, in the order in which one would put things right.
+/// One finding per check, in the order in which problems should be solved.
 pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok("settings", format!("node {}, user id {}", facts.node, facts.user)),
@@ -38,34 +38,35 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
 fn clock(facts: &DoctorFacts) -> Finding {
     const CHECK: &str = "clock";
     let now = facts.now;
-    if now < NEVER_SET {
+    if now < EARLIEST_TIME {
         return Finding::error(
             CHECK,
-            format!("it says {now:.0}: it was never set"),
-            "set it (timedatectl set-time) and let NTP keep it (timedatectl set-ntp true): to a wrong clock no certificate is valid",
+            format!("the clock is at {now:.0}: it was never set"),
+            "set the clock (timedatectl set-time) and enable NTP (timedatectl set-ntp true); certificates are not valid with a wrong clock",
         );
     }
     if let DataDirFacts {
-        state: Ok(DataState::Present { database: Database::Whole { written: Some(at), .. }, .. }),
+        state:
+            Ok(DataState::Present { database: DatabaseState::Valid { written: Some(at), .. }, .. }),
         ..
     } = &facts.data
-        && *at > after(now, CLOCK_SKEW)
+        && *at > after(now, CLOCK_TOLERANCE)
     {
         return Finding::warning(
             CHECK,
-            format!("it says {now:.0}, and the agent's database was written at {at:.0}"),
-            "the clock has gone back since: let NTP keep it (timedatectl set-ntp true)",
+            format!("the clock is at {now:.0}, but the agent's database was written at {at:.0}"),
+            "the clock was set back; enable NTP (timedatectl set-ntp true)",
         );
     }
     match facts.is_synchronized {
-        Some(true) => Finding::ok(CHECK, format!("{now:.0}, synchronised")),
+        Some(true) => Finding::ok(CHECK, format!("{now:.0}, synchronized")),
         Some(false) => Finding::warning(
             CHECK,
-            format!("{now:.0}, not synchronised"),
-            "let NTP keep it (timedatectl set-ntp true), or see that the node reaches its NTP server",
+            format!("{now:.0}, not synchronized"),
+            "enable NTP (timedatectl set-ntp true), or make its NTP server reachable from the node",
         ),
         None => {
-            Finding::ok(CHECK, format!("{now:.0}; nothing here tells whether it is synchronised"))
+            Finding::ok(CHECK, format!("{now:.0}; cannot determine whether it is synchronized"))
         }
     }
 }
@@ -78,56 +79,56 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
 fn data(data: &DataDirFacts, user: u32) -> Finding {
     const CHECK: &str = "data directory";
     let path = data.path.display();
-    let (owner, written, is_in_use, database) = match &data.state {
+    let (owner, can_write, is_in_use, database) = match &data.state {
         Err(why) => {
             return Finding::error(
                 CHECK,
                 format!("{path}: {why}"),
-                "see that its disk answers, or give another --data-dir",
+                "check its disk, or set another --data-dir",
             );
         }
-        Ok(DataState::Absent { can_be_made: Ok(()) }) => {
-            return Finding::ok(CHECK, format!("{path} is not there yet; the agent makes it"));
+        Ok(DataState::Absent { can_create: Ok(()) }) => {
+            return Finding::ok(CHECK, format!("{path} does not exist yet; the agent creates it"));
         }
-        Ok(DataState::Absent { can_be_made: Err(why) }) => {
+        Ok(DataState::Absent { can_create: Err(why) }) => {
             return Finding::error(
                 CHECK,
-                format!("{path} is not there, and user {user} cannot make it: {why}"),
-                format!("make it and give it to the agent's user: install -d -o USER {path}"),
+                format!("{path} does not exist, and user {user} cannot create it: {why}"),
+                format!("create it for the agent's user: install -d -o USER {path}"),
             );
         }
-        Ok(DataState::Present { owner, written, is_in_use, database }) => {
-            (*owner, written, *is_in_use, database)
+        Ok(DataState::Present { owner, can_write, is_in_use, database }) => {
+            (*owner, can_write, *is_in_use, database)
         }
     };
-    if let Err(why) = written {
+    if let Err(why) = can_write {
         return Finding::error(
             CHECK,
             format!("user {user} cannot write to {path}: {why}"),
             format!(
-                "give it to the agent's user (chown -R USER {path}), or see that its disk takes writes"
+                "make the agent's user its owner (chown -R USER {path}), or mount its file system writable"
             ),
         );
     }
-    let holds = match database {
-        Database::Unusable(why) => {
+    let content = match database {
+        DatabaseState::Invalid(why) => {
             return Finding::error(
                 CHECK,
                 why,
-                "docs/operations.md, \"The data directory of a node\", tells what is lost when it begins anew",
+                "move it away and start the agent again; docs/operations.md, \"The data directory of a node\", lists what is lost",
             );
         }
-        Database::Absent => "no database yet".to_owned(),
-        Database::Whole { objects: 1, .. } => "1 object stored".to_owned(),
-        Database::Whole { objects, .. } => format!("{objects} objects stored"),
+        DatabaseState::Absent => "no database yet".to_owned(),
+        DatabaseState::Valid { objects: 1, .. } => "1 object stored".to_owned(),
+        DatabaseState::Valid { objects, .. } => format!("{objects} objects stored"),
     };
-    let agent = if is_in_use { "an agent runs on it" } else { "no agent runs on it" };
-    let seen = format!("{path}: {holds}; {agent}");
+    let agent = if is_in_use { "in use by an agent" } else { "not in use by an agent" };
+    let seen = format!("{path}: {content}; {agent}");
     if owner != user {
         return Finding::warning(
             CHECK,
-            format!("{seen}; it belongs to user {owner}, and user {user} looks"),
-            "run the doctor as the agent's user: what another may do says little of what the agent may",
+            format!("{seen}; its owner is user {owner}, but the doctor runs as user {user}"),
+            "run the doctor as the agent's user; another user has other permissions",
         );
     }
     Finding::ok(CHECK, seen)
@@ -136,20 +137,20 @@ fn data(data: &DataDirFacts, user: u32) -> Finding {
 fn disk(disk: &Checked<DiskFacts>) -> Finding {
     const CHECK: &str = "disk";
     match disk {
-        Err(why) => Finding::error(CHECK, why, "see that the data directory's disk answers"),
+        Err(why) => Finding::error(CHECK, why, "check the disk of the data directory"),
         Ok(DiskFacts { free, size, reserve }) => {
             let seen = format!("{} of {} free", bytes(*free), bytes(*size));
             if free < reserve {
                 Finding::error(
                     CHECK,
                     format!("{seen}; models are not downloaded below {}", bytes(*reserve)),
-                    "free some (docker system df, du -sh /var/lib/*), or lower --model-reserve-bytes",
+                    "free disk space (docker system df, du -sh /var/lib/*), or lower --model-reserve-bytes",
                 )
             } else if *free / 2 < *reserve {
                 Finding::warning(
                     CHECK,
                     format!("{seen}; models are not downloaded below {}", bytes(*reserve)),
-                    "free some before the next large model comes",
+                    "free disk space before the next large model is downloaded",
                 )
             } else {
                 Finding::ok(CHECK, seen)
@@ -183,7 +184,7 @@ fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
         Err(why) => Finding::error(
             CHECK,
             why,
-            "start it (systemctl start docker, or podman.socket), put the agent's user into the socket's group, or name the socket with --docker-host",
+            "start it (systemctl start docker, or podman.socket), add the agent's user to the socket's group, or set --docker-host to the socket",
         ),
     }
 }
@@ -191,19 +192,19 @@ fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
 fn local(LocalBrokerFacts { url, answer }: &LocalBrokerFacts) -> Finding {
     const CHECK: &str = "local broker";
     match answer {
-        LocalBrokerAnswer::Probed(Ok(())) => Finding::ok(CHECK, format!("{url} answers")),
-        LocalBrokerAnswer::Probed(Err(why)) => Finding::error(
+        LocalBrokerAnswer::Connected(Ok(())) => Finding::ok(CHECK, format!("{url} answers")),
+        LocalBrokerAnswer::Connected(Err(why)) => Finding::error(
             CHECK,
             format!("{url}: {why}"),
-            "start the node's broker, or correct --local-broker (embedded needs none)",
+            "start the node's broker, or correct --local-broker (embedded needs no other broker)",
         ),
-        LocalBrokerAnswer::PortFree(true) => {
-            Finding::ok(CHECK, format!("{url} is free; the agent brings its own"))
+        LocalBrokerAnswer::Free(true) => {
+            Finding::ok(CHECK, format!("{url} is free for the agent's embedded broker"))
         }
-        LocalBrokerAnswer::PortFree(false) => Finding::error(
+        LocalBrokerAnswer::Free(false) => Finding::error(
             CHECK,
-            format!("{url} is taken by something else, and the agent would embed its broker there"),
-            "give another --local-listen, or use what is there with --local-broker (ss -ltnp tells what it is)",
+            format!("{url} is in use by another process; the agent's embedded broker needs it"),
+            "set another --local-listen, or use that process as --local-broker if it is a broker (ss -ltnp shows it)",
         ),
     }
 }
@@ -214,14 +215,14 @@ fn cloud(CloudLinkFacts { url, filter, is_by_event_bus, answer }: &CloudLinkFact
         Ok(()) if *is_by_event_bus => Finding::ok(
             CHECK,
             format!(
-                "{url} answers; {filter} may be read. EventBus beyond it is edgecore's: kubectl get node tells whether that is Ready"
+                "{url} answers; {filter} is readable. EventBus is part of edgecore: kubectl get node shows whether the node is Ready"
             ),
         ),
-        Ok(()) => Finding::ok(CHECK, format!("{url} answers; {filter} may be read")),
+        Ok(()) => Finding::ok(CHECK, format!("{url} answers; {filter} is readable")),
         Err(why) => Finding::error(
             CHECK,
             format!("{url}: {why}"),
-            "see that the node reaches that address and port, that user, password and certificates are the broker's, and that its rules let this node read its topics. The workers go on meanwhile",
+            "check that the node reaches the address and port, that user, password and certificates are correct, and that the broker's ACL lets the node read its topics; workers keep running",
         ),
     }
 }
@@ -235,65 +236,75 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
             return Finding::error(
                 CHECK,
                 format!("{} {path}: {why}", file.flag),
-                "put the PEM file there, readable for the agent's user",
+                "create the PEM file, readable for the agent's user",
             );
         }
     };
-    // Of a bundle, one that is good for longest is enough.
-    let Some(best) = found.iter().filter(|one| one.from <= now).max_by_key(|one| one.to) else {
+    // One valid certificate of a bundle is enough: assess the one that is valid for longest.
+    let Some(best) =
+        found.iter().filter(|one| one.not_before <= now).max_by_key(|one| one.not_after)
+    else {
         return match found.first() {
             None => Finding::error(
                 CHECK,
-                format!("{} {path} has no PEM certificate", file.flag),
-                "put one there: it begins with -----BEGIN CERTIFICATE-----",
+                format!("{} {path} contains no PEM certificate", file.flag),
+                "add one; it starts with -----BEGIN CERTIFICATE-----",
             ),
             Some(one) => Finding::error(
                 CHECK,
-                format!("{path}: {} is valid only from {:.0} on", one.subject, one.from),
-                "correct the node's clock, if that is wrong; else wait, or get another certificate",
+                format!("{path}: {} is not valid before {:.0}", one.subject, one.not_before),
+                "correct the node's clock if it is wrong; else wait, or install another certificate",
             ),
         };
     };
     let seen = match found.as_slice() {
         [_] => format!("{path}: {}", best.subject),
-        _ => format!("{path}: {} certificates, the longest {}", found.len(), best.subject),
+        _ => format!(
+            "{path}: {} certificates; the last one to expire, {},",
+            found.len(),
+            best.subject
+        ),
     };
-    if best.to <= now {
-        Finding::error(CHECK, format!("{seen} expired at {:.0}", best.to), "put a new one there")
-    } else if best.to <= after(now, SOON) {
+    if best.not_after <= now {
+        Finding::error(
+            CHECK,
+            format!("{seen} expired at {:.0}", best.not_after),
+            "install a new one",
+        )
+    } else if best.not_after <= after(now, EXPIRES_SOON) {
         Finding::warning(
             CHECK,
-            format!("{seen} expires at {:.0}", best.to),
-            "put a new one there before",
+            format!("{seen} expires at {:.0}", best.not_after),
+            "install a new one before",
         )
     } else {
-        Finding::ok(CHECK, format!("{seen} is valid until {:.0}", best.to))
+        Finding::ok(CHECK, format!("{seen} is valid until {:.0}", best.not_after))
     }
 }
 
 fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
     const CHECK: &str = "cloud workers";
     if names.is_empty() {
-        return vec![Finding::ok(CHECK, "no stored worker names one")];
+        return vec![Finding::ok(CHECK, "no stored worker uses one")];
     }
-    let finding = |HostLookup { host, referenced_by, addresses }: &HostLookup| match addresses {
+    let finding = |HostLookup { host, used_by, addresses }: &HostLookup| match addresses {
         Ok(addresses) => {
-            let listed_addresses = listed(addresses);
-            let seen = if listed_addresses == *host { "needs no DNS" } else { &listed_addresses };
-            Finding::ok(CHECK, format!("{host} ({referenced_by}): {seen}"))
+            let resolved = listed(addresses);
+            let seen = if resolved == *host { "IP address, needs no DNS" } else { &resolved };
+            Finding::ok(CHECK, format!("{host} ({used_by}): {seen}"))
         }
         Err(why) if !servers.is_empty() => Finding::warning(
             CHECK,
-            format!("{host} ({referenced_by}): this machine's resolver says: {why}"),
+            format!("{host} ({used_by}): this machine's resolver failed: {why}"),
             format!(
-                "containers ask {} in its place (--dns): see that it knows the name",
+                "containers use {} instead (--dns); check that it resolves the name",
                 listed(servers)
             ),
         ),
         Err(why) => Finding::error(
             CHECK,
-            format!("{host} ({referenced_by}): {why}"),
-            "hard examples do not reach the cloud worker: let the node's resolver know the name, or name one that does with --dns (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent",
+            format!("{host} ({used_by}): {why}"),
+            "hard examples do not reach the cloud worker; make the node's resolver resolve the name, set --dns to one that does (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent",
         ),
     };
     names.iter().map(finding).collect()

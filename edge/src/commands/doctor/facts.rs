@@ -1,33 +1,33 @@
-//! The facts of a node that the doctor inspects. Nothing is assessed here.
+//! The facts that the doctor collects about a node. `assess.rs` decides what they mean.
 
 use std::{net::IpAddr, path::PathBuf};
 
 use jiff::Timestamp;
 
-/// What was seen; or why it could not be.
+/// The result of a check, or why the check failed.
 pub type Checked<T> = Result<T, String>;
 
-/// All that is looked at, beside the settings themselves.
+/// All facts, except the settings themselves.
 #[derive(Debug, Clone)]
 pub struct DoctorFacts {
     pub now: Timestamp,
     pub node: String,
-    /// The user that looks; that of the agent, if it was asked rightly.
+    /// The user ID of the doctor. Should be that of the agent.
     pub user: u32,
     pub engine: EngineFacts,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
     pub local: LocalBrokerFacts,
     pub cloud: CloudLinkFacts,
-    /// What the machine says of its own clock; nothing where it says nothing.
+    /// Whether the machine's clock is synchronized; `None` if unknown.
     pub is_synchronized: Option<bool>,
     pub names: Vec<HostLookup>,
-    /// Whom containers ask in place of this machine's resolver.
+    /// The name servers that containers use in place of this machine's resolver.
     pub name_servers: Vec<IpAddr>,
     pub certificates: Vec<CertificateFile>,
 }
 
-/// The Docker engine, or what speaks as one.
+/// The Docker engine, or Podman with Docker's API.
 #[derive(Debug, Clone)]
 pub struct EngineFacts {
     pub socket: PathBuf,
@@ -35,7 +35,7 @@ pub struct EngineFacts {
     pub version: Checked<String>,
 }
 
-/// Where the agent keeps what lasts.
+/// The agent's data directory.
 #[derive(Debug, Clone)]
 pub struct DataDirFacts {
     pub path: PathBuf,
@@ -44,29 +44,28 @@ pub struct DataDirFacts {
 
 #[derive(Debug, Clone)]
 pub enum DataState {
-    /// The agent makes it at its start, if the directory above lets it.
-    Absent { can_be_made: Checked<()> },
-    /// It is there.
+    /// It does not exist. The agent creates it at its start, if the parent directory is writable.
+    Absent { can_create: Checked<()> },
     Present {
         owner: u32,
-        /// Whether a file could be made and removed.
-        written: Checked<()>,
+        /// Whether a file could be created and removed.
+        can_write: Checked<()>,
         /// Whether an agent holds its lock.
         is_in_use: bool,
-        database: Database,
+        database: DatabaseState,
     },
 }
 
 #[derive(Debug, Clone)]
-pub enum Database {
-    /// No agent has started here yet.
+pub enum DatabaseState {
+    /// No agent has used the directory yet.
     Absent,
-    Whole {
+    Valid {
         objects: usize,
-        /// When it was last written.
+        /// When the file was last written.
         written: Option<Timestamp>,
     },
-    Unusable(String),
+    Invalid(String),
 }
 
 /// The file system of the data directory, in bytes.
@@ -74,48 +73,48 @@ pub enum Database {
 pub struct DiskFacts {
     pub free: u64,
     pub size: u64,
-    /// What downloads leave free.
+    /// What downloads must leave free.
     pub reserve: u64,
 }
 
 /// The broker of this node's workers.
 #[derive(Debug, Clone)]
 pub struct LocalBrokerFacts {
-    /// Without a password.
+    /// Without the password.
     pub url: String,
     pub answer: LocalBrokerAnswer,
 }
 
 #[derive(Debug, Clone)]
 pub enum LocalBrokerAnswer {
-    /// A broker, asked by MQTT.
-    Probed(Checked<()>),
-    /// It is the agent's own, and no agent runs here: whether its address is free.
-    PortFree(bool),
+    /// A broker, to which the doctor connected.
+    Connected(Checked<()>),
+    /// The agent's embedded broker while no agent runs: whether its address is free.
+    Free(bool),
 }
 
-/// The way to the controller.
+/// The connection to the controller's broker.
 #[derive(Debug, Clone)]
 pub struct CloudLinkFacts {
-    /// Without a password.
+    /// Without the password.
     pub url: String,
-    /// What was listened to, as the agent does.
+    /// The topic filter that was subscribed to, the same as the agent's.
     pub filter: String,
-    /// What else has to be at that broker cannot be seen.
+    /// Whether that is the node's broker behind `EventBus`, beyond which nothing can be checked.
     pub is_by_event_bus: bool,
     pub answer: Checked<()>,
 }
 
-/// A host that this node's workers, or the user, want to reach by name.
+/// A host name that workers of this node use, or that the user gave.
 #[derive(Debug, Clone)]
 pub struct HostLookup {
     pub host: String,
-    /// Which object's worker, or the flag.
-    pub referenced_by: String,
+    /// The object of the worker, or the flag.
+    pub used_by: String,
     pub addresses: Checked<Vec<IpAddr>>,
 }
 
-/// A file with certificates.
+/// A PEM file with certificates.
 #[derive(Debug, Clone)]
 pub struct CertificateFile {
     pub flag: &'static str,
@@ -126,6 +125,6 @@ pub struct CertificateFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     pub subject: String,
-    pub from: Timestamp,
-    pub to: Timestamp,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
 }

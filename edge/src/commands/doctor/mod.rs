@@ -1,5 +1,6 @@
-//! The `doctor` command: inspects everything that the agent needs, concurrently and each with a
-//! timeout, and prints findings. `inspect.rs` inspects, `assess.rs` decides, `report.rs` formats.
+//! The `doctor` command: checks everything that the agent needs, in parallel and with a timeout per
+//! check. `inspect.rs` collects the facts, `assess.rs` decides the findings, `report.rs` formats
+//! them.
 
 pub mod assess;
 pub mod facts;
@@ -35,48 +36,54 @@ use crate::{
     engine::docker::Docker,
 };
 
-/// For each look. Longer than a broker needs to refuse somebody, and a resolver to give up once.
-const WITHIN: Duration = Duration::from_secs(10);
-/// So long nothing is said.
-const QUIET: Duration = Duration::from_secs(2);
-/// The variable by which an edge worker finds its cloud worker.
+/// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up
+/// once.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of the progress lines on standard error.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// The environment variable with the URL of an edge worker's cloud worker.
 const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 
-/// Looks, tells on standard output, and returns whether nothing is wrong.
+/// Checks the node, prints the findings to standard output, and returns whether there are no
+/// errors.
 pub async fn doctor(args: DoctorArgs) -> bool {
     let findings = match config(args.run) {
-        Ok(config) => assess::assess(&inspect_node(&config, &args.resolve).await),
-        Err(error) => vec![wrong_settings(error)],
+        Ok(config) => assess::assess(&collect(&config, &args.resolve).await),
+        Err(error) => vec![invalid_settings(error)],
     };
     let output = if args.json { report::json(&findings) } else { report::text(&findings) };
-    // Nobody reads: that is no illness of the node.
+    // A closed standard output is not an error of the node.
     let _ = std::io::stdout().write_all(output.as_bytes());
-    !report::is_bad(&findings)
+    !report::has_errors(&findings)
 }
 
-fn wrong_settings(error: Error) -> Finding {
+fn invalid_settings(error: Error) -> Finding {
     const CHECK: &str = "settings";
     match error {
         Error::Config { flag, problem, remedy } => {
             Finding::error(CHECK, format!("{flag}: {problem}"), remedy)
         }
-        other => Finding::error(CHECK, other.to_string(), "correct them: neptune-edge run --help"),
+        other => Finding::error(
+            CHECK,
+            other.to_string(),
+            "correct the settings; see neptune-edge run --help",
+        ),
     }
 }
 
-/// All of it at once: what hangs costs the rest nothing.
-async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
+/// Runs all checks in parallel, so that one that hangs does not delay the others.
+async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = PendingChecks::default();
     let all = async {
         let (data, disk, version, answer, is_synchronized, certificates) = tokio::join!(
-            stored(config, resolve, &pending),
+            check_data_dir(config, resolve, &pending),
             disk(config, &pending),
             engine(config, &pending),
-            pending.of(
+            pending.check(
                 "cloud link",
                 inspect::broker(cloud_options(config, client_id(config, "cloud")))
             ),
-            pending.of("clock", async { Ok(inspect::is_synchronized().await) }),
+            pending.check("clock", async { Ok(inspect::is_synchronized().await) }),
             join_all(
                 certificate_files(config).map(|(flag, path)| certificates(flag, path, &pending))
             ),
@@ -104,27 +111,27 @@ async fn inspect_node(config: &Config, resolve: &[String]) -> DoctorFacts {
     };
     tokio::select! {
         facts = all => facts,
-        () = pending.print_pending() => unreachable!("it tells until the rest is done"),
+        () = pending.print_progress() => unreachable!("it runs until the checks are done"),
     }
 }
 
-/// The data directory, and what is looked at differently for what is in there: an agent that runs
-/// has the local broker's port, and workers name hosts.
-async fn stored(
+/// The data directory, and the checks that depend on it: a running agent occupies the embedded
+/// broker's port, and stored workers name hosts.
+async fn check_data_dir(
     config: &Config,
     resolve: &[String],
     pending: &PendingChecks,
 ) -> (Checked<DataState>, LocalBrokerFacts, Vec<HostLookup>) {
     let path = config.data_dir.clone();
-    let found = pending.of("data directory", blocking(move || Ok(inspect::data(&path)))).await;
-    let (state, replica) = found.unwrap_or_else(|why| (Err(why), None));
+    let checked = pending.check("data directory", blocking(move || Ok(inspect::data(&path)))).await;
+    let (state, replica) = checked.unwrap_or_else(|why| (Err(why), None));
     let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
     let (answer, names) = tokio::join!(
         local(config, is_in_use, pending),
-        join_all(hosts.into_iter().map(|(host, referenced_by)| async {
-            let addresses = pending.of("cloud workers", inspect::addresses(&host)).await;
-            HostLookup { host, referenced_by, addresses }
+        join_all(hosts.into_iter().map(|(host, used_by)| async {
+            let addresses = pending.check("cloud workers", inspect::addresses(&host)).await;
+            HostLookup { host, used_by, addresses }
         })),
     );
     (state, LocalBrokerFacts { url: config.local_url.to_string(), answer }, names)
@@ -135,35 +142,37 @@ async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> Loc
     match config.embedded {
         Some(listen) if !is_in_use => {
             let free =
-                pending.of(NAME, async { Ok(inspect::is_free(reachable(listen)).await) }).await;
-            LocalBrokerAnswer::PortFree(free.unwrap_or(true))
+                pending.check(NAME, async { Ok(inspect::is_free(reachable(listen)).await) }).await;
+            LocalBrokerAnswer::Free(free.unwrap_or(true))
         }
         _ => {
             let options = local_options(config, client_id(config, "local"));
-            LocalBrokerAnswer::Probed(pending.of(NAME, inspect::broker(options)).await)
+            LocalBrokerAnswer::Connected(pending.check(NAME, inspect::broker(options)).await)
         }
     }
 }
 
 async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
     let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
-    pending.of("disk", blocking(move || inspect::disk(&path, reserve))).await
+    pending.check("disk", blocking(move || inspect::disk(&path, reserve))).await
 }
 
 async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {
     let docker = Docker::new(&config.docker_socket);
     let version = async { docker.version().await.map_err(|problem| problem.message) };
-    pending.of("engine", version).await
+    pending.check("engine", version).await
 }
 
-/// Another name than the agent's, so that one that runs keeps its connection.
+/// Not the agent's client ID, so that a running agent keeps its connection.
 fn client_id(config: &Config, which: &str) -> String {
     format!("neptune-edge-{}-doctor-{which}-{}", config.node, std::process::id())
 }
 
 fn certificate_files(config: &Config) -> impl Iterator<Item = (&'static str, PathBuf)> {
-    let files =
-        [("--mqtt-ca-file", &config.ca_file), ("--mqtt-cert-file", &config.login.certificate_file)];
+    let files = [
+        ("--mqtt-ca-file", &config.ca_file),
+        ("--mqtt-cert-file", &config.credentials.certificate_file),
+    ];
     files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)))
 }
 
@@ -173,27 +182,27 @@ async fn certificates(
     pending: &PendingChecks,
 ) -> CertificateFile {
     let file = path.clone();
-    let certificates = pending.of(flag, blocking(move || inspect::certificates(&file))).await;
+    let certificates = pending.check(flag, blocking(move || inspect::certificates(&file))).await;
     CertificateFile { flag, path, certificates }
 }
 
-/// Off the loop: a disk that hangs does not stop the clock that gives it up.
+/// Runs a check on a blocking thread, so that its timeout works while a disk hangs.
 async fn blocking<T: Send + 'static>(
     check: impl FnOnce() -> Checked<T> + Send + 'static,
 ) -> Checked<T> {
     spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// The hosts that are to be found by name, and who wants them.
+/// The host names to resolve, each with the object or flag that uses it.
 fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<(String, String)> {
-    let requested = resolve.iter().filter(|host| !host.is_empty());
-    let requested = requested.map(|host| (host.clone(), "--resolve".to_owned()));
+    let given = resolve.iter().filter(|host| !host.is_empty());
+    let given = given.map(|host| (host.clone(), "--resolve".to_owned()));
     let objects = replica.into_iter().flat_map(Replica::objects);
-    let workers = objects.flat_map(|(key, object)| {
-        let urls = object.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
+    let workers = objects.flat_map(|(key, stored)| {
+        let urls = stored.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
         urls.filter_map(|url| Some((host_of(url)?.to_owned(), key.to_string())))
     });
-    workers.chain(requested).collect()
+    workers.chain(given).collect()
 }
 
 /// The host of `http://host:port/path`, an IPv6 address without its brackets.
@@ -207,7 +216,7 @@ fn host_of(url: &str) -> Option<&str> {
     Some(host).filter(|host| !host.is_empty())
 }
 
-/// What is being looked at.
+/// The names of the checks in progress.
 #[derive(Default)]
 struct PendingChecks(Mutex<Vec<&'static str>>);
 
@@ -216,25 +225,25 @@ impl PendingChecks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A look of this name, for as long as one may take.
-    async fn of<T>(
+    /// Runs a check of this name with [`CHECK_TIMEOUT`].
+    async fn check<T>(
         &self,
         name: &'static str,
         check: impl Future<Output = Checked<T>>,
     ) -> Checked<T> {
         self.names().push(name);
-        let answer = timeout(WITHIN, check).await;
+        let result = timeout(CHECK_TIMEOUT, check).await;
         let mut names = self.names();
         if let Some(at) = names.iter().position(|known| *known == name) {
             names.swap_remove(at);
         }
-        answer.unwrap_or_else(|_| Err(format!("no answer within {} s", WITHIN.as_secs())))
+        result.unwrap_or_else(|_| Err(format!("no response within {} s", CHECK_TIMEOUT.as_secs())))
     }
 
-    /// Tells who is impatient what is waited for. Never ends.
-    async fn print_pending(&self) {
+    /// Prints the checks in progress to standard error, periodically. Never returns.
+    async fn print_progress(&self) {
         loop {
-            tokio::time::sleep(QUIET).await;
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
             let mut names = self.names().clone();
             names.sort_unstable();
             names.dedup();
@@ -248,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_of_a_cloud_worker_is_parsed_from_its_url() {
+    fn host_is_parsed_from_url_of_cloud_worker() {
         for (url, host) in [
             ("http://digits-cloud-1a2b.default.svc:5000", Some("digits-cloud-1a2b.default.svc")),
             ("http://192.0.2.7:20007", Some("192.0.2.7")),

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Ok,
-    /// It works, or will; somebody should look nevertheless.
+    /// It works, but may fail later.
     Warning,
-    /// Something does not work until somebody acts.
+    /// Something does not work until a person solves it.
     Error,
 }
 
@@ -25,14 +25,14 @@ impl Level {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub check: &'static str,
     pub level: Level,
-    /// What was seen.
+    /// The facts, as text.
     pub seen: String,
-    /// What helps; nothing where nothing needs help.
+    /// The remedy; `None` at level `Ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
@@ -51,8 +51,8 @@ impl Finding {
     }
 }
 
-/// Whether something does not work.
-pub fn is_bad(findings: &[Finding]) -> bool {
+/// Whether a finding is an error.
+pub fn has_errors(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.level == Level::Error)
 }
 
@@ -60,7 +60,7 @@ fn count(findings: &[Finding], level: Level) -> usize {
     findings.iter().filter(|finding| finding.level == level).count()
 }
 
-/// One line a finding, and one below it for what helps.
+/// One line per finding, a line with the remedy below it, and a last line with the numbers.
 pub fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { check, level, seen, help } in findings {
@@ -76,16 +76,16 @@ pub fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// One object.
+/// One JSON object with the numbers and the findings, which are stable for programs.
 pub fn json(findings: &[Finding]) -> String {
     #[derive(Serialize)]
-    struct Report<'a> {
+    struct JsonReport<'a> {
         version: &'static str,
         errors: usize,
         warnings: usize,
         checks: &'a [Finding],
     }
-    let report = Report {
+    let report = JsonReport {
         version: env!("CARGO_PKG_VERSION"),
         errors: count(findings, Level::Error),
         warnings: count(findings, Level::Warning),

@@ -1,5 +1,5 @@
-//! Probes a model server on this node once: `GET` a path, or connect. Without a client library:
-//! follows no redirect, keeps no connection open, uses no proxy.
+//! Probes a model server on this node once: an HTTP GET of a path, or a TCP connection. Follows no
+//! redirects, keeps no connection open and uses no proxy.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -12,25 +12,25 @@ use tokio::{
     time::timeout,
 };
 
-/// A status line is shorter.
-const HEAD: usize = 256;
+/// Maximum number of bytes to read for the status line.
+const MAX_HEAD_BYTES: usize = 256;
 
-/// Asks.
+/// Probes the port, or the path if there is one. HTTP status 200 to 399 is healthy.
 ///
 /// # Errors
-/// What is wrong, for a person.
+/// The request and what is wrong, as text.
 pub async fn probe(port: u16, path: Option<&str>, within: Duration) -> Result<(), String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let what =
         path.map_or_else(|| format!("port {port}"), |path| format!("GET {path} on port {port}"));
-    match timeout(within, send(address, path)).await {
+    match timeout(within, request(address, path)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(format!("{what}: {why}")),
-        Err(_) => Err(format!("{what}: no answer within {} ms", within.as_millis())),
+        Err(_) => Err(format!("{what}: no response within {} ms", within.as_millis())),
     }
 }
 
-async fn send(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
+async fn request(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
     let plain = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).await.map_err(plain)?;
     let Some(path) = path else { return Ok(()) };
@@ -39,23 +39,23 @@ async fn send(address: SocketAddr, path: Option<&str>) -> Result<(), String> {
     );
     stream.write_all(request.as_bytes()).await.map_err(plain)?;
     let mut head = Vec::new();
-    while !head.contains(&b'\n') && head.len() < HEAD {
+    while !head.contains(&b'\n') && head.len() < MAX_HEAD_BYTES {
         if stream.read_buf(&mut head).await.map_err(plain)? == 0 {
             break;
         }
     }
     match status(&head) {
         Some(200..=399) => Ok(()),
-        Some(other) => Err(format!("the answer is {other}")),
-        None => Err("the answer is not HTTP".to_owned()),
+        Some(other) => Err(format!("HTTP status {other}")),
+        None => Err("the response is not HTTP".to_owned()),
     }
 }
 
 fn status(head: &[u8]) -> Option<u16> {
     let line = std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok()?;
-    let mut parts = line.split_whitespace();
-    parts.next().filter(|version| version.starts_with("HTTP/1."))?;
-    parts.next()?.parse().ok()
+    let mut words = line.split_whitespace();
+    words.next().filter(|version| version.starts_with("HTTP/1."))?;
+    words.next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn probe_accepts_2xx_3xx_or_an_open_port_and_explains_failures() {
+    async fn good_status_or_open_port_is_healthy_and_others_have_reason() {
         let within = Duration::from_millis(200);
         for (answer, expected) in [
             ("HTTP/1.1 200 OK\r\n\r\n", None),
@@ -90,13 +90,13 @@ mod tests {
             ("HTTP/1.1 503 Busy\r\n\r\n", Some("503")),
             ("SSH-2.0-x\r\n", Some("not HTTP")),
             ("HTTP/1.1 200", None),
-            ("", Some("no answer within 200 ms")),
+            ("", Some("no response within 200 ms")),
         ] {
             let port = server(answer).await;
-            let found = probe(port, Some("/x"), within).await;
+            let result = probe(port, Some("/x"), within).await;
             match expected {
-                None => assert_eq!(found, Ok(()), "{answer}"),
-                Some(why) => assert!(found.unwrap_err().contains(why), "{answer}"),
+                None => assert_eq!(result, Ok(()), "{answer}"),
+                Some(why) => assert!(result.unwrap_err().contains(why), "{answer}"),
             }
             assert_eq!(probe(port, None, within).await, Ok(()));
         }

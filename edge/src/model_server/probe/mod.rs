@@ -1,5 +1,5 @@
-//! Decides when a model server is probed, and records the results. Pure; `http.rs` sends the probe,
-//! and the rollout decides what a result means.
+//! Decides when a model server is probed, and holds the results. `http.rs` probes; `rollout/`
+//! decides what the results mean for the version.
 
 pub mod http;
 
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use neptune_wire::HealthCheck;
 
-/// So many bad checks in a row are no hiccup. As Kubernetes' probes.
+/// Consecutive failed probes after which a server is unhealthy, as the default of Kubernetes.
 pub const FAILURE_THRESHOLD: u32 = 3;
-/// Between checks of a server that has not been well yet, if its period is longer: it is waited
-/// for.
+/// Maximum period of probes until the first success.
 const STARTING_PERIOD: Duration = Duration::from_millis(500);
-/// A shorter period would be a load.
+/// Minimum period of probes, to limit their load.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// The checks of one version in one run of its container.
+/// The probes of one version in one run of its container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeHistory {
+    /// When the run was first observed.
     pub since: Instant,
-    /// Since when no check was bad.
+    /// First success after the last failure.
     pub healthy_since: Option<Instant>,
     pub last_healthy: Option<Instant>,
     pub consecutive_failures: u32,
-    /// What the last bad one showed.
+    /// Text of the last failure; empty without one.
     pub last_failure: String,
     next_at: Instant,
     in_flight: bool,
@@ -42,22 +42,22 @@ impl ProbeHistory {
         }
     }
 
-    /// Whether to ask now. Counts as asking.
+    /// Starts a probe if one is due. Returns whether it did.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = !self.in_flight && self.next_at <= now;
         self.in_flight |= is_due;
         is_due
     }
 
-    /// When to ask next, if nothing is being asked.
-    pub fn wake_at(&self) -> Option<Instant> {
+    /// When the next probe is due; `None` while one is in flight.
+    pub fn next_at(&self) -> Option<Instant> {
         (!self.in_flight).then_some(self.next_at)
     }
 
-    /// Takes note of an answer.
-    pub fn record(&mut self, answer: Result<(), String>, health: &HealthCheck, now: Instant) {
+    /// Records the result of a probe.
+    pub fn record(&mut self, result: Result<(), String>, health: &HealthCheck, now: Instant) {
         self.in_flight = false;
-        match answer {
+        match result {
             Ok(()) => {
                 self.healthy_since.get_or_insert(now);
                 self.last_healthy = Some(now);
@@ -74,7 +74,7 @@ impl ProbeHistory {
             now + if self.last_healthy.is_some() { period } else { period.min(STARTING_PERIOD) };
     }
 
-    /// Whether it answers, a hiccup aside.
+    /// Whether a probe succeeded and fewer than [`FAILURE_THRESHOLD`] failed since.
     pub fn is_healthy(&self) -> bool {
         self.last_healthy.is_some() && self.consecutive_failures < FAILURE_THRESHOLD
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_probe_at_a_time_and_frequent_until_the_first_success() {
+    fn probes_run_one_at_a_time_and_often_until_first_success() {
         let start = Instant::now();
         let health = HealthCheck {
             http_path: None,
@@ -96,12 +96,12 @@ mod tests {
         };
         let mut probes = ProbeHistory::new(start);
         assert!(probes.is_due(start));
-        assert!(!probes.is_due(start) && probes.wake_at().is_none());
+        assert!(!probes.is_due(start) && probes.next_at().is_none());
         probes.record(Err("no".into()), &health, start);
-        assert_eq!(probes.wake_at(), Some(start + STARTING_PERIOD));
+        assert_eq!(probes.next_at(), Some(start + STARTING_PERIOD));
         assert!(!probes.is_healthy());
         probes.record(Ok(()), &health, start);
-        assert_eq!(probes.wake_at(), Some(start + Duration::from_secs(5)));
+        assert_eq!(probes.next_at(), Some(start + Duration::from_secs(5)));
         for _ in 0..FAILURE_THRESHOLD {
             assert!(probes.is_healthy());
             probes.record(Err("no".into()), &health, start);

@@ -1,17 +1,17 @@
-//! Decides which version of its model a model server must run, and its status. Pure: downloads,
-//! containers and probes are facts, and the caller stores the state before it acts on it.
+//! Decides which version of a model an object's server must run, and its report. Pure: the caller
+//! stores the new state before it acts on it.
 //!
-//! | target | current | what is seen | then |
+//! | target | current | facts | then |
 //! |---|---|---|---|
-//! | any | none, or another | target and image fetched, neither failed nor held | current becomes the target: its trial begins |
-//! | any | on trial | well for the probation | it is the last good one |
-//! | any | on trial | never well in time, unwell again, ended, refused | it failed; current becomes the last good one |
-//! | any | on trial | as before, and there is no last good one | it failed, and is tried again and again |
+//! | any | none, or another | target and image on the node, neither failed nor held | current becomes the target: its trial begins |
+//! | any | on trial | healthy for the probation | it becomes the last good version |
+//! | any | on trial | not healthy in time, unhealthy again, exited, refused | it failed; current becomes the last good version |
+//! | any | on trial | as before, without a last good version | it failed, and is retried indefinitely |
 //! | failed | last good | | `BlockedByFailedLoad` until the target changes |
-//! | other | any | model or image still being fetched, or held | current goes on |
+//! | other | any | model or image not on the node yet, or held | current keeps running |
 //!
-//! The current and the last good version are always kept on the node. A target that comes in the
-//! middle of any of this takes the place of the one before it.
+//! The current and the last good version are always kept on the node. A new target replaces the
+//! previous one in any state.
 
 use crate::{
     domain::{
@@ -28,78 +28,80 @@ use std::time::{Duration, Instant};
 
 use neptune_wire::{LoadFailure, ModelServer, ModelServerReport};
 
-/// All that the decision depends on beside what is remembered.
+/// The facts of the decision beside the stored state.
 pub struct RolloutFacts<'a> {
     pub target: &'a ModelServer,
-    /// Why the target can be served on no node.
+    /// Why the target cannot be served on any node.
     pub refusal: Option<&'a str>,
     pub download: DownloadState,
     pub image: ImageState,
-    /// How [`RolloutState::current`] fares, and [`RolloutState::last_good`].
+    /// The instance of [`RolloutState::current`].
     pub current: InstanceState<'a>,
+    /// The instance of [`RolloutState::last_good`].
     pub last_good: InstanceState<'a>,
-    /// The same of [`RolloutState::draining`], of which no check is good once it is gone.
+    /// The instance of [`RolloutState::draining`]. Its probes fail once it is unloaded.
     pub draining: InstanceState<'a>,
-    /// Endings in a row of what runs.
+    /// Consecutive failures of the container.
     pub failures: u32,
     pub now: Instant,
-    /// The same as a text.
+    /// `now` as RFC 3339 text.
     pub wall: &'a str,
 }
 
-/// How an edition's server fares.
+/// The state of the server of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceState<'a> {
-    /// It is not there; what is waited for, if anything is.
+    /// It does not run; with what it waits for, if known.
     Absent(Option<&'a str>),
     Up(&'a ProbeHistory),
-    /// It ended, or cannot be started.
+    /// It exited, or cannot be started.
     Down {
         reason: &'a str,
         message: &'a str,
     },
 }
 
-/// What follows.
+/// The decision.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RolloutDecision {
-    /// To be stored, and decided upon again, if it is another than before.
+    /// If it differs from the previous state: store it and decide again.
     pub state: RolloutState,
     pub report: ModelServerReport,
-    /// The container of what is current is there and has not answered for long.
+    /// Whether to restart the current container because its probes have failed for too long.
     pub restart: bool,
-    pub wake_at: Option<Instant>,
+    /// When to decide again without another event.
+    pub next_at: Option<Instant>,
 }
 
-/// Decides.
+/// Decides the next state, the report and whether to restart the container.
 pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision {
     let mut next = state.clone();
     let target = id(facts.target);
-    // What failed may be tried again once something else was wanted.
+    // A failed target may be tried again after another target was wanted.
     next.blocked = next.blocked.filter(|blocked| *blocked == target);
-    let is_left = |probes: &ProbeHistory| probes.consecutive_failures > 0;
-    if !matches!(facts.draining, InstanceState::Up(probes) if !is_left(probes)) {
+    let is_unloaded = |probes: &ProbeHistory| probes.consecutive_failures > 0;
+    if !matches!(facts.draining, InstanceState::Up(probes) if !is_unloaded(probes)) {
         next.draining = None;
     }
-    let mut wake_at = None;
-    match next.verdict(facts, &mut wake_at) {
-        Verdict::Open => {}
-        Verdict::Passed => next.pass_trial(),
-        Verdict::Failed { reason, message } => {
+    let mut next_at = None;
+    match next.trial_result(facts, &mut next_at) {
+        TrialResult::Pending => {}
+        TrialResult::Passed => next.pass_trial(),
+        TrialResult::Failed { reason, message } => {
             next.fail_trial(&target, reason, message, facts.wall);
         }
     }
     if next.may_switch(&target, facts) {
         next.start_trial(facts.target);
     }
-    let restart = next.current == state.current && next.is_hanging(facts, &mut wake_at);
+    let restart = next.current == state.current && next.is_stuck(facts, &mut next_at);
     let report = status::status(&next, &target, facts);
-    RolloutDecision { state: next, report, restart, wake_at }
+    RolloutDecision { state: next, report, restart, next_at }
 }
 
-enum Verdict {
-    Open,
+enum TrialResult {
+    Pending,
     Passed,
     Failed { reason: String, message: String },
 }
@@ -109,15 +111,17 @@ impl RolloutState {
         self.last_good.as_ref().is_some_and(|good| good.id() == version.id())
     }
 
-    /// What the trial of the current edition has shown.
-    fn verdict(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> Verdict {
+    /// The result of the current version's trial so far.
+    fn trial_result(&self, facts: &RolloutFacts<'_>, next_at: &mut Option<Instant>) -> TrialResult {
         let Some(current) = self.current.as_ref().filter(|current| !self.is_good(current)) else {
-            return Verdict::Open;
+            return TrialResult::Pending;
         };
-        let failed =
-            |reason: &str, message: String| Verdict::Failed { reason: reason.to_owned(), message };
+        let failed = |reason: &str, message: String| TrialResult::Failed {
+            reason: reason.to_owned(),
+            message,
+        };
         let probes = match facts.current {
-            InstanceState::Absent(_) => return Verdict::Open,
+            InstanceState::Absent(_) => return TrialResult::Pending,
             InstanceState::Down { reason, message } => return failed(reason, message.to_owned()),
             InstanceState::Up(probes) => probes,
         };
@@ -126,19 +130,19 @@ impl RolloutState {
         let start_within = Duration::from_millis(health.start_within_ms);
         if let Some(since) = probes.healthy_since {
             if facts.now >= since + probation {
-                return Verdict::Passed;
+                return TrialResult::Passed;
             }
-            wake(wake_at, since + probation);
+            set_earliest(next_at, since + probation);
         }
-        // Time for one hiccup.
+        // Allows for one interruption of the probation.
         let (deadline, what) = if probes.last_healthy.is_none() {
-            (probes.since + start_within, "was not well")
+            (probes.since + start_within, "was not healthy")
         } else {
-            (probes.since + start_within + 3 * probation, "was not well for long enough")
+            (probes.since + start_within + 3 * probation, "did not pass its probation")
         };
         if probes.last_healthy.is_some() && probes.consecutive_failures >= FAILURE_THRESHOLD {
             let message = format!(
-                "was well, and then {FAILURE_THRESHOLD} checks failed: {}",
+                "was healthy, then {FAILURE_THRESHOLD} consecutive health checks failed: {}",
                 probes.last_failure
             );
             return failed(HEALTH_CHECK_FAILED, message);
@@ -150,11 +154,11 @@ impl RolloutState {
                 format!("{what} within {within} s: {}", probes.last_failure),
             );
         }
-        wake(wake_at, deadline);
-        Verdict::Open
+        set_earliest(next_at, deadline);
+        TrialResult::Pending
     }
 
-    /// The current version passed its trial: it is the last good one.
+    /// Marks the current version, which passed its trial, as the last good one.
     pub fn pass_trial(&mut self) {
         let id = self.current.as_ref().map(ServedVersion::id);
         self.draining = self.last_good.take().filter(|before| self.is_outranked_by(before));
@@ -164,11 +168,12 @@ impl RolloutState {
         }
     }
 
-    /// The current version failed its trial: the last good one becomes current, if there is one.
+    /// Records that the current version failed its trial. The last good version, if any, becomes
+    /// current.
     pub fn fail_trial(&mut self, target: &str, reason: String, message: String, wall: &str) {
         let Some(current) = &self.current else { return };
         let (id, version) = (current.id().to_owned(), current.version().to_owned());
-        // Without anything to return to it goes on failing: that is one failure.
+        // Without a version to return to, it fails repeatedly: record that as one failure.
         if self.last_good.is_none() && self.blocked.as_ref() == Some(&id) {
             return;
         }
@@ -182,8 +187,8 @@ impl RolloutState {
         }
     }
 
-    /// Whether the server answers with the other version as long as it has both, and can be asked
-    /// for it.
+    /// Whether the server answers with the other version while it has both, and probes can tell
+    /// them apart.
     fn is_outranked_by(&self, other: &ServedVersion) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let numbers = other.number().zip(current.number());
@@ -206,14 +211,14 @@ impl RolloutState {
             && !self.is_held(facts)
     }
 
-    /// Whether the switch is held. With nothing that could go on there is nothing to hold on to.
+    /// Whether the switch is held. It is held only if a version can keep running.
     fn is_held(&self, facts: &RolloutFacts<'_>) -> bool {
-        let can_continue =
+        let can_keep_running =
             self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));
-        facts.target.hold && self.current.is_some() && can_continue
+        facts.target.hold && self.current.is_some() && can_keep_running
     }
 
-    /// Makes the target current: its trial begins.
+    /// Makes the target current and starts its trial.
     pub fn start_trial(&mut self, target: &ModelServer) {
         let id = id(target);
         self.draining = None;
@@ -235,47 +240,47 @@ impl RolloutState {
         self.current = Some(ServedVersion::new(target, self.directory_generation));
     }
 
-    /// Whether what has no one to return to, or is the last good one itself, hangs.
-    fn is_hanging(&self, facts: &RolloutFacts<'_>, wake_at: &mut Option<Instant>) -> bool {
+    /// Whether the current version hangs and no other version can replace it.
+    fn is_stuck(&self, facts: &RolloutFacts<'_>, next_at: &mut Option<Instant>) -> bool {
         let (Some(current), InstanceState::Up(probes)) = (&self.current, facts.current) else {
             return false;
         };
         if self.last_good.is_some() && !self.is_good(current) {
             return false;
         }
-        let patience = Duration::from_millis(current.serving.health.start_within_ms);
-        let at = probes.last_healthy.unwrap_or(probes.since) + patience;
+        let timeout = Duration::from_millis(current.serving.health.start_within_ms);
+        let at = probes.last_healthy.unwrap_or(probes.since) + timeout;
         if probes.consecutive_failures >= FAILURE_THRESHOLD && at > facts.now {
-            wake(wake_at, at);
+            set_earliest(next_at, at);
         }
         probes.consecutive_failures >= FAILURE_THRESHOLD && at <= facts.now
     }
 
-    /// The versions that have to be in the directory of the current edition.
+    /// The versions that must be in the current version's directory; empty if it watches none.
     pub fn watched_versions(&self) -> Vec<&ServedVersion> {
         let Some(current) = self.current.as_ref().filter(|current| current.watches()) else {
             return Vec::new();
         };
-        let last_good = self.last_good.as_ref().filter(|good| {
+        let other = self.last_good.as_ref().filter(|good| {
             good.watches()
                 && good.directory_generation == current.directory_generation
                 && good.id() != current.id()
         });
-        last_good.into_iter().chain([current]).collect()
+        other.into_iter().chain([current]).collect()
     }
 
-    /// Everything whose health is asked for.
+    /// The versions whose health is probed.
     pub fn probed_versions(&self) -> impl Iterator<Item = &ServedVersion> {
         self.kept_versions().chain(&self.draining)
     }
 
-    /// Everything whose model must not go.
+    /// The versions whose models must stay on the node.
     pub fn kept_versions(&self) -> impl Iterator<Item = &ServedVersion> {
         self.current.iter().chain(&self.last_good)
     }
 }
 
-/// Whether a server that runs the one takes the other while it runs.
+/// Whether a server that runs `running` can switch to `next` without a restart.
 pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
     let (Some(from), Some(to)) = (watched_model(running), watched_model(next)) else {
         return false;
@@ -291,6 +296,6 @@ pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
 
 const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 
-fn wake(wake_at: &mut Option<Instant>, at: Instant) {
-    *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+fn set_earliest(next_at: &mut Option<Instant>, at: Instant) {
+    *next_at = Some(next_at.map_or(at, |earlier| earlier.min(at)));
 }

@@ -1,5 +1,5 @@
-//! Decides what is reported of a model server: which version answers, and the progress of the
-//! rollout. Pure.
+//! Decides the report of a model server: which version answers, and the state of the switch to the
+//! target. Pure.
 
 use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
 
@@ -12,24 +12,26 @@ use crate::{
     model_server::rollout::{InstanceState, RolloutFacts},
 };
 
-/// A server that ended so often in a row counts as failed, not as on its way. As workers.
+/// Consecutive failures after which a server is reported as failed, not as in progress. Same as for
+/// workers.
 const FAILED_AFTER: u32 = 3;
 
-/// What is to be said.
+/// The report.
 pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
     let (transition, message) = transition(state, target, facts);
     let progress = match &facts.download {
-        DownloadState::InProgress { progress, .. } => Some(*progress),
-        DownloadState::Ready | DownloadState::Failed { .. } => None,
+        DownloadState::Coming { progress, .. } => Some(*progress),
+        DownloadState::Ready | DownloadState::Stuck { .. } => None,
     };
-    let unavailable = match (&facts.download, &facts.image) {
-        (DownloadState::Failed { problem, time }, _)
-        | (_, ImageState::Failed { problem, time }) => Some(LoadFailure {
-            version: version(facts.target).to_owned(),
-            reason: format!("{:?}", problem.reason),
-            message: problem.message.clone(),
-            time: time.clone(),
-        }),
+    let missing = match (&facts.download, &facts.image) {
+        (DownloadState::Stuck { problem, time }, _) | (_, ImageState::Stuck { problem, time }) => {
+            Some(LoadFailure {
+                version: version(facts.target).to_owned(),
+                reason: format!("{:?}", problem.reason),
+                message: problem.message.clone(),
+                time: time.clone(),
+            })
+        }
         _ => None,
     };
     ModelServerReport {
@@ -38,27 +40,25 @@ pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> M
         transition,
         message,
         last_good_version: state.last_good.as_ref().map(|good| good.version().to_owned()),
-        last_failure: unavailable.or_else(|| state.last_failure.clone()),
-        trouble: trouble(facts),
+        last_failure: missing.or_else(|| state.last_failure.clone()),
+        trouble: reported_problem(facts),
         progress,
     }
 }
 
-/// A full disk stays full until somebody looks; a server that is away for a moment does not.
-fn trouble(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
-    let DownloadState::InProgress { problem: Some(problem), .. } = &facts.download else {
-        return None;
-    };
+/// The problem that a person has to solve: a full disk. Other download problems are transient.
+fn reported_problem(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
+    let DownloadState::Coming { trouble: Some(problem), .. } = &facts.download else { return None };
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
-/// What answers now. A server that has the current and the last good version answers with the
-/// higher number what names no version, until the other is taken away, and unloaded.
+/// The version that answers now. A server that has the current and the last good version answers
+/// requests without a version with the higher number, until the other one is removed and unloaded.
 fn serving<'a>(state: &'a RolloutState, facts: &RolloutFacts<'_>) -> Option<&'a ServedVersion> {
-    let is_well =
+    let is_healthy =
         |run: InstanceState<'_>| matches!(run, InstanceState::Up(probes) if probes.is_healthy());
-    let current = state.current.as_ref().filter(|_| is_well(facts.current));
-    let good = state.last_good.as_ref().filter(|_| is_well(facts.last_good));
+    let current = state.current.as_ref().filter(|_| is_healthy(facts.current));
+    let good = state.last_good.as_ref().filter(|_| is_healthy(facts.last_good));
     let is_higher = |good: &ServedVersion| {
         let numbers = good.number().zip(current.and_then(ServedVersion::number));
         state.watched_versions().len() > 1 && numbers.is_some_and(|(good, current)| good > current)
@@ -73,10 +73,10 @@ fn transition(
 ) -> (Transition, String) {
     let wanted = version(facts.target);
     let current = state.current.as_ref();
-    let suffix =
-        current.map_or_else(String::new, |current| format!("; {} goes on", current.version()));
+    let running = current
+        .map_or_else(String::new, |current| format!("; {} keeps running", current.version()));
     if let Some(why) = facts.refusal {
-        return (Transition::InvalidSpec, format!("{why}{suffix}"));
+        return (Transition::InvalidSpec, format!("{why}{running}"));
     }
     if state.blocked.as_deref() == Some(target) {
         return (Transition::BlockedByFailedLoad, blocked(state, wanted, facts));
@@ -85,38 +85,38 @@ fn transition(
         Some(current) if state.is_good(current) => match &state.draining {
             Some(draining) => {
                 let (good, draining) = (current.version(), draining.version());
-                let message = format!("{good} is good; {draining} answers until it is unloaded");
+                let message =
+                    format!("{good} passed its probation; {draining} answers until it is unloaded");
                 (Transition::InProgress, message)
             }
             None => settled(current, facts),
         },
         Some(_) => (Transition::InProgress, on_trial(wanted, facts)),
         None => match (&facts.download, &facts.image) {
-            (DownloadState::Failed { problem, .. }, _)
-            | (_, ImageState::Failed { problem, .. }) => (
+            (DownloadState::Stuck { problem, .. }, _) | (_, ImageState::Stuck { problem, .. }) => (
                 Transition::BlockedByFailedLoad,
-                format!("{wanted} cannot be fetched: {}{suffix}", problem.message),
+                format!("{wanted} cannot be downloaded: {}{running}", problem.message),
             ),
-            (DownloadState::InProgress { problem: Some(problem), .. }, _) => {
+            (DownloadState::Coming { trouble: Some(problem), .. }, _) => {
                 let why = &problem.message;
-                (Transition::InProgress, format!("{wanted} is being fetched: {why}{suffix}"))
+                (Transition::InProgress, format!("downloading {wanted}: {why}{running}"))
             }
-            (DownloadState::InProgress { problem: None, .. }, _) => {
-                (Transition::InProgress, format!("{wanted} is being fetched{suffix}"))
+            (DownloadState::Coming { trouble: None, .. }, _) => {
+                (Transition::InProgress, format!("downloading {wanted}{running}"))
             }
-            (DownloadState::Ready, ImageState::Pulling(problem)) => {
+            (DownloadState::Ready, ImageState::Coming(problem)) => {
                 let image = &facts.target.image;
                 let why = problem.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
-                (Transition::InProgress, format!("image {image} is being fetched{why}{suffix}"))
+                (Transition::InProgress, format!("pulling image {image}{why}{running}"))
             }
             (DownloadState::Ready, ImageState::Ready) if state.is_held(facts) => (
                 Transition::InProgress,
                 format!(
-                    "{wanted} is on the node and held by edge.kubeedge.io/hold-upgrade{suffix}"
+                    "{wanted} is on the node; the switch is held by annotation edge.kubeedge.io/hold-upgrade{running}"
                 ),
             ),
             (DownloadState::Ready, ImageState::Ready) => {
-                (Transition::InProgress, format!("{wanted} is about to be started{suffix}"))
+                (Transition::InProgress, format!("starting {wanted}{running}"))
             }
         },
     }
@@ -131,15 +131,18 @@ fn settled(current: &ServedVersion, facts: &RolloutFacts<'_>) -> (Transition, St
     } else {
         Transition::InProgress
     };
-    (transition, format!("{} was good, and does not answer now: {}", current.version(), why(facts)))
+    (
+        transition,
+        format!("{} was healthy and does not answer now: {}", current.version(), why(facts)),
+    )
 }
 
 fn on_trial(wanted: &str, facts: &RolloutFacts<'_>) -> String {
     match facts.current {
         InstanceState::Up(probes) if probes.healthy_since.is_some() => {
-            format!("{wanted} answers, and is on probation")
+            format!("{wanted} is healthy and on probation")
         }
-        _ => format!("{wanted} is being started: {}", why(facts)),
+        _ => format!("starting {wanted}: {}", why(facts)),
     }
 }
 
@@ -151,24 +154,24 @@ fn blocked(state: &RolloutState, wanted: &str, facts: &RolloutFacts<'_>) -> Stri
     );
     let Some(good) = &state.last_good else {
         return format!(
-            "{failed}; there is no version to return to, and it is tried again: correct it, or want another"
+            "{failed}; retrying, since there is no version to return to; correct {wanted} or set another version"
         );
     };
     let good = good.version();
     if serving(state, facts).is_some() {
-        format!("{failed}; returned to {good}: correct {wanted}, or want another version")
+        format!("{failed}; returned to {good}; correct {wanted} or set another version")
     } else {
         format!("{failed}; returned to {good}, which does not answer yet: {}", why(facts))
     }
 }
 
-/// Why what is current does not answer.
+/// Why the current version does not answer.
 fn why(facts: &RolloutFacts<'_>) -> String {
     match facts.current {
-        InstanceState::Absent(None) => "its container is being started".to_owned(),
+        InstanceState::Absent(None) => "the container is starting".to_owned(),
         InstanceState::Absent(Some(what)) => what.to_owned(),
         InstanceState::Up(probes) if probes.last_failure.is_empty() => {
-            "its health is being asked for".to_owned()
+            "waiting for the first health check".to_owned()
         }
         InstanceState::Up(probes) => probes.last_failure.clone(),
         InstanceState::Down { reason, message } => format!("{message} ({reason})"),

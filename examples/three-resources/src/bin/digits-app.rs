@@ -1,4 +1,4 @@
-//! Starts the serving app, or sends the held-out samples through both models once.
+//! Runs the app, or evaluates both models once.
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -8,7 +8,7 @@ use three_resources::{
     app, client::Client, error::Error, evaluate::evaluate, joint::Joint, listen,
 };
 
-/// Reads handwritten digits with the edge's model, and asks the cloud's about the hard ones.
+/// Recognises handwritten digits with the edge's model, and sends the hard ones to the cloud's.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
@@ -18,7 +18,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer `POST /predict`.
+    /// Serve `POST /predict`.
     Serve {
         #[command(flatten)]
         models: Models,
@@ -34,13 +34,13 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Models {
-    /// Where the edge's model is served: `status.url` of its `InferenceModel`.
+    /// URL of the edge's model: `status.url` of its `InferenceModel`.
     #[arg(long, env)]
     edge_url: String,
     /// `modelName` of the edge's `InferenceModel`.
     #[arg(long, env, default_value = "digits")]
     edge_model: String,
-    /// Where the cloud's model is served. Empty or missing: every answer is the edge's.
+    /// URL of the cloud's model. If empty or missing, only the edge's model is used.
     #[arg(long, env)]
     cloud_url: Option<String>,
     /// `modelName` of the cloud's `InferenceModel`.

@@ -1,22 +1,27 @@
-//! Starts the model server.
+//! Runs the model server.
+
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
-use three_resources::{folder, listen, server, shelf::Shelf};
+use three_resources::{folder, listen, server, versions::Versions};
 use tokio::sync::watch;
 
-/// Serves a digits model in the Open Inference Protocol v2, from a directory of versions that it watches.
+/// Serves a digits model with the Open Inference Protocol v2, from a directory of versions that it watches.
 ///
-/// The highest version that can be loaded answers; what appears in the directory is loaded, what goes is unloaded.
+/// The highest loaded version answers. New versions in the directory are loaded, removed ones are unloaded.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Settings {
     /// The name under which the model is served.
     #[arg(long, env = "MODEL_NAME")]
     model_name: String,
-    /// The directory with a directory a version, and one *.json in each [default: /models/<model name>].
+    /// The directory with one subdirectory per version, each with one *.json [default: /models/<model name>].
     #[arg(long)]
     directory: Option<PathBuf>,
     #[arg(long, default_value = "0.0.0.0")]
@@ -29,8 +34,8 @@ struct Settings {
 async fn main() -> anyhow::Result<()> {
     let Settings { model_name, directory, ip, port } = Settings::parse();
     let directory = directory.unwrap_or_else(|| PathBuf::from("/models").join(&model_name));
-    let (sender, shelf) = watch::channel(Shelf::default());
+    let (sender, versions) = watch::channel(Versions::default());
     tokio::spawn(folder::watch(directory, sender));
-    let routes = server::routes(&model_name, shelf);
+    let routes = server::routes(&model_name, versions);
     listen::serve(&format!("{ip}:{port}"), routes).await.context("model server")
 }

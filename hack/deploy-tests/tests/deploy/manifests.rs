@@ -139,12 +139,12 @@ fn objects_that_users_create_are_documented() {
             let read = sources.flatten().filter_map(|from| from["secretRef"]["name"].as_str());
             mounted.chain(read).map(str::to_owned).collect()
         };
-        let told = text(page);
+        let page_text = text(page);
         for secret in objects.iter().flat_map(secrets) {
             let command = format!("create secret generic {secret} ");
             let tls = format!("create secret tls {secret} ");
             assert!(
-                told.contains(&command) || told.contains(&tls),
+                page_text.contains(&command) || page_text.contains(&tls),
                 "{page} does not make {secret}"
             );
         }

@@ -17,8 +17,8 @@ fn complaints(unit: &str) -> String {
         .arg(&path)
         .output()
         .expect("systemd-analyze is installed (hack/test.sh sees to it)");
-    let said = String::from_utf8(output.stderr).unwrap();
-    if said.is_empty() && !output.status.success() { output.status.to_string() } else { said }
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    if stderr.is_empty() && !output.status.success() { output.status.to_string() } else { stderr }
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn unit_starts_after_docker_without_depending_on_it() {
     let has = |line: &str| unit.lines().any(|found| found == line);
     assert!(has("Wants=docker.service network-online.target"));
     assert!(has("ExecStart=/usr/bin/neptune-edge run"));
-    for word in ["Requires=", "BindsTo=", "PartOf="] {
-        assert!(!unit.contains(word), "{word}");
+    for directive in ["Requires=", "BindsTo=", "PartOf="] {
+        assert!(!unit.contains(directive), "{directive}");
     }
     let deb = text("build/deb.sh");
     assert!(deb.contains("put 0755 \"$BINARY\" usr/bin/neptune-edge"));

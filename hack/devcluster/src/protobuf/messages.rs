@@ -66,5 +66,6 @@ pub const MESSAGES: &[(&str, &[Field])] = &[
         ],
     ),
     ("Unknown", &[(1, "typeMeta", Message("TypeMeta"))]),
+    ("DeleteOptions", &[(4, "propagationPolicy", Text), (5, "dryRun", Texts)]),
     ("TypeMeta", &[(1, "apiVersion", Text), (2, "kind", Text)]),
 ];

@@ -42,13 +42,13 @@ fn status_topic(node: &str) -> String {
 fn let_through(own: &str, victim: &str, uid: &str) -> [(String, String, &'static str); 5] {
     let birth =
         json!({"instance": "i", "epoch": 9, "online": true, "agentVersion": ""}).to_string();
-    let refused = |reason| if own == UNREGISTERED { "UnknownNode" } else { reason };
+    let refused = |reason| if own == UNREGISTERED { "unknown_node" } else { reason };
     [
-        (status_topic(own), report(uid, 9, 1000, 2000), refused("Impossible")),
-        (status_topic(own), report("another", 9, 1_000_000, 0), refused("UnknownObject")),
-        (format!("neptune/{own}/upstream/sync"), birth.clone(), refused("Payload")),
-        (format!("neptune/{own}/upstream/node"), "forged".to_owned(), refused("Payload")),
-        (format!("neptune/{own}/upstream/{victim}/node"), birth, "Topic"),
+        (status_topic(own), report(uid, 9, 1000, 2000), refused("impossible")),
+        (status_topic(own), report("another", 9, 1_000_000, 0), refused("unknown_object")),
+        (format!("neptune/{own}/upstream/sync"), birth.clone(), refused("payload")),
+        (format!("neptune/{own}/upstream/node"), "forged".to_owned(), refused("payload")),
+        (format!("neptune/{own}/upstream/{victim}/node"), birth, "topic"),
     ]
 }
 

@@ -93,7 +93,7 @@ async fn sample_model_reports_missing_inputs_then_serves_and_switches(transport:
     fleet.apply(&here);
     let is_reported = |status: &InferenceModelStatus| {
         see(status);
-        let file = format!("4 is being fetched: {url}/model_emotion_4.tar.gz: ");
+        let file = format!("downloading 4: {url}/model_emotion_4.tar.gz: ");
         has_message(status, &file) && has_message(status, "refused")
     };
     let status = fleet.until_model(NAME, "without its files", is_reported).await;

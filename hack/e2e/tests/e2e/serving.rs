@@ -137,7 +137,7 @@ impl Load {
                 };
                 outage.longest = outage.longest.max(last.elapsed());
                 last = Instant::now();
-                assert_eq!(answer.judgements[0].label, sample.label);
+                assert_eq!(answer.classifications[0].label, sample.label);
                 let version = answer.version.unwrap();
                 seen.send_if_modified(|versions| {
                     let is_new = versions.last() != Some(&version);
@@ -185,7 +185,7 @@ async fn model_switches_under_load_and_survives_a_broken_version(transport: Tran
     // During the probation of 3 the server has both versions and answers with the higher one. The status names it.
     let on_probation = |status: &InferenceModelStatus| {
         status.target_version.as_deref() == Some("3")
-            && has_message(status, "3 answers, and is on probation")
+            && has_message(status, "3 is healthy and on probation")
     };
     let status = fleet.until_model(EDGE, "3 on probation", on_probation).await;
     assert_eq!(status.serving_version.as_deref(), Some("4"));

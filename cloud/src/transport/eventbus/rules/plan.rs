@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    fn wished(nodes: &[&str]) -> BTreeMap<Key, DesiredRule> {
+    fn desired_for(nodes: &[&str]) -> BTreeMap<Key, DesiredRule> {
         desired_rules(&settings(), None, nodes.iter().map(|node| node.parse().unwrap()))
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_objects_are_those_that_were_tried_on_a_cluster() {
-        let desired_rules = wished(&["edge0"]);
+        let desired_rules = desired_for(&["edge0"]);
         let spec =
             |kind, name: &str| Value::Object(desired_rules[&(kind, name.to_owned())].spec.clone());
         assert_eq!(spec(Kind::Endpoint, "neptune-rest"), json!({"ruleEndpointType": "rest"}));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_made_endpoints_first() {
-        let plan = plan(&wished(&["edge0", "edge1"]), &BTreeMap::new());
+        let plan = plan(&desired_for(&["edge0", "edge1"]), &BTreeMap::new());
         assert_eq!(
             steps(&plan),
             [
@@ -274,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_left_alone_whatever_else_stands_in_it() {
-        let desired_rules = wished(&["edge0"]);
+    fn rule_with_additional_fields_is_unchanged() {
+        let desired_rules = desired_for(&["edge0"]);
         let mut existing = made(&desired_rules);
         change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
             existing.spec["properties"] = json!({});
@@ -284,12 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_rule_is_made_anew_and_that_of_a_node_that_is_gone_is_removed() {
-        let mut existing = made(&wished(&["edge0", "gone"]));
+    fn edited_rule_is_recreated_and_rule_of_a_deleted_node_is_removed() {
+        let mut existing = made(&desired_for(&["edge0", "gone"]));
         change(&mut existing, Kind::Rule, "neptune-upstream-edge0", |existing| {
             existing.spec["targetResource"]["resource"] = json!("http://elsewhere");
         });
-        let plan = plan(&wished(&["edge0"]), &existing);
+        let plan = plan(&desired_for(&["edge0"]), &existing);
         assert_eq!(
             steps(&plan),
             ["- neptune-upstream-gone", "- neptune-upstream-edge0", "+ neptune-upstream-edge0"]
@@ -298,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_removed_only_after_all_rules_of_ours() {
-        let desired_rules = wished(&["edge0"]);
+    fn endpoint_is_removed_after_all_rules() {
+        let desired_rules = desired_for(&["edge0"]);
         let mut existing = made(&desired_rules);
         change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
             existing.spec["ruleEndpointType"] = json!("servicebus");
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_is_somebody_elses_is_never_touched() {
-        let desired_rules = wished(&["edge0"]);
+        let desired_rules = desired_for(&["edge0"]);
         let mut existing = made(&desired_rules);
         for existing in existing.values_mut() {
             existing.is_ours = false;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rules_name_fits_whatever_the_nodes_name_is_and_is_no_other_nodes() {
+    fn rule_name_is_valid_and_unique_for_any_node_name() {
         let node = |text: String| text.parse::<NodeName>().unwrap();
         assert_eq!(
             name_for(&node("edge0.example.com".to_owned())),

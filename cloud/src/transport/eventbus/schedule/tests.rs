@@ -85,7 +85,7 @@ impl Harness {
 }
 
 #[test]
-fn a_nodes_messages_go_one_after_the_other_and_nodes_do_not_wait_for_each_other() {
+fn messages_are_sequential_per_node_and_concurrent_across_nodes() {
     let mut controller = Harness::new();
     for text in ["a", "b", "index1"] {
         controller.enqueue("edge0", text);
@@ -101,7 +101,7 @@ fn a_nodes_messages_go_one_after_the_other_and_nodes_do_not_wait_for_each_other(
 }
 
 #[test]
-fn no_more_than_so_many_are_in_flight_and_the_longest_waiting_comes_next() {
+fn posts_in_flight_are_bounded_and_the_longest_waiting_is_next() {
     let mut controller = Harness::new();
     for node in 0..=MAX_IN_FLIGHT {
         controller.enqueue(&format!("n{node}"), "a");
@@ -134,7 +134,7 @@ fn an_index_is_said_until_the_node_confirms_it() {
 }
 
 #[test]
-fn a_node_without_a_session_is_left_alone_until_it_speaks_and_then_gets_its_index() {
+fn node_without_a_session_gets_its_index_at_its_next_message() {
     let mut controller = Harness::new();
     for text in ["a", "index1"] {
         controller.enqueue("edge0", text);
@@ -151,7 +151,7 @@ fn a_node_without_a_session_is_left_alone_until_it_speaks_and_then_gets_its_inde
 }
 
 #[test]
-fn a_node_that_spoke_while_it_was_tried_is_tried_again() {
+fn node_that_sent_a_message_during_a_post_is_tried_again() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "index1");
     controller.posts();
@@ -162,7 +162,7 @@ fn a_node_that_spoke_while_it_was_tried_is_tried_again() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_is_not_tried_and_gets_its_index_when_it_turns_ready_or_speaks() {
+fn unready_node_gets_its_index_when_it_is_ready_or_sends_a_message() {
     let mut controller = Harness::new();
     controller.set_readiness("edge0", NodeReadiness::NotReady);
     controller.enqueue("edge0", "a");
@@ -191,7 +191,7 @@ fn a_node_that_is_not_ready_is_not_tried_and_gets_its_index_when_it_turns_ready_
 }
 
 #[test]
-fn a_node_that_was_silent_gets_its_index_also_when_it_was_confirmed() {
+fn returning_node_gets_its_index_even_if_confirmed() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "index1");
     controller.all_taken();
@@ -204,7 +204,7 @@ fn a_node_that_was_silent_gets_its_index_also_when_it_was_confirmed() {
 }
 
 #[test]
-fn a_node_that_never_spoke_is_left_alone_and_told_when_it_speaks() {
+fn silent_node_gets_its_index_at_its_first_message() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "index1");
     controller.all_taken();
@@ -218,7 +218,7 @@ fn a_node_that_never_spoke_is_left_alone_and_told_when_it_speaks() {
 }
 
 #[test]
-fn while_there_is_no_rule_or_no_router_all_wait_and_nothing_is_dropped() {
+fn without_rule_or_router_all_nodes_wait_and_nothing_is_dropped() {
     for outcome in [PostOutcome::NoRule, PostOutcome::NoRouter] {
         let mut controller = Harness::new();
         controller.enqueue("edge0", "a");
@@ -242,7 +242,7 @@ fn while_there_is_no_rule_or_no_router_all_wait_and_nothing_is_dropped() {
 }
 
 #[test]
-fn a_post_that_failed_is_made_again_after_a_pause_that_grows_to_a_minute() {
+fn failed_post_is_repeated_after_a_pause_of_up_to_a_minute() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "a");
     let mut before = 0;
@@ -260,7 +260,7 @@ fn a_post_that_failed_is_made_again_after_a_pause_that_grows_to_a_minute() {
 }
 
 #[test]
-fn what_the_router_never_takes_does_not_hold_up_the_rest() {
+fn rejected_message_does_not_block_the_others() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "a");
     controller.enqueue("edge0", "b");
@@ -270,7 +270,7 @@ fn what_the_router_never_takes_does_not_hold_up_the_rest() {
 }
 
 #[test]
-fn a_node_that_is_gone_leaves_nothing_behind_and_one_that_returns_gets_its_index() {
+fn deleted_node_leaves_no_state_and_a_returning_one_gets_its_index() {
     let mut controller = Harness::new();
     controller.set_readiness("edge0", NodeReadiness::Ready);
     controller.set_readiness("edge0", NodeReadiness::Gone);

@@ -1,4 +1,4 @@
-//! What the edge worker counts and how it says so: spec 004's message. Pure; clocks are arguments.
+//! The edge worker's counters, and the message that reports them. Pure; clocks are arguments.
 
 use jiff::Timestamp;
 use neptune_wire::{Counters, WorkerInfo, WorkerTaskInfo};
@@ -7,14 +7,14 @@ use serde_json::json;
 use crate::evaluate::Quality;
 use crate::settings::Identity;
 
-/// What became of one sample.
+/// How a sample was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The edge's answer was good enough.
+    /// Not hard: the edge model's answer is used.
     Easy,
-    /// Hard, and the cloud answered.
+    /// Hard, and the cloud worker answered.
     Answered,
-    /// Hard, but the cloud did not answer: the edge's answer is used and the sample does not count as hard.
+    /// Hard, but the cloud worker did not answer: the edge model's answer is used, and the sample does not count as hard.
     Unanswered,
 }
 
@@ -25,19 +25,19 @@ pub enum Status {
     Failed,
 }
 
-/// Cumulative numbers since this process started.
+/// Totals since this process started.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct WorkerCounters {
     counters: Counters,
     status: Status,
     started: Timestamp,
-    /// When a number last changed, so that an idle worker repeats the same message.
+    /// When a counter changed last, so that an idle worker repeats the same message.
     updated: Timestamp,
-    /// The model file that is loaded, and how good it is.
+    /// The path of the loaded model, and its metrics.
     model: Option<(String, Quality)>,
 }
 
-impl Tally {
+impl WorkerCounters {
     pub fn new(now: Timestamp) -> Self {
         Self {
             counters: Counters::default(),
@@ -59,7 +59,7 @@ impl Tally {
         self.updated = now;
     }
 
-    /// Another model file is loaded. What was counted goes on.
+    /// Records that another model file is loaded. The counters continue.
     pub fn loaded(&mut self, path: &str, quality: Quality) {
         self.model = Some((path.to_owned(), quality));
     }
@@ -68,7 +68,7 @@ impl Tally {
         self.counters
     }
 
-    /// Spec 004's "worker sends inference info to LC", times as RFC 3339 with milliseconds.
+    /// The message that a worker publishes for its agent. Times are RFC 3339 with milliseconds.
     pub fn message(&self, identity: &Identity) -> WorkerInfo {
         let status = match self.status {
             Status::Running => "running",
@@ -110,23 +110,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unanswered_hard_sample_counts_as_inferred_only() {
+    fn unanswered_hard_sample_counts_as_inferred_only() {
         let start: Timestamp = "2020-11-03T08:39:22.517Z".parse().unwrap();
         let later: Timestamp = "2020-11-03T08:50:22Z".parse().unwrap();
-        let mut tally = Tally::new(start);
+        let mut counters = WorkerCounters::new(start);
         for outcome in [Outcome::Easy, Outcome::Answered, Outcome::Unanswered, Outcome::Easy] {
-            tally.count(outcome, later);
+            counters.count(outcome, later);
         }
-        tally.become_status(Status::Completed, later);
+        counters.become_status(Status::Completed, later);
         let quality = Quality { samples: 600, accuracy: 0.5, precision: 1.0, recall: 2.0 / 3.0 };
-        tally.loaded("/models/m/small.json", quality);
+        counters.loaded("/models/m/small.json", quality);
         let identity = Identity {
             namespace: "shop".into(),
             service_name: "demo".into(),
             worker_name: "demo-edge".into(),
         };
         assert_eq!(
-            serde_json::to_value(tally.message(&identity)).unwrap(),
+            serde_json::to_value(counters.message(&identity)).unwrap(),
             serde_json::json!({
                 "name": "demo-edge", "namespace": "shop", "ownerName": "demo", "ownerKind": "jointinferenceservice",
                 "kind": "inference", "status": "completed",

@@ -1,0 +1,276 @@
+//! Builds the status page of an object from the objects of the API server. Pure.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Event, Node},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::ResourceExt as _;
+use neptune_api::{InferenceModel, JisConditionType, JointInferenceService, Model, ModelNodeState};
+
+use super::page::{Counted, Endpoint, EventLine, NodeLine, Page, Report, Worker};
+
+/// Number of events on the page, newest last. `kubectl get events` shows all of them.
+const EVENTS: usize = 8;
+/// How to check the controller.
+const CONTROLLER: &str =
+    "check that it is running: kubectl -n neptune-system logs deploy/neptune-cloud";
+
+/// Objects of the API server that belong to the object on the page.
+#[derive(Debug, Clone, Default)]
+pub struct RelatedObjects {
+    /// Models in the same namespace.
+    pub models: Vec<Model>,
+    /// Nodes that the object references.
+    pub nodes: Vec<Node>,
+    /// Deployments that the object owns.
+    pub deployments: Vec<Deployment>,
+    /// Events of the object.
+    pub events: Vec<Event>,
+}
+
+fn or_none(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}
+
+fn time(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|Time(at)| *at)
+}
+
+/// The page of a service.
+pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> Page {
+    let status = service.status.clone().unwrap_or_default();
+    let condition = status.conditions.last();
+    let is_running = condition.is_some_and(|last| last.type_ == JisConditionType::Running);
+    let worker = |role, name: &str, node: &str, model: &str| {
+        let deployment = related.deployments.iter().find(|_| role == "cloud");
+        Worker {
+            role,
+            name: name.to_owned(),
+            node: node.to_owned(),
+            run_by: if deployment.is_some() { "Deployment" } else { "agent" },
+            state: match deployment {
+                Some(deployment) => pods_of(deployment),
+                None if is_running => "Running".to_owned(),
+                None => "-".to_owned(),
+            },
+            model: model.to_owned(),
+            version: digest(related, model, node),
+        }
+    };
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let workers = vec![
+        worker("edge", &edge.name, &edge.node_name, &edge.model.name),
+        worker("cloud", &cloud.name, &cloud.node_name, &cloud.model.name),
+    ];
+    let mut advice = common_advice(service, status.observed_generation, &workers, related);
+    if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
+        advice.push(message);
+    }
+    advice.extend(model_advice(related, &workers));
+    let metric = |key: &str| {
+        let found = status.metrics.iter().find(|metric| metric.key == key);
+        or_none(found.map(|metric| metric.value.as_str()))
+    };
+    let counted = (!status.metrics.is_empty()).then(|| Counted {
+        inferences: metric("inferenceNumber"),
+        hard_examples: metric("hardExampleNumber"),
+        upload_ratio: metric("uploadCloudRatio"),
+        reports: status.reports.iter().map(Report::of).collect(),
+    });
+    Page {
+        kind: "JointInferenceService",
+        namespace: service.namespace().unwrap_or_default(),
+        name: service.name_any(),
+        state: condition.map_or_else(|| "Unknown".to_owned(), |last| last.type_.to_string()),
+        reason: or_none(condition.and_then(|last| last.reason.as_deref())),
+        since: time(condition.and_then(|last| last.last_transition_time.as_ref())),
+        message: or_none(condition.and_then(|last| last.message.as_deref())),
+        written: time(condition.and_then(|last| last.last_heartbeat_time.as_ref())),
+        nodes: node_lines(&workers, related),
+        workers,
+        counted,
+        serving: None,
+        events: event_lines(related),
+        advice,
+    }
+}
+
+/// The page of an `InferenceModel`.
+pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> Page {
+    let status = model.status.clone().unwrap_or_default();
+    let is_edge = model.spec.deploy_to_layer == "edge";
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let is_ready = ready.is_some_and(|ready| ready.status == "True");
+    let deployment = related.deployments.first();
+    let node = status.node.as_deref().or(model.spec.node_name.as_deref());
+    let worker = Worker {
+        role: if is_edge { "edge" } else { "cloud" },
+        name: model.name_any(),
+        node: or_none(node),
+        run_by: if deployment.is_some() { "Deployment" } else { "agent" },
+        state: match deployment {
+            Some(deployment) => pods_of(deployment),
+            None if is_ready => "Running".to_owned(),
+            None => "-".to_owned(),
+        },
+        model: model.spec.model_name.clone(),
+        version: or_none(status.serving_version.as_deref()),
+    };
+    let workers = vec![worker];
+    let mut advice = common_advice(model, status.observed_generation, &workers, related);
+    // Problems first, then progress.
+    let output = ["Degraded", "Progressing", "Ready"].iter().filter_map(|wanted| {
+        let found = status.conditions.iter().find(|condition| condition.type_ == *wanted)?;
+        let is_trouble = (found.status == "True") != (*wanted == "Ready");
+        (is_trouble && !found.message.is_empty()).then(|| found.message.clone())
+    });
+    for message in output {
+        if !advice.contains(&message) {
+            advice.push(message);
+        }
+    }
+    Page {
+        kind: "InferenceModel",
+        namespace: model.namespace().unwrap_or_default(),
+        name: model.name_any(),
+        state: status
+            .transition_status
+            .map_or_else(|| "Unknown".to_owned(), |transition| transition.to_string()),
+        reason: or_none(ready.map(|ready| ready.reason.as_str())),
+        since: ready.map(|ready| ready.last_transition_time.0),
+        message: or_none(ready.map(|ready| ready.message.as_str())),
+        written: None,
+        nodes: node_lines(&workers, related),
+        workers,
+        counted: None,
+        serving: Some(Endpoint {
+            url: or_none(status.url.as_deref()),
+            serving_version: or_none(status.serving_version.as_deref()),
+            target_version: or_none(status.target_version.as_deref()),
+            progress: status.progress.map(|progress| progress.summary),
+            last_failure: status
+                .last_failure
+                .map(|failure| format!("{}: {}", failure.version, failure.message)),
+        }),
+        events: event_lines(related),
+        advice,
+    }
+}
+
+impl Report {
+    fn of(report: &neptune_api::AgentCounters) -> Self {
+        Self {
+            node: report.node.clone(),
+            inferences: report.inference_number,
+            hard_examples: report.hard_example_number,
+            epoch: report.epoch,
+            seq: report.seq,
+        }
+    }
+}
+
+fn pods_of(deployment: &Deployment) -> String {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
+    format!("{}/{wanted} ready", ready.unwrap_or_default())
+}
+
+/// Digest of the model file on the node, or else of the Model's spec.
+fn digest(related: &RelatedObjects, model: &str, node: &str) -> String {
+    let Some(model) = related.models.iter().find(|known| known.name_any() == model) else {
+        return "no such Model".to_owned();
+    };
+    let nodes = model.status.iter().flat_map(|status| &status.nodes);
+    let entry = nodes.into_iter().find(|entry| entry.node == node);
+    let digest = entry.and_then(|entry| entry.sha256sum.as_ref());
+    let digest = digest.or(model.spec.sha256sum.as_ref());
+    let digest = digest.map_or("no sha256sum".to_owned(), |all| {
+        format!("sha256 {}", all.get(..12).unwrap_or(all))
+    });
+    match entry.map(|entry| entry.state) {
+        None | Some(ModelNodeState::Present | ModelNodeState::Unknown) => digest,
+        Some(state) => format!("{digest} ({state:?})"),
+    }
+}
+
+fn model_advice(related: &RelatedObjects, workers: &[Worker]) -> Vec<String> {
+    let used = related
+        .models
+        .iter()
+        .filter(|model| workers.iter().any(|worker| worker.model == model.name_any()));
+    let nodes = used.flat_map(|model| model.status.iter().flat_map(|status| &status.nodes));
+    let bad = nodes.filter(|node| node.state == ModelNodeState::Failed);
+    bad.filter_map(|node| node.message.clone()).collect()
+}
+
+fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
+    let mut lines: Vec<NodeLine> = Vec::new();
+    for name in workers.iter().map(|worker| &worker.node).filter(|name| *name != "-") {
+        if lines.iter().any(|line| line.name == *name) {
+            continue;
+        }
+        let node = related.nodes.iter().find(|node| node.name_any() == *name);
+        let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().find(|found| found.type_ == "Ready");
+        let absent = if node.is_some() { "Unknown" } else { "no such node" };
+        lines.push(NodeLine {
+            name: name.clone(),
+            ready: ready.map_or(absent, |ready| &ready.status).to_owned(),
+            last_seen: time(ready.and_then(|ready| ready.last_heartbeat_time.as_ref())),
+        });
+    }
+    lines
+}
+
+/// Advice that applies to every kind.
+fn common_advice(
+    object: &impl kube::Resource,
+    observed: Option<i64>,
+    workers: &[Worker],
+    related: &RelatedObjects,
+) -> Vec<String> {
+    let mut advice = Vec::new();
+    match (observed, object.meta().generation) {
+        (None, _) => advice.push(format!("no controller has reconciled this object; {CONTROLLER}")),
+        (Some(seen), Some(now)) if seen < now => {
+            advice.push(format!("the controller has not reconciled the last change; {CONTROLLER}"));
+        }
+        _ => {}
+    }
+    for node in node_lines(workers, related) {
+        match node.ready.as_str() {
+            "True" | "Unknown" => {}
+            "False" => advice.push(format!(
+                "node {} is not ready; counters are reported on reconnect; see kubectl describe node {}",
+                node.name, node.name
+            )),
+            _ => advice.push(format!(
+                "node {} not found; correct the name or join the node (kubectl get nodes)",
+                node.name
+            )),
+        }
+    }
+    advice
+}
+
+fn event_lines(related: &RelatedObjects) -> Vec<EventLine> {
+    let line = |event: &Event| EventLine {
+        time: event
+            .series
+            .as_ref()
+            .and_then(|series| series.last_observed_time.as_ref())
+            .or(event.event_time.as_ref())
+            .map(|at| at.0)
+            .or(time(event.last_timestamp.as_ref())),
+        kind: or_none(event.type_.as_deref()),
+        reason: or_none(event.reason.as_deref()),
+        message: event.message.clone().unwrap_or_default(),
+    };
+    let mut lines: Vec<EventLine> = related.events.iter().map(line).collect();
+    lines.sort_by_key(|line| line.time);
+    lines.split_off(lines.len().saturating_sub(EVENTS))
+}
