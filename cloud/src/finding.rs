@@ -1,31 +1,31 @@
-//! What is wrong with an object, as a value: a condition, an Event or a warning reports it. Pure.
+//! A problem of an object as a value. Conditions, Events and admission warnings report it. Pure.
 
 use neptune_api::JisConditionType;
 use neptune_wire::Resource;
 
 use crate::reason::Reason;
 
-/// Something that is wrong with an object, and how to correct it.
+/// A problem of an object, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// For programs.
+    /// The reason of the condition.
     pub reason: Reason,
-    /// For people: the field and the remedy.
+    /// The message of the condition: field, problem and remedy.
     pub message: String,
-    /// The object that is missing in the cluster, if that is the finding.
+    /// The object that does not exist; `None` for other problems.
     pub missing: Option<Missing>,
 }
 
 /// An object that a spec names and that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Its kind.
+    /// The kind of the missing object.
     pub referent: Referent,
-    /// The name that was given.
+    /// The name in the spec.
     pub name: String,
 }
 
-/// A kind of object that specs name.
+/// A kind of object that specs refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Referent {
     /// An object of the same namespace.
@@ -35,12 +35,12 @@ pub enum Referent {
 }
 
 impl Finding {
-    /// A finding.
+    /// A finding without a missing object.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), missing: None }
     }
 
-    /// All findings in one, with the reason of the first that a user has to correct, or else of the first.
+    /// Joins findings. The reason is that of the first finding that needs a change of the spec, or else of the first.
     pub fn join(findings: &[Self]) -> Option<Self> {
         let needs_change = |finding: &&Self| finding.reason.condition() == JisConditionType::Failed;
         let first = findings.iter().find(needs_change).or(findings.first())?;
@@ -50,14 +50,15 @@ impl Finding {
         Some(Self::new(first.reason, messages.join("; ")))
     }
 
-    /// The field `field` names a node that does not exist.
+    /// `field` names a node that does not exist.
     pub fn missing_node(name: &str, field: &str) -> Self {
-        let message = format!("node {name:?} not found: correct {field}, or let the node join");
+        let message =
+            format!("node {name:?} not found; correct {field} or add the node to the cluster");
         let missing = Missing { referent: Referent::Node, name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
     }
 
-    /// The field `field` names an object that does not exist.
+    /// `field` names an object that does not exist.
     pub fn missing_object(
         reason: Reason,
         resource: Resource,
@@ -65,9 +66,14 @@ impl Finding {
         name: &str,
         field: &str,
     ) -> Self {
-        let kind = resource.plural().trim_end_matches('s');
+        let kind = match resource {
+            Resource::JointInferenceServices => "JointInferenceService",
+            Resource::Models => "Model",
+            Resource::Datasets => "Dataset",
+            Resource::InferenceModels => "InferenceModel",
+        };
         let message = format!(
-            "{kind} {name:?} not found in namespace {namespace:?}: apply it, or correct {field}"
+            "{kind} {name:?} not found in namespace {namespace:?}; create it or correct {field}"
         );
         let missing = Missing { referent: Referent::Object(resource), name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(reason, message) }

@@ -7,10 +7,10 @@ use k8s_openapi::NamespaceResourceScope;
 use neptune_wire::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Calls `callback!` with its arguments in brackets and all registered kinds behind them.
+/// Calls `callback!` with its arguments in brackets, followed by all registered kinds.
 ///
-/// A line is the kind, its resource on the wire, its field in the caches (also its label in metrics), and
-/// the name of the gauge that counts its objects.
+/// A line has the kind, its resource on the wire, its field in the caches (also its label in metrics), and the name of
+/// the gauge that counts its objects.
 macro_rules! for_each_kind {
     ($callback:ident!($($argument:tt)*)) => {
         $callback! {

@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    // Before any TLS connection. An error means that a provider is installed already.
+    // Before any TLS connection. It fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let result = match Cli::parse().command {
         Command::Crds { output } => commands::crds(output.as_deref()),
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("the system gives threads and an I/O driver")
+    tokio::runtime::Runtime::new().expect("threads and an I/O driver are available")
 }
 
 fn set_up_logs(format: LogFormat) {

@@ -1,4 +1,4 @@
-//! Every reason that a condition or an Event of ours gives: one closed list. Pure.
+//! The closed list of reasons of conditions and Events, with phase and condition of each. Pure.
 
 use std::{fmt, str::FromStr};
 
@@ -22,18 +22,18 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &[Self] = &[$($(Self::$name),*),*];
 
-            /// The condition of an object with this reason: `Pending` heals when something else changes, `Failed` needs
-            /// a change by a user.
+            /// The condition of an object with this reason: `Pending` is resolved when another object changes,
+            /// `Failed` when a user changes the spec.
             pub fn condition(self) -> JisConditionType {
                 match self { $($(Self::$name => JisConditionType::$condition),*),* }
             }
 
-            /// How far the object is.
+            /// The phase of an object with this reason.
             pub fn phase(self) -> Phase {
                 match self { $($(Self::$name => Phase::$phase),*),* }
             }
 
-            /// The group in the table.
+            /// The kind that uses the reason.
             #[cfg(test)]
             pub fn group(self) -> ReasonGroup {
                 match self { $($(Self::$name => ReasonGroup::$group),*),* }
@@ -48,14 +48,14 @@ macro_rules! reasons {
     };
 }
 
-/// How far an object with a reason is.
+/// The effect of a reason on the spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It blocks the spec: nothing was published or applied for it.
+    /// The spec is not in effect: nothing is published or applied for it.
     Obstacle,
-    /// A normal step.
+    /// A normal step, without a warning.
     Progress,
-    /// The spec is in effect, and something deserves a warning.
+    /// The spec is in effect, with a warning.
     Problem,
 }
 
@@ -92,13 +92,13 @@ reasons! {
         DatasetDownloading: Progress => Pending,
         /// The dataset cannot be downloaded or read.
         DatasetUnavailable: Problem => Failed,
-        /// The node's disk has no room for the model.
+        /// The node's disk has too little free space for the model.
         DiskFull: Problem => Failed,
     }
     Execution {
-        /// An object of that name exists and has another owner.
+        /// A Deployment or Service with the planned name exists and has another owner.
         NameTaken: Obstacle => Failed,
-        /// The task is larger than a message may be.
+        /// The task exceeds the size limit of a message.
         TaskTooLarge: Obstacle => Failed,
         /// The API server rejects the cloud worker's Deployment or Service.
         CloudWorkerRefused: Obstacle => Failed,
@@ -136,7 +136,7 @@ reasons! {
         CloudWorkerStarting: Progress => Pending,
         /// The cloud worker's Pod cannot start.
         CloudWorkerFailed: Problem => Failed,
-        /// The container is created and has not been seen running yet.
+        /// The container is created and was not observed running yet.
         Starting: Progress => Pending,
         /// The node has not received the Model yet.
         ModelNotReceived: Progress => Pending,
@@ -158,11 +158,11 @@ reasons! {
         WorkerNotRunning: Problem => Pending,
     }
     InferenceModel {
-        /// Several nodes match the selector, and none was chosen before.
+        /// Several nodes match the selector, and the status names none of them.
         NodeAmbiguous: Obstacle => Pending,
         /// Another `InferenceModel` is served on that port of the node.
         ServingPortTaken: Obstacle => Pending,
-        /// The version that the hold-upgrade annotation keeps is no longer in the manifest.
+        /// The version held by the hold-upgrade annotation is no longer in the manifest.
         HeldVersionMissing: Obstacle => Pending,
         /// The layer is neither edge nor cloud.
         LayerUnknown: Obstacle => Failed,
@@ -176,7 +176,7 @@ reasons! {
         VersionInvalid: Obstacle => Failed,
         /// Two entries of the manifest have the same version.
         VersionDuplicate: Obstacle => Failed,
-        /// A version's address is invalid.
+        /// A version's URL is invalid.
         DownloadUrlInvalid: Obstacle => Failed,
         /// The port is missing or invalid.
         ServingPortInvalid: Obstacle => Failed,
@@ -190,7 +190,7 @@ reasons! {
         Serving: Progress => Running,
         /// The model server is starting.
         ServerStarting: Progress => Pending,
-        /// No server is wanted.
+        /// The spec sets 0 replicas.
         ScaledToZero: Progress => Pending,
         /// The hold-upgrade annotation delays the switch to the target version.
         UpgradeHeld: Progress => Pending,
@@ -200,7 +200,7 @@ reasons! {
         ServingRefused: Problem => Failed,
     }
     Dataset {
-        /// The address of the data is invalid.
+        /// The URL of the data is invalid.
         DataUrlInvalid: Obstacle => Failed,
         /// The samples are counted.
         Counted: Progress => Running,
@@ -234,9 +234,9 @@ reasons! {
         ModelUnused: Problem => Pending,
         /// Only Pods use the model, and each downloads its own.
         ModelInPods: Problem => Running,
-        /// The metrics are those of the file that the spec names.
+        /// The metrics belong to the file that the spec names.
         MetricsCurrent: Problem => Running,
-        /// The metrics are those of another file than the spec names.
+        /// The metrics belong to another file than the one that the spec names.
         MetricsOutdated: Problem => Pending,
     }
 }
@@ -247,7 +247,7 @@ impl Reason {
         self.phase() == Phase::Progress
     }
 
-    /// Whether it blocks the spec: nothing was published or applied for it.
+    /// Whether the spec is not in effect: nothing is published or applied for it.
     pub fn is_obstacle(self) -> bool {
         self.phase() == Phase::Obstacle
     }

@@ -1,4 +1,4 @@
-//! Puts the parts of `neptune-cloud run` together and ends them in order.
+//! Assembles the parts of `neptune-cloud run` and stops them in order.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ use crate::{
     health::{self, HealthState},
     kubernetes::{kubeconfig, leader_election::Leadership},
     metrics::Metrics,
-    transport::{EventBus, EventBusSettings, Events, Mqtt, Transport},
+    transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
 };
 
-/// How long sending the last messages may take when the program ends.
+/// How long a shutdown waits for queued messages to be sent.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs until SIGTERM or SIGINT, or until another replica leads.
 ///
 /// # Errors
-/// Wrong flags, a wrong kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or broker
-/// is no error.
+/// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or
+/// broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
     let listener = health::bind(flags.listen).await?;
     let webhook = Webhook::prepare(&flags)?;
@@ -64,7 +64,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let work = async {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
-        tracing::info!("the API server's objects are here");
+        tracing::info!("caches are synced");
         // A standby replica follows objects and nodes, and publishes nothing before its initial sync.
         let follow = async {
             let dispatch = runtime::dispatch(changes, reports, context.clone());
@@ -77,13 +77,13 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         caches.ready().await;
         webhook.run(context.clone()).await;
     };
-    tracing::info!(listen = %flags.listen, "neptune-cloud runs");
+    tracing::info!(listen = %flags.listen, "neptune-cloud started");
     let result = tokio::select! {
         result = work => result,
         () = admission => Ok(()),
         () = health::serve(listener, health_state.clone()) => Ok(()),
         () = stop_signal() => {
-            tracing::info!("ending");
+            tracing::info!("shutting down");
             Ok(())
         }
     };
@@ -94,7 +94,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     result
 }
 
-/// Waits for the leadership, and runs the controllers while it lasts.
+/// Waits for leadership, and runs the controllers while this replica leads.
 async fn lead(
     flags: &Run,
     context: &Context,
@@ -123,7 +123,7 @@ async fn leadership(client: &Client, flags: &Run) -> Leadership {
     if !flags.leader_elect {
         return Leadership::single();
     }
-    // Controllers of different namespaces are no replicas of each other.
+    // Controllers of different namespaces have different Leases.
     let lease = match &flags.watch_namespace {
         Some(namespace) => format!("neptune-cloud-{namespace}"),
         None => "neptune-cloud".to_owned(),
@@ -131,10 +131,10 @@ async fn leadership(client: &Client, flags: &Run) -> Leadership {
     Leadership::campaign(client, &flags.namespace, &lease).await
 }
 
-async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events), Error> {
+async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {
     match flags.transport {
         cli::Transport::Mqtt => {
-            let why = "--transport mqtt needs the broker that the agents reach too";
+            let why = "--transport mqtt requires the address of the broker that the agents use";
             let missing = Error::FlagMissing { flag: "--mqtt-url", why };
             let url = flags.mqtt_url.clone().ok_or(missing)?;
             let options = LinkOptions {
@@ -149,7 +149,7 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events)
         }
         cli::Transport::EventBus => {
             if flags.mqtt_url.is_some() {
-                tracing::warn!("--transport eventbus needs no broker: --mqtt-url is not used");
+                tracing::warn!("--mqtt-url is ignored with --transport eventbus");
             }
             let bus = &flags.event_bus;
             let settings = EventBusSettings {
@@ -164,14 +164,14 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Events)
     }
 }
 
-/// Two controllers of one name would throw each other off the broker.
+/// A unique client ID: a broker disconnects a client when another one connects with its ID.
 fn client_id() -> String {
     format!("neptune-cloud-{:x}-{:x}", Timestamp::now().as_microsecond(), std::process::id())
 }
 
 async fn stop_signal() {
-    let mut terminate = signal(SignalKind::terminate()).expect("signals can be had");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("signals can be had");
+    let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be installed");
+    let mut interrupt = signal(SignalKind::interrupt()).expect("signal handlers can be installed");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -384,7 +384,8 @@ async fn name_in_use_by_another_owner_is_reported_and_not_taken() {
     endpoints.create(&PostParams::default(), &theirs).await.unwrap();
     harness.set_transport(kubeedge.flags());
     harness.start_controller();
-    ready(&harness, "RuleEndpoint neptune-system/neptune-rest is somebody else's").await;
+    ready(&harness, "RuleEndpoint neptune-system/neptune-rest is not managed by neptune-cloud")
+        .await;
     endpoints.delete("neptune-rest", &DeleteParams::default()).await.unwrap();
     rules_in_place(&harness).await;
 }

@@ -104,7 +104,10 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
     let uid = model.uid().unwrap();
     let waiting = status(&harness, "NodeNotFound", |s| ready(s) == "False NodeNotFound").await;
     assert!(is(&waiting, TransitionStatus::Pending));
-    assert!(condition(&waiting, "Degraded").1.contains("let the node join"), "{waiting:?}");
+    assert!(
+        condition(&waiting, "Degraded").1.contains("add the node to the cluster"),
+        "{waiting:?}"
+    );
 
     harness.node(NODE, edge()).await;
     harness.node_address(NODE, "192.0.2.7").await;
@@ -382,8 +385,9 @@ async fn older_of_two_models_on_one_port_is_served() {
     let status = harness.until("zz-other", "the port conflict", taken).await.status.unwrap();
     let message = condition(&status, "Ready").1;
     assert!(
-        message
-            .contains("8501 of node precision-5820 is InferenceModel default/facialexpression's"),
+        message.contains(
+            "8501 is already used by InferenceModel default/facialexpression on node precision-5820"
+        ),
         "{message}"
     );
     let patch = json!({"spec": {"servingPort": 8502}});

@@ -168,7 +168,7 @@ async fn lost_node_is_reported_and_its_counters_stay() {
     let replica = agent.vanish();
     let status = harness.status("the missing object", |s| s.is("Pending", "NodeOffline")).await;
     assert_eq!((status.active, status.failed, status.inference), (1, 0, 40));
-    assert!(status.message.contains("node edge0 is not connected, last heard 20"), "{status:?}");
+    assert!(status.message.contains("node edge0 is offline since 20"), "{status:?}");
     harness.event("NodeOffline").await;
 
     let mut agent = Agent::with(&harness, "edge0", "a", 2, replica).await;

@@ -126,7 +126,7 @@ async fn misspelled_model_name_is_a_warning_with_a_suggestion() {
     let output = harness.kubectl(&["apply", "-f", "-"], &misspelled);
     assert!(output.ok, "{output:?}");
     assert_eq!(output.stdout, format!("jointinferenceservice.neptune.io/{SERVICE} created\n"));
-    let words = "model \"big-modle\" not found in namespace \"default\": apply it, or correct spec.cloudWorker.model.name";
+    let words = "Model \"big-modle\" not found in namespace \"default\"; create it or correct spec.cloudWorker.model.name";
     assert_eq!(output.stderr, format!("Warning: {words} (did you mean \"big-model\"?)\n"));
     // Without the webhook, the condition has the same message.
     let status = harness.status("ModelNotFound", |s| s.is("Pending", "ModelNotFound")).await;
@@ -136,7 +136,7 @@ async fn misspelled_model_name_is_a_warning_with_a_suggestion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
+async fn invalid_specs_are_denied_with_the_field() {
     let harness = start(&[]).await;
     let edge = |s: &mut Value, field: &str, value: Value| s["spec"]["edgeWorker"][field] = value;
     let worker = |s: &mut Value, field: &str, value: Value| {
@@ -150,7 +150,7 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
     let cases = [
         (
             sample(|s| edge(s, "hardExampleAlgorithm", json!({"name": "cross_entropy"}))),
-            "spec.edgeWorker.hardExampleAlgorithm.name \"cross_entropy\" is spelt \"CrossEntropy\"",
+            "spec.edgeWorker.hardExampleAlgorithm.name \"cross_entropy\" must be spelled \"CrossEntropy\"",
         ),
         (
             sample(|s| worker(s, "parameters", parameters(&["a-b", "a_b"]))),
@@ -185,7 +185,7 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
                 (m["spec"]["deployToLayer"], m["spec"]["nodeName"]) =
                     ("cloud".into(), "solar-corona-cloud".into());
             }),
-            "a Pod in the cloud has no files of a node",
+            "a Pod in the cloud cannot read files of a node",
         ),
         (fetched("/models/../etc/shadow"), "spec.modelUrl \"/models/../etc/shadow\" of Model m"),
         (served(|m| m["spec"]["servingPort"] = 0.into()), "spec.servingPort 0 must be a port"),
@@ -215,16 +215,16 @@ async fn what_cannot_work_whatever_the_cluster_has_is_denied_with_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_wrong_elsewhere_is_a_warning() {
+async fn missing_or_invalid_references_are_warnings() {
     let harness = start(&[]).await;
     let cases = [
         (
             sample(|s| s["spec"]["edgeWorker"]["model"]["name"] = "other".into()),
-            "model \"other\" not found in namespace \"default\": apply it, or correct spec.edgeWorker.model.name",
+            "Model \"other\" not found in namespace \"default\"; create it or correct spec.edgeWorker.model.name",
         ),
         (
             sample(|s| s["spec"]["edgeWorker"]["nodeName"] = "edge1".into()),
-            "node \"edge1\" not found: correct spec.edgeWorker.nodeName, or let the node join (did you mean \"edge0\"?)",
+            "node \"edge1\" not found; correct spec.edgeWorker.nodeName or add the node to the cluster (did you mean \"edge0\"?)",
         ),
         (
             sample(|s| s["spec"]["edgeWorker"]["nodeName"] = "solar-corona-cloud".into()),
@@ -236,7 +236,7 @@ async fn what_is_missing_or_wrong_elsewhere_is_a_warning() {
         ),
         (
             served(|m| m["spec"]["nodeName"] = "edge7".into()),
-            "node \"edge7\" not found: correct spec.nodeName",
+            "node \"edge7\" not found; correct spec.nodeName",
         ),
         (
             served(|m| {
@@ -269,7 +269,7 @@ async fn missing_references_are_denied_by_flag_except_existing_ones() {
     let harness = start(&["--missing-references", "deny"]).await;
     let misspelled = sample(|s| s["spec"]["cloudWorker"]["model"]["name"] = "big-modle".into());
     let output = harness.kubectl(&["apply", "-f", "-"], &misspelled);
-    let message = format!("{DENIED}model \"big-modle\" not found in namespace \"default\"");
+    let message = format!("{DENIED}Model \"big-modle\" not found in namespace \"default\"");
     assert!(
         !output.ok && output.stderr.contains(&message) && output.stderr.contains("did you mean"),
         "{output:?}"

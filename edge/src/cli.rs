@@ -1,6 +1,10 @@
 //! The command line of `neptune-edge`. `config.rs` validates it.
 
-#![allow(clippy::doc_markdown, reason = "the texts are shown to users as they are")]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    reason = "the texts are shown to users as they are"
+)]
 
 use std::{
     net::{IpAddr, SocketAddr},

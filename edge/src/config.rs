@@ -111,7 +111,8 @@ fn node_name(text: &str) -> Result<NodeName, Error> {
     text.parse().map_err(|error| invalid("--node-name", error, remedy))
 }
 
-/// The listen address of the workers' broker if it is embedded, and the URL at which workers reach it.
+/// The listen address of the workers' broker if it is embedded, and the URL at which workers reach
+/// it.
 fn local_broker(text: String, listen: SocketAddr) -> Result<(Option<SocketAddr>, String), Error> {
     if text != "embedded" {
         return Ok((None, text));
@@ -181,8 +182,8 @@ fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
     Ok(absolute)
 }
 
-/// The broker of the connection to the cloud, and the namespace of the Rules over `EventBus`. `local`:
-/// the workers' broker, unless it is embedded.
+/// The broker of the connection to the cloud, and the namespace of the Rules over `EventBus`.
+/// `local`: the workers' broker, unless it is embedded.
 fn transport(
     transport: Transport,
     mqtt_url: Option<String>,

@@ -1,5 +1,5 @@
-//! The agent of a node: runs the workers and model servers that the cloud requests, and reports their
-//! status.
+//! The agent of a node: runs the workers and model servers that the cloud requests, and reports
+//! their status.
 //!
 //! The folders depend on each other in one direction:
 //!

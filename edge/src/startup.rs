@@ -1,5 +1,5 @@
-//! Assembles the agent: locks the data directory, opens the database, starts the embedded broker, the
-//! links and the watches.
+//! Assembles the agent: locks the data directory, opens the database, starts the embedded broker,
+//! the links and the watches.
 
 use std::{
     fs::{self, File, TryLockError},

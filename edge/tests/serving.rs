@@ -405,7 +405,7 @@ async fn switch_can_be_held_and_an_image_can_contain_the_model() {
 }
 
 #[tokio::test]
-async fn a_download_is_told_of_and_gives_way_to_a_newer_target() {
+async fn download_progress_is_reported_and_a_newer_target_replaces_it() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);

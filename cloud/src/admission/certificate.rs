@@ -1,5 +1,5 @@
-//! Makes the webhook's certificates: an authority for one certificate each, whose key is thrown away, so
-//! that nobody can make another. When they are made is `rotation`'s.
+//! Issues the webhook's certificates. Each has its own authority, whose key is discarded, so that no other certificate
+//! can be issued. When to issue one is decided by `rotation`.
 
 use std::{fmt, time::Duration};
 
@@ -10,29 +10,29 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Clocks may differ by so much.
+/// Tolerated clock difference: a certificate is valid from this long before it is issued.
 pub const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// A certificate with what belongs to it, all in PEM.
+/// A certificate with its key and its authority, all in PEM.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Issued {
-    /// The authority, for whoever wants to trust it.
+pub struct IssuedCertificate {
+    /// The authority's certificate, for the CA bundle.
     pub authority: String,
-    /// The certificate.
+    /// The server certificate.
     pub certificate: String,
     /// Its private key.
     pub key: String,
-    /// For which hosts it is.
+    /// The host names in the certificate.
     pub names: Vec<String>,
-    /// When it was made.
+    /// When it was issued.
     pub made: Timestamp,
     /// Until when it is valid.
     pub expires: Timestamp,
 }
 
-impl fmt::Debug for Issued {
+impl fmt::Debug for IssuedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Issued")
+        f.debug_struct("IssuedCertificate")
             .field("names", &self.names)
             .field("made", &self.made)
             .field("expires", &self.expires)
@@ -40,18 +40,18 @@ impl fmt::Debug for Issued {
     }
 }
 
-/// Makes an authority and a certificate for these hosts.
+/// Issues a certificate for these hosts by a new authority.
 ///
 /// # Errors
-/// When one of `names` can be no host.
+/// One of `names` is not a valid host name.
 pub fn issue(
     names: &[String],
     lifetime: SignedDuration,
     now: Timestamp,
-) -> Result<Issued, rcgen::Error> {
+) -> Result<IssuedCertificate, rcgen::Error> {
     let expires = now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
     let mut authority = CertificateParams::default();
-    // Two authorities that are trusted at a time have names of their own.
+    // Authorities that are trusted at the same time have different names.
     authority.distinguished_name.push(DnType::CommonName, format!("neptune-webhook {now}"));
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -68,7 +68,7 @@ pub fn issue(
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let certificate = server.signed_by(&key, &authority)?;
-    Ok(Issued {
+    Ok(IssuedCertificate {
         authority: authority.pem(),
         certificate: certificate.pem(),
         key: key.serialize_pem(),

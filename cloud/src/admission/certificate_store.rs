@@ -1,6 +1,6 @@
-//! Keeps the webhook's own certificate: in a Secret that the replicas share, or in memory where the
-//! controller is alone outside of the cluster; and sees to it that the API server trusts it. What is to be
-//! done, and when, is `rotation`'s.
+//! Stores the webhook's self-issued certificate: in a Secret that the replicas share, or in memory for a single
+//! controller outside of the cluster. Writes the CA bundle of the webhook configuration. The steps are decided by
+//! `rotation`.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -20,11 +20,13 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 
+use neptune_backoff::Backoff;
+
 use crate::{
     admission::{
         certificate::issue,
-        configuration::{full_configuration, hosts, is_up_to_date, trust, trusts},
-        rotation::{Held, Plan, Step, plan},
+        configuration::{full_configuration, hosts, is_up_to_date, trust_patch, trusts},
+        rotation::{CertificateSet, RotationPlan, RotationStep, plan},
         serving_certificate::{ServingCertificate, certified_key},
     },
     controllers::runtime::FIELD_MANAGER,
@@ -32,39 +34,38 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The Secret that replicas share. The manifest makes it, empty; we may only change it.
+/// The Secret that replicas share. The manifest creates it, empty; this program may only update it.
 const SECRET: &str = "neptune-webhook";
 
-/// Its key.
+/// The key in its data.
 const KEY: &str = "certificates.json";
 
-/// After a failure, doubled for each one after it.
-const RETRY: Duration = Duration::from_secs(2);
+/// The delay before a retry after a failure.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(256));
 
-/// The longest sleep: a clock that was set is noticed.
+/// The longest sleep, so that a changed clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
-/// What is kept, and where.
-pub struct Settings {
-    /// The address that the API server is given, with its host; without it, a configuration that is
-    /// there names a Service.
+/// Which certificate is issued, and where it is stored.
+pub struct CertificateSettings {
+    /// The URL for the API server, with its host. Without it, the existing configuration refers to a Service.
     pub url: Option<(String, String)>,
     /// The name of the `ValidatingWebhookConfiguration`.
     pub configuration: String,
-    /// Where the Secret is.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// How long a certificate is valid.
+    /// The validity of a certificate.
     pub lifetime: SignedDuration,
 }
 
-/// An object as the watch, or a write of ours, brought it last.
-enum Watched<K> {
+/// An object as the watch or the last write returned it.
+enum WatchedObject<K> {
     NotSynced,
     Absent,
     Present(Box<K>),
 }
 
-impl<K> Watched<K> {
+impl<K> WatchedObject<K> {
     fn present(&self) -> Option<&K> {
         match self {
             Self::Present(object) => Some(object),
@@ -73,30 +74,30 @@ impl<K> Watched<K> {
     }
 }
 
-impl<K> From<Option<K>> for Watched<K> {
+impl<K> From<Option<K>> for WatchedObject<K> {
     fn from(object: Option<K>) -> Self {
         object.map_or(Self::Absent, |object| Self::Present(Box::new(object)))
     }
 }
 
 struct CertificateStore {
-    settings: Settings,
+    settings: CertificateSettings,
     configurations: Api<Configuration>,
     secrets: Api<Secret>,
     serving_certificate: Arc<ServingCertificate>,
     metrics: Metrics,
-    /// The certificate that is shown.
+    /// The certificate that the server presents.
     presented: String,
-    configuration: Watched<Configuration>,
-    secret: Watched<Secret>,
-    /// What there is without a Secret.
-    memory: Held,
+    configuration: WatchedObject<Configuration>,
+    secret: WatchedObject<Secret>,
+    /// The certificates where no Secret is used.
+    memory: CertificateSet,
 }
 
-/// Keeps it until the program ends.
+/// Renews the certificate indefinitely.
 pub async fn maintain(
     client: Client,
-    settings: Settings,
+    settings: CertificateSettings,
     serving_certificate: Arc<ServingCertificate>,
     metrics: Metrics,
 ) {
@@ -116,12 +117,12 @@ pub async fn maintain(
         serving_certificate,
         metrics,
         presented: String::new(),
-        configuration: Watched::NotSynced,
-        secret: if in_memory { Watched::Absent } else { Watched::NotSynced },
-        memory: Held::default(),
+        configuration: WatchedObject::NotSynced,
+        secret: if in_memory { WatchedObject::Absent } else { WatchedObject::NotSynced },
+        memory: CertificateSet::default(),
     };
     let mut sleep = LONGEST_SLEEP;
-    let mut failures = 0;
+    let mut failures = 0_u32;
     loop {
         tokio::select! {
             Some(watched) = configuration.next() => store.configuration = watched.into(),
@@ -129,17 +130,18 @@ pub async fn maintain(
             () = tokio::time::sleep(sleep) => {}
         }
         match store.reconcile(Timestamp::now()).await {
-            Ok(wake_at) => {
+            Ok(next_check_at) => {
                 failures = 0;
-                let until = Timestamp::now().duration_until(wake_at).max(SignedDuration::ZERO);
+                let until =
+                    Timestamp::now().duration_until(next_check_at).max(SignedDuration::ZERO);
                 sleep = until.unsigned_abs().min(LONGEST_SLEEP);
             }
             Err(error) => {
-                sleep = RETRY * 2_u32.pow(failures);
-                failures = (failures + 1).min(7);
-                // Of a conflict nobody has to hear: another replica wrote, and its write is on its way.
+                failures = failures.saturating_add(1);
+                sleep = RETRY.step(failures);
+                // A conflict is not logged: another replica wrote, and the watch will report its write.
                 if error.class() != Class::Conflict {
-                    tracing::warn!(%error, "the webhook's certificate cannot be kept; trying again");
+                    tracing::warn!(%error, "cannot update the webhook certificate; retrying");
                 }
             }
         }
@@ -152,17 +154,17 @@ where
 {
     watcher::watch_object(api, name).default_backoff().filter_map(|watched| {
         let watched =
-            watched.inspect_err(|error| tracing::debug!(%error, "a watch of the webhook's"));
+            watched.inspect_err(|error| tracing::debug!(%error, "webhook watch failed; retrying"));
         std::future::ready(watched.ok())
     })
 }
 
 impl CertificateStore {
-    /// Does what is due, and returns when to look again though nothing changes.
+    /// Executes the step that is due. Returns when to reconcile again if nothing changes.
     async fn reconcile(&mut self, now: Timestamp) -> Result<Timestamp, Error> {
         if matches!(
             (&self.configuration, &self.secret),
-            (Watched::NotSynced, _) | (_, Watched::NotSynced)
+            (WatchedObject::NotSynced, _) | (_, WatchedObject::NotSynced)
         ) {
             return Ok(Timestamp::MAX);
         }
@@ -175,57 +177,63 @@ impl CertificateStore {
         if names.is_empty() {
             tracing::warn!(
                 configuration = self.settings.configuration,
-                "no ValidatingWebhookConfiguration of that name names a Service; apply build/deploy, or give --webhook-url"
+                "ValidatingWebhookConfiguration not found, or it refers to no Service; apply build/deploy or set --webhook-url"
             );
             return Ok(Timestamp::MAX);
         }
-        let held = self.held();
+        let stored = self.stored();
         let trusted = configuration.is_some_and(|configuration| {
-            held.next.as_ref().is_some_and(|next| trusts(configuration, &next.authority))
+            stored.next.as_ref().is_some_and(|next| trusts(configuration, &next.authority))
         });
-        let Plan { step, wake_at } = plan(&held, &names, trusted, now);
-        let mut held = held;
-        if step != Step::Wait {
-            let made = || issue(&names, self.settings.lifetime, now);
-            held = held
-                .after(step, made)
+        let RotationPlan { step, next_check_at } = plan(&stored, &names, trusted, now);
+        let mut certificates = stored;
+        if step != RotationStep::Wait {
+            let issue_next = || issue(&names, self.settings.lifetime, now);
+            certificates = certificates
+                .after(step, issue_next)
                 .map_err(|source| Error::Issue { names: names.join(", "), source })?;
-            self.save(&held).await?;
-            tracing::info!(?step, current = ?held.current, next = ?held.next, "the webhook's certificates");
+            self.save(&certificates).await?;
+            tracing::info!(
+                ?step,
+                current = ?certificates.current,
+                next = ?certificates.next,
+                "webhook certificates changed"
+            );
         }
-        self.present_certificate(&held);
-        self.update_trust(&held).await?;
-        // After a step there is another moment to wait for.
-        Ok(if step == Step::Wait { wake_at } else { now })
+        self.present_certificate(&certificates);
+        self.update_trust(&certificates).await?;
+        // After a step, the next plan has another time.
+        Ok(if step == RotationStep::Wait { next_check_at } else { now })
     }
 
-    /// What there is. Of what cannot be shown, nothing.
-    fn held(&self) -> Held {
+    /// The stored certificates, without those that cannot be used.
+    fn stored(&self) -> CertificateSet {
         let Some(secret) = self.secret.present() else { return self.memory.clone() };
         let data = secret.data.as_ref().and_then(|data| data.get(KEY));
-        let held: Option<Held> = data.and_then(|data| serde_json::from_slice(&data.0).ok());
-        let mut held = held.unwrap_or_default();
-        for one in [&mut held.current, &mut held.next] {
+        let stored: Option<CertificateSet> =
+            data.and_then(|data| serde_json::from_slice(&data.0).ok());
+        let mut stored = stored.unwrap_or_default();
+        for one in [&mut stored.current, &mut stored.next] {
             one.take_if(|one| {
                 certified_key(one.certificate.as_bytes(), one.key.as_bytes()).is_err()
             });
         }
-        held
+        stored
     }
 
-    /// Over the very version that was looked at: of two replicas, one looks again.
-    async fn save(&mut self, held: &Held) -> Result<(), Error> {
+    /// Replaces the version that was read. Of two replicas, one gets a conflict and reconciles again.
+    async fn save(&mut self, certificates: &CertificateSet) -> Result<(), Error> {
         if self.settings.url.is_some() {
-            self.memory = held.clone();
+            self.memory = certificates.clone();
             return Ok(());
         }
         let step =
-            format!("write Secret {}/{SECRET}, which build/deploy makes", self.settings.namespace);
+            format!("write Secret {}/{SECRET} (created by build/deploy)", self.settings.namespace);
         let mut secret = self.secret.present().cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
             ..Secret::default()
         });
-        let json = serde_json::to_vec(held).expect("certificates are JSON");
+        let json = serde_json::to_vec(certificates).expect("certificates are JSON");
         secret.data.get_or_insert_default().insert(KEY.to_owned(), ByteString(json));
         let params =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -234,21 +242,21 @@ impl CertificateStore {
         Ok(())
     }
 
-    fn present_certificate(&mut self, held: &Held) {
-        let Some(current) = &held.current else { return };
+    fn present_certificate(&mut self, certificates: &CertificateSet) {
+        let Some(current) = &certificates.current else { return };
         if current.certificate != self.presented
             && self.serving_certificate.set(&current.certificate, &current.key).is_ok()
         {
             self.presented.clone_from(&current.certificate);
             self.metrics.set_certificate_expiry(current.expires);
-            tracing::info!(names = ?current.names, expires = %current.expires, "the webhook shows its certificate");
+            tracing::info!(names = ?current.names, expires = %current.expires, "webhook presents a new certificate");
         }
     }
 
-    /// Makes the API server trust what is shown, and what will be.
-    async fn update_trust(&mut self, held: &Held) -> Result<(), Error> {
+    /// Writes the CA bundle, so that the API server trusts the current and the next certificate.
+    async fn update_trust(&mut self, certificates: &CertificateSet) -> Result<(), Error> {
         let name = &self.settings.configuration;
-        let bundle = held.bundle();
+        let bundle = certificates.bundle();
         let step = || format!("write ValidatingWebhookConfiguration {name}");
         let configuration = self.configuration.present();
         let manager = Some(FIELD_MANAGER.to_owned());
@@ -262,15 +270,12 @@ impl CertificateStore {
                 .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&desired))
                 .await
         } else {
-            let patch = configuration.and_then(|configuration| trust(configuration, &bundle));
+            let patch = configuration.and_then(|configuration| trust_patch(configuration, &bundle));
             let Some(patch) = patch else { return Ok(()) };
             self.configurations.patch(name, &writer, &Patch::Strategic(&patch)).await
         };
         let written = written.map_err(Error::api(step()))?;
-        tracing::info!(
-            configuration = written.name_any(),
-            "the API server trusts the webhook's certificate"
-        );
+        tracing::info!(configuration = written.name_any(), "webhook CA bundle written");
         self.configuration = Some(written).into();
         Ok(())
     }

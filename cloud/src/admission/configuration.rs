@@ -1,5 +1,5 @@
-//! What the API server is told of the webhook: which hosts it asks for, whom it trusts, and, where no
-//! manifest says it, which writes it shows. Pure.
+//! The `ValidatingWebhookConfiguration`: the hosts and the CA bundle of an existing one, or a whole one for a
+//! controller outside of the cluster. Pure.
 
 use k8s_openapi::{
     ByteString,
@@ -11,13 +11,13 @@ use k8s_openapi::{
 use kube::Resource;
 use serde_json::{Value, json};
 
-/// The name of the webhook, which a denial shows.
+/// The name of the webhook. `kubectl` prints it with a denial.
 pub const WEBHOOK: &str = "validate.neptune.io";
 
-/// Below the API server's own limit for a write.
+/// Timeout of a call. Below the API server's timeout for a write.
 const TIMEOUT_SECONDS: i32 = 5;
 
-/// The hosts for which an API server asks, by the services that the configuration names.
+/// The host names that the API server connects to, from the Services in the configuration. Sorted.
 pub fn hosts(configuration: &ValidatingWebhookConfiguration) -> Vec<String> {
     let services = clients(configuration).filter_map(|client| client.service.as_ref());
     let mut hosts: Vec<_> =
@@ -27,7 +27,7 @@ pub fn hosts(configuration: &ValidatingWebhookConfiguration) -> Vec<String> {
     hosts
 }
 
-/// Whether each webhook of the configuration trusts this authority.
+/// Whether the CA bundle of each webhook contains this authority.
 pub fn trusts(configuration: &ValidatingWebhookConfiguration, authority: &str) -> bool {
     clients(configuration).all(|client| {
         let bundle = client.ca_bundle.as_ref().map(|bundle| String::from_utf8_lossy(&bundle.0));
@@ -41,18 +41,18 @@ fn clients(
     configuration.webhooks.iter().flatten().map(|webhook| &webhook.client_config)
 }
 
-/// The strategic merge patch after which each webhook trusts exactly the bundle; `None` if it is so.
-pub fn trust(configuration: &ValidatingWebhookConfiguration, bundle: &str) -> Option<Value> {
+/// The strategic merge patch that sets each webhook's CA bundle; `None` if all are equal to it.
+pub fn trust_patch(configuration: &ValidatingWebhookConfiguration, bundle: &str) -> Option<Value> {
     let bundle = ByteString(bundle.as_bytes().to_vec());
     let webhooks = configuration.webhooks.iter().flatten();
-    let lacking: Vec<_> = webhooks
+    let outdated: Vec<_> = webhooks
         .filter(|webhook| webhook.client_config.ca_bundle.as_ref() != Some(&bundle))
         .map(|webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}}))
         .collect();
-    (!lacking.is_empty()).then(|| json!({ "webhooks": lacking }))
+    (!outdated.is_empty()).then(|| json!({ "webhooks": outdated }))
 }
 
-/// A whole configuration, for a controller outside of the cluster.
+/// A complete configuration, for a controller outside of the cluster.
 pub fn full_configuration(name: &str, url: &str, bundle: &str) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -64,7 +64,7 @@ pub fn full_configuration(name: &str, url: &str, bundle: &str) -> ValidatingWebh
                 service: None,
             },
             rules: Some(rules()),
-            // While nobody answers, writes pass; the conditions say the same.
+            // Without an answer, writes pass; the conditions report the same findings.
             failure_policy: Some("Ignore".to_owned()),
             match_policy: Some("Equivalent".to_owned()),
             side_effects: "None".to_owned(),
@@ -75,7 +75,7 @@ pub fn full_configuration(name: &str, url: &str, bundle: &str) -> ValidatingWebh
     }
 }
 
-/// Whether a configuration is as [`full_configuration`] has it; what others added to it is theirs.
+/// Whether a configuration equals [`full_configuration`], except for the selectors, which others may set.
 pub fn is_up_to_date(
     configuration: &ValidatingWebhookConfiguration,
     desired: &ValidatingWebhookConfiguration,
@@ -90,7 +90,7 @@ pub fn is_up_to_date(
     bare(configuration) == bare(desired)
 }
 
-/// The registered kinds, by their groups.
+/// The rules that match all registered kinds.
 fn rules() -> Vec<RuleWithOperations> {
     let mut rules: Vec<RuleWithOperations> = Vec::new();
     let some = |text: std::borrow::Cow<str>| Some(vec![text.into_owned()]);
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    fn by_service() -> ValidatingWebhookConfiguration {
+    fn manifest_configuration() -> ValidatingWebhookConfiguration {
         let manifest = include_str!("../../../build/deploy/base/webhook.yaml");
         let document = manifest.split("\n---\n").find(|text| text.contains("kind: Validating"));
         serde_saphyr::from_str(document.unwrap()).unwrap()
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn manifest_has_the_same_rules_as_the_code() {
         let (manifest, code) =
-            (by_service(), full_configuration("neptune", "https://h/validate", ""));
+            (manifest_configuration(), full_configuration("neptune", "https://h/validate", ""));
         let comparable = |configuration: ValidatingWebhookConfiguration| {
             let mut webhook = configuration.webhooks.unwrap().pop().unwrap();
             webhook.client_config = WebhookClientConfig::default();
@@ -138,32 +138,33 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_are_the_services_of_the_manifest() {
-        assert_eq!(hosts(&by_service()), ["neptune-webhook.neptune-system.svc"]);
+    fn hosts_are_the_services_of_the_configuration() {
+        assert_eq!(hosts(&manifest_configuration()), ["neptune-webhook.neptune-system.svc"]);
         assert_eq!(hosts(&full_configuration("x", "https://h/", "")), Vec::<String>::new());
     }
 
     #[test]
-    fn trust_is_patched_only_where_it_is_missing() {
-        let mut configuration = by_service();
+    fn ca_bundle_is_patched_only_where_it_differs() {
+        let mut configuration = manifest_configuration();
         assert!(!trusts(&configuration, "a;"));
-        let patch = trust(&configuration, "a;b;").unwrap();
+        let patch = trust_patch(&configuration, "a;b;").unwrap();
         let entry = &patch["webhooks"][0];
         assert_eq!(entry["name"], WEBHOOK);
         let patched: ByteString =
             serde_json::from_value(entry["clientConfig"]["caBundle"].clone()).unwrap();
         configuration.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = Some(patched);
         assert!(trusts(&configuration, "b;"));
-        assert_eq!(trust(&configuration, "a;b;"), None);
+        assert_eq!(trust_patch(&configuration, "a;b;"), None);
     }
 
     #[test]
-    fn what_an_api_server_fills_in_is_no_difference() {
+    fn defaults_set_by_the_api_server_are_no_difference() {
         let desired = full_configuration("neptune", "https://h/validate", "a;");
-        let mut held = desired.clone();
-        held.webhooks.as_mut().unwrap()[0].namespace_selector = Some(LabelSelector::default());
-        assert!(is_up_to_date(&held, &desired));
-        held.webhooks.as_mut().unwrap()[0].client_config.url = Some("https://other/".to_owned());
-        assert!(!is_up_to_date(&held, &desired));
+        let mut existing = desired.clone();
+        existing.webhooks.as_mut().unwrap()[0].namespace_selector = Some(LabelSelector::default());
+        assert!(is_up_to_date(&existing, &desired));
+        existing.webhooks.as_mut().unwrap()[0].client_config.url =
+            Some("https://other/".to_owned());
+        assert!(!is_up_to_date(&existing, &desired));
     }
 }

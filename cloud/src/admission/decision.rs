@@ -1,5 +1,5 @@
-//! What an API server is told of a write: deny it, or warn of what is amiss. Pure; what is amiss is
-//! found by the controllers' own `validate`, so that a warning says what a condition will say.
+//! Decides the answer to an admission review: allow, warn or deny. Pure. The findings come from the controllers'
+//! `validate`, so a warning has the text of the later condition.
 
 use neptune_wire::Resource;
 
@@ -9,34 +9,34 @@ use crate::{
     reason::Reason,
 };
 
-/// Longer warnings may be cut by the API server, in characters.
-const LONGEST: usize = 256;
+/// Maximum length of a warning in characters. The API server may truncate longer ones.
+const MAX_WARNING_CHARS: usize = 256;
 
-/// All warnings of an answer share 4096 characters.
-const MOST: usize = 4096 / LONGEST;
+/// Maximum number of warnings: all warnings of a response share 4096 characters.
+const MAX_WARNINGS: usize = 4096 / MAX_WARNING_CHARS;
 
-/// What is said of a write.
+/// The answer to an admission review.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Why it is denied, if it is.
+    /// The reason for the denial; `None` if the write is allowed.
     pub denied: Option<String>,
-    /// What the user is told besides.
+    /// Warnings shown to the user, one line each.
     pub warnings: Vec<String>,
 }
 
-/// How much a finding weighs at apply time.
+/// The severity of a finding at apply time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weight {
-    /// Only a change of this very object helps.
+enum Severity {
+    /// Only a change of this object fixes it: deny.
     Malformed,
-    /// The object names another one that is not there.
+    /// The object refers to an object that does not exist: warn, or deny by flag.
     Missing,
-    /// Something else has to change, or may: it may well be the next in the same `kubectl apply`.
+    /// A change of another object may fix it, perhaps later in the same `kubectl apply`: warn.
     Elsewhere,
 }
 
-/// The verdict on a write. `before` is what was amiss with the object as it is: of that a user is warned,
-/// since whoever only adds a label must not be held up by what was there already.
+/// Decides on a write. `before` are the findings of the stored object: they only cause warnings, so that they do not
+/// block an unrelated change such as a new label.
 pub fn decide(
     resource: Resource,
     findings: &[Finding],
@@ -47,10 +47,10 @@ pub fn decide(
     let mut decision = Decision::default();
     let mut denials = Vec::new();
     for finding in findings {
-        let denies = match weight(resource, finding.reason) {
-            Weight::Malformed => true,
-            Weight::Missing => references == MissingReferences::Deny,
-            Weight::Elsewhere => false,
+        let denies = match severity(resource, finding.reason) {
+            Severity::Malformed => true,
+            Severity::Missing => references == MissingReferences::Deny,
+            Severity::Elsewhere => false,
         };
         let text = message(finding, &suggestion);
         if denies && !before.contains(finding) {
@@ -59,7 +59,7 @@ pub fn decide(
             decision.warnings.push(one_line(&text));
         }
     }
-    bound(&mut decision.warnings);
+    limit(&mut decision.warnings);
     decision.denied = (!denials.is_empty()).then(|| denials.join("; "));
     decision
 }
@@ -70,40 +70,40 @@ fn message(finding: &Finding, suggestion: &impl Fn(&Missing) -> Option<String>) 
     format!("{}{hint}", finding.message)
 }
 
-/// What is final for a condition is not final here when it is another object that is wrong.
-fn weight(resource: Resource, reason: Reason) -> Weight {
+/// A reason that is final for a condition is not final here if another object causes it.
+fn severity(resource: Resource, reason: Reason) -> Severity {
     use Reason::{
         DatasetNotFound, FrameworkUnknown, ImageRequired, ModelDigestInvalid, ModelNotFound,
         ModelUrlInvalid, NodeNotFound,
     };
     match (resource, reason) {
-        (_, ModelNotFound | DatasetNotFound | NodeNotFound) => Weight::Missing,
-        // The table of frameworks is a ConfigMap, and what a service says of a Model is the Model's.
+        (_, ModelNotFound | DatasetNotFound | NodeNotFound) => Severity::Missing,
+        // The framework table is a ConfigMap, and a service's findings on a Model concern the Model.
         (_, FrameworkUnknown | ImageRequired)
         | (Resource::JointInferenceServices, ModelUrlInvalid | ModelDigestInvalid) => {
-            Weight::Elsewhere
+            Severity::Elsewhere
         }
         (_, reason) if reason.condition() == neptune_api::JisConditionType::Failed => {
-            Weight::Malformed
+            Severity::Malformed
         }
-        _ => Weight::Elsewhere,
+        _ => Severity::Elsewhere,
     }
 }
 
-/// A header cannot have more than one line.
+/// Warnings are sent as HTTP headers, which have one line.
 fn one_line(text: &str) -> String {
     let line = text.replace(|c: char| c.is_control(), " ");
-    if line.chars().count() <= LONGEST {
+    if line.chars().count() <= MAX_WARNING_CHARS {
         return line;
     }
-    line.chars().take(LONGEST - 3).chain("...".chars()).collect()
+    line.chars().take(MAX_WARNING_CHARS - 3).chain("...".chars()).collect()
 }
 
-fn bound(warnings: &mut Vec<String>) {
-    if warnings.len() > MOST {
-        let more = warnings.len() - (MOST - 1);
-        warnings.truncate(MOST - 1);
-        warnings.push(format!("and {more} more; the status will tell"));
+fn limit(warnings: &mut Vec<String>) {
+    if warnings.len() > MAX_WARNINGS {
+        let more = warnings.len() - (MAX_WARNINGS - 1);
+        warnings.truncate(MAX_WARNINGS - 1);
+        warnings.push(format!("and {more} more; see the conditions in the object's status"));
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_is_denied_and_missing_is_a_warning_or_denied_by_flag() {
+    fn malformed_is_denied_and_missing_reference_warns_or_is_denied() {
         use MissingReferences::{Deny, Warn};
         type Case<'a> = (&'a [Finding], &'a [Finding], MissingReferences, bool, usize);
         let table: &[Case] = &[
@@ -146,7 +146,7 @@ mod tests {
             (&[missing()], &[], Deny, true, 0),
             (&[malformed()], &[], Warn, true, 0),
             (&[malformed(), missing()], &[], Warn, true, 1),
-            // What was so before is no reason to forbid a label.
+            // Findings of the stored object do not block a change.
             (&[missing()], &[missing()], Deny, false, 1),
             (&[malformed()], &[malformed()], Deny, false, 1),
             (&[malformed(), missing()], &[missing()], Deny, true, 1),
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn warning_is_the_message_of_the_condition_with_a_suggestion() {
+    fn warning_is_the_condition_message_with_a_suggestion() {
         let decision = review_change(&[missing()], &[], MissingReferences::Warn);
         assert_eq!(
             decision.warnings,
             [
-                "model \"big-modle\" not found in namespace \"default\": apply it, or correct spec.cloudWorker.model.name (did you mean \"big-model\"?)"
+                "Model \"big-modle\" not found in namespace \"default\"; create it or correct spec.cloudWorker.model.name (did you mean \"big-model\"?)"
             ]
         );
         let both = [malformed(), Finding::new(Reason::EnvInvalid, "spec.edgeWorker.env: no")];
@@ -176,24 +176,24 @@ mod tests {
     }
 
     #[test]
-    fn finding_of_another_object_denies_nothing() {
+    fn finding_of_another_object_is_not_denied() {
         for (resource, reason, expected) in [
-            (SERVICE, Reason::ModelUrlInvalid, Weight::Elsewhere),
-            (SERVICE, Reason::FrameworkUnknown, Weight::Elsewhere),
-            (SERVICE, Reason::FrameworksInvalid, Weight::Elsewhere),
-            (SERVICE, Reason::NodeNotEdge, Weight::Elsewhere),
-            (SERVICE, Reason::NodeNotFound, Weight::Missing),
-            (SERVICE, Reason::ScriptDirInvalid, Weight::Malformed),
-            (Resource::InferenceModels, Reason::ServingPortTaken, Weight::Elsewhere),
-            (Resource::InferenceModels, Reason::ModelDigestInvalid, Weight::Malformed),
-            (Resource::InferenceModels, Reason::TargetVersionUnknown, Weight::Malformed),
+            (SERVICE, Reason::ModelUrlInvalid, Severity::Elsewhere),
+            (SERVICE, Reason::FrameworkUnknown, Severity::Elsewhere),
+            (SERVICE, Reason::FrameworksInvalid, Severity::Elsewhere),
+            (SERVICE, Reason::NodeNotEdge, Severity::Elsewhere),
+            (SERVICE, Reason::NodeNotFound, Severity::Missing),
+            (SERVICE, Reason::ScriptDirInvalid, Severity::Malformed),
+            (Resource::InferenceModels, Reason::ServingPortTaken, Severity::Elsewhere),
+            (Resource::InferenceModels, Reason::ModelDigestInvalid, Severity::Malformed),
+            (Resource::InferenceModels, Reason::TargetVersionUnknown, Severity::Malformed),
         ] {
-            assert_eq!(weight(resource, reason), expected, "{reason}");
+            assert_eq!(severity(resource, reason), expected, "{reason}");
         }
     }
 
     #[test]
-    fn warnings_stay_within_what_an_api_server_passes_on() {
+    fn warnings_stay_within_the_limits_of_the_api_server() {
         let long =
             Finding::new(Reason::FrameworksInvalid, format!("line 1\nline 2 {}", "ü".repeat(300)));
         let decision = review_change(&vec![long; 40], &[], MissingReferences::Warn);

@@ -1,4 +1,4 @@
-//! Which writes are reviewed, and the objects in them. Pure.
+//! Decides which writes are reviewed, and parses the objects in them. Pure.
 
 use kube::core::{
     DynamicObject,
@@ -17,8 +17,8 @@ pub struct ReviewedChange<K> {
     pub old: Option<K>,
 }
 
-/// Whether a write is reviewed: not of a status, and not of an object that is being deleted, whose finalizers have to be
-/// removed whatever else is wrong.
+/// Whether a write is reviewed. Writes of a status are not. Neither are writes of an object that is being deleted: its
+/// finalizers must be removable even if its spec is invalid.
 pub fn is_reviewed(request: &AdmissionRequest<DynamicObject>) -> bool {
     let is_write = matches!(request.operation, Operation::Create | Operation::Update);
     let of_status = request.sub_resource.as_deref().is_some_and(|name| !name.is_empty());
@@ -47,7 +47,7 @@ pub fn reviewed_change<K: DeserializeOwned>(
     };
     let object = parse(&request.object).map_err(|error| {
         let kind = &request.kind.kind;
-        format!("this neptune-cloud cannot read the {kind}: {error}; is it older than the CRDs?")
+        format!("cannot parse the {kind}: {error}; check that neptune-cloud is not older than the installed CRDs")
     })?;
     // An old object that cannot be parsed counts as none.
     let old = parse(&request.old_object).unwrap_or_default();
@@ -107,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn object_of_a_newer_definition_is_an_error() {
+    fn object_of_a_newer_crd_version_is_an_error() {
         let error =
             review(|r| r["object"]["spec"]["edgeWorker"]["model"] = json!("a")).unwrap_err();
-        assert!(error.contains("cannot read the JointInferenceService"), "{error}");
+        assert!(error.contains("cannot parse the JointInferenceService"), "{error}");
         let change = review(|r| r["oldObject"]["spec"] = json!(1)).unwrap();
         assert!(change.unwrap().old.is_none());
     }

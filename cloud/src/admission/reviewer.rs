@@ -1,5 +1,5 @@
-//! Looks at a write with what the cluster has, as the controllers would at the object, and answers the
-//! review. Asks the API server for what the copies lack: a model that was applied a moment ago is there.
+//! Validates a write like the controllers do, and answers the review. Requests objects that the caches lack from
+//! the API server: a model that was just applied may not be cached yet.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     metrics,
 };
 
-/// For the API server's answer on one name. The review itself has 5 seconds.
+/// Timeout of one lookup at the API server. The whole review may take 5 seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Answers reviews.
+/// Answers admission reviews.
 #[derive(Clone)]
 pub struct Reviewer {
     context: Context,
@@ -38,7 +38,7 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// With the copies of a controller.
+    /// Uses the caches of the controller's context.
     pub fn new(context: Context, references: MissingReferences) -> Self {
         Self { context, references }
     }
@@ -62,8 +62,8 @@ impl Reviewer {
                 kind = request.kind.kind,
                 namespace = request.namespace,
                 name = request.name,
-                why,
-                "denied"
+                reason = why,
+                "write denied"
             );
             response = response.deny(&why);
             response.result = Status::failure(&why, "Forbidden").with_code(403);
@@ -87,7 +87,7 @@ impl Reviewer {
         decide(K::RESOURCE, &findings, &before, self.references, suggestion)
     }
 
-    /// Drops what is missing in the copies and not in the cluster, or of which that cannot be told.
+    /// Drops findings on objects that the caches lack and the API server has, or for which it does not answer.
     async fn confirm(&self, findings: &mut Vec<Finding>, namespace: &str) {
         let missing = join_all(findings.iter().map(|finding| async {
             match &finding.missing {
@@ -101,22 +101,22 @@ impl Reviewer {
 
     async fn is_missing(&self, Missing { referent, name }: &Missing, namespace: &str) -> bool {
         let client = self.context.client().clone();
-        let asked = async {
+        let lookup = async {
             match referent {
                 Referent::Object(resource) => with_kind!(*resource, K => {
-                    lacks::<K>(Api::namespaced(client, namespace), name).await
+                    is_absent::<K>(Api::namespaced(client, namespace), name).await
                 }),
-                Referent::Node => lacks::<Node>(Api::all(client), name).await,
+                Referent::Node => is_absent::<Node>(Api::all(client), name).await,
             }
         };
-        match tokio::time::timeout(TIMEOUT, asked).await {
+        match tokio::time::timeout(TIMEOUT, lookup).await {
             Ok(Ok(missing)) => missing,
             Ok(Err(error)) => {
-                tracing::warn!(name, %error, "cannot tell whether it is there");
+                tracing::warn!(name, %error, "cannot check whether a referenced object exists");
                 false
             }
             Err(_) => {
-                tracing::warn!(name, "cannot tell whether it is there: no answer in time");
+                tracing::warn!(name, "cannot check whether a referenced object exists: timeout");
                 false
             }
         }
@@ -136,7 +136,7 @@ impl Reviewer {
     }
 }
 
-async fn lacks<K>(api: Api<K>, name: &str) -> Result<bool, kube::Error>
+async fn is_absent<K>(api: Api<K>, name: &str) -> Result<bool, kube::Error>
 where
     K: Clone + DeserializeOwned + Debug,
 {

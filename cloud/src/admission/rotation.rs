@@ -1,78 +1,84 @@
-//! When the webhook's certificate is replaced, so that at no moment a server shows one that a client
-//! does not trust. Pure.
+//! Decides when the webhook's certificate is replaced, so that the server never presents one that the API server does
+//! not trust. Pure.
 //!
-//! | | shown | trusted |
+//! | | presented | trusted |
 //! |---|---|---|
 //! | usually | current | previous, current |
-//! | from two thirds of its life | current | previous, current, next |
-//! | a twelfth later, once the next is trusted | next, which becomes current | what was current, next |
+//! | after two thirds of its validity | current | previous, current, next |
+//! | a twelfth later, once the next is trusted | next, which becomes current | former current, next |
 //!
-//! Replicas share what is held: one that has not heard of a step yet shows what is still trusted.
+//! Replicas share the certificates: a replica that has not observed a step yet presents one that is still trusted.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::certificate::{Issued, SKEW};
+use crate::admission::certificate::{IssuedCertificate, SKEW};
 
-/// The certificates that there are.
+/// The certificates in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// The one that is shown.
-    pub current: Option<Issued>,
-    /// The one that will be shown.
-    pub next: Option<Issued>,
-    /// The authority of the one that was shown before.
+pub struct CertificateSet {
+    /// The certificate that is presented.
+    pub current: Option<IssuedCertificate>,
+    /// The certificate that will be presented next.
+    pub next: Option<IssuedCertificate>,
+    /// The authority of the certificate that was presented before.
     pub previous: Option<String>,
 }
 
-/// What is to be done.
+/// A step of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing yet.
+pub enum RotationStep {
+    /// Nothing is due.
     Wait,
-    /// Make one and show it at once: there is none that can be shown.
+    /// Issue one and present it at once: none is usable.
     Issue,
-    /// Make the next one, to be trusted before it is shown.
+    /// Issue the next one, to be trusted before it is presented.
     Prepare,
-    /// Show the next one.
+    /// Present the next one.
     Promote,
 }
 
-/// A step, and when to look again though nothing changes.
+/// A step, and when to plan again if nothing changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub struct Plan {
-    /// What is to be done.
-    pub step: Step,
-    /// When to look again.
-    pub wake_at: Timestamp,
+pub struct RotationPlan {
+    /// The step to execute now.
+    pub step: RotationStep,
+    /// When to plan again.
+    pub next_check_at: Timestamp,
 }
 
-/// Plans. `names` are the hosts that clients ask for, `trusted` says whether clients know the next
-/// one's authority.
-pub fn plan(held: &Held, names: &[String], trusted: bool, now: Timestamp) -> Plan {
-    let usable =
-        |one: &&Issued| one.names == names && now < one.expires && now >= minus(one.made, SKEW);
-    let next = held.next.as_ref().filter(usable);
-    let Some(current) = held.current.as_ref().filter(usable) else {
-        let step = if next.is_some() { Step::Promote } else { Step::Issue };
-        return Plan { step, wake_at: now };
+/// Plans the next step. `names` are the hosts that clients connect to; `trusted` is whether clients trust the next
+/// certificate's authority.
+pub fn plan(
+    certificates: &CertificateSet,
+    names: &[String],
+    trusted: bool,
+    now: Timestamp,
+) -> RotationPlan {
+    let usable = |one: &&IssuedCertificate| {
+        one.names == names && now < one.expires && now >= minus(one.made, SKEW)
+    };
+    let next = certificates.next.as_ref().filter(usable);
+    let Some(current) = certificates.current.as_ref().filter(usable) else {
+        let step = if next.is_some() { RotationStep::Promote } else { RotationStep::Issue };
+        return RotationPlan { step, next_check_at: now };
     };
     let Some(next) = next else {
-        let due = plus(current.made, life(current) * 2 / 3);
-        let step = if now < due { Step::Wait } else { Step::Prepare };
-        return Plan { step, wake_at: due };
+        let due = plus(current.made, validity(current) * 2 / 3);
+        let step = if now < due { RotationStep::Wait } else { RotationStep::Prepare };
+        return RotationPlan { step, next_check_at: due };
     };
-    let due = plus(next.made, life(next) / 12);
+    let due = plus(next.made, validity(next) / 12);
     if now < due {
-        return Plan { step: Step::Wait, wake_at: due };
+        return RotationPlan { step: RotationStep::Wait, next_check_at: due };
     }
-    let step = if trusted { Step::Promote } else { Step::Wait };
-    // That it is trusted now is news that wakes by itself.
-    Plan { step, wake_at: current.expires }
+    let step = if trusted { RotationStep::Promote } else { RotationStep::Wait };
+    // A change of the CA bundle triggers a reconciliation by its watch.
+    RotationPlan { step, next_check_at: current.expires }
 }
 
-fn life(one: &Issued) -> SignedDuration {
+fn validity(one: &IssuedCertificate) -> SignedDuration {
     one.made.duration_until(one.expires)
 }
 
@@ -84,20 +90,26 @@ fn minus(time: Timestamp, by: SignedDuration) -> Timestamp {
     time.saturating_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-impl Held {
-    /// After a step; `made` makes a certificate where one is needed.
+impl CertificateSet {
+    /// The certificates after a step. `issue` issues a certificate if the step needs one.
     ///
     /// # Errors
-    /// Those of `made`.
-    pub fn after<E>(self, step: Step, made: impl FnOnce() -> Result<Issued, E>) -> Result<Self, E> {
+    /// Those of `issue`.
+    pub fn after<E>(
+        self,
+        step: RotationStep,
+        issue: impl FnOnce() -> Result<IssuedCertificate, E>,
+    ) -> Result<Self, E> {
         let authority = || self.current.as_ref().map(|one| one.authority.clone());
         Ok(match step {
-            Step::Wait => self,
-            Step::Issue => {
-                Self { previous: authority().or(self.previous), current: Some(made()?), next: None }
-            }
-            Step::Prepare => Self { next: Some(made()?), ..self },
-            Step::Promote => {
+            RotationStep::Wait => self,
+            RotationStep::Issue => Self {
+                previous: authority().or(self.previous),
+                current: Some(issue()?),
+                next: None,
+            },
+            RotationStep::Prepare => Self { next: Some(issue()?), ..self },
+            RotationStep::Promote => {
                 Self { previous: authority().or(self.previous), current: self.next, next: None }
             }
         })
@@ -105,7 +117,8 @@ impl Held {
 
     /// All authorities that clients should trust, in PEM.
     pub fn bundle(&self) -> String {
-        let issued = |one: &'_ Option<Issued>| one.as_ref().map(|one| one.authority.clone());
+        let issued =
+            |one: &'_ Option<IssuedCertificate>| one.as_ref().map(|one| one.authority.clone());
         [self.previous.clone(), issued(&self.current), issued(&self.next)]
             .into_iter()
             .flatten()
@@ -118,9 +131,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Twelve days of life.
-    fn issued(name: &str, day: i32) -> Issued {
-        Issued {
+    /// Valid for twelve days.
+    fn issued(name: &str, day: i32) -> IssuedCertificate {
+        IssuedCertificate {
             authority: format!("{name};"),
             certificate: String::new(),
             key: String::new(),
@@ -134,16 +147,16 @@ mod tests {
         plus(Timestamp::UNIX_EPOCH, SignedDuration::from_hours(i64::from(day) * 24 + 24_000))
     }
 
-    fn held(current: Option<i32>, next: Option<i32>) -> Held {
+    fn certificates(current: Option<i32>, next: Option<i32>) -> CertificateSet {
         let next = next.map(|day| issued("next", day));
-        Held { current: current.map(|day| issued("current", day)), next, previous: None }
+        CertificateSet { current: current.map(|day| issued("current", day)), next, previous: None }
     }
 
     #[test]
-    fn each_state_has_its_step() {
-        use Step::{Issue, Prepare, Promote, Wait};
+    fn step_follows_age_and_trust() {
+        use RotationStep::{Issue, Prepare, Promote, Wait};
         let table = [
-            // current, next, trusted, today: step, when to look again
+            // current, next, trusted, today: step, next check
             (None, None, false, 0, Issue, 0),
             (Some(0), None, false, 0, Wait, 8),
             (Some(0), None, false, 7, Wait, 8),
@@ -151,47 +164,47 @@ mod tests {
             (Some(0), Some(8), false, 8, Wait, 9),
             (Some(0), Some(8), true, 8, Wait, 9),
             (Some(0), Some(8), true, 9, Promote, 12),
-            // Not before it is trusted, unless there is nothing to lose.
+            // Not before it is trusted, unless the current one is expired.
             (Some(0), Some(8), false, 9, Wait, 12),
             (Some(0), Some(8), false, 12, Promote, 12),
-            // After a long sleep.
+            // After a long suspension.
             (Some(0), None, true, 12, Issue, 12),
             (Some(0), Some(8), true, 20, Issue, 20),
-            // Made by a clock that was far ahead.
+            // Issued by a clock that was far ahead.
             (Some(100), None, true, 0, Issue, 0),
             (Some(0), Some(100), true, 8, Prepare, 8),
         ];
         for (current, next, trusted, today, step, again) in table {
-            let plan = plan(&held(current, next), &["host".to_owned()], trusted, at(today));
+            let plan = plan(&certificates(current, next), &["host".to_owned()], trusted, at(today));
             let case = format!("{current:?} {next:?} {trusted} {today}");
-            assert_eq!(plan, Plan { step, wake_at: at(again) }, "{case}");
+            assert_eq!(plan, RotationPlan { step, next_check_at: at(again) }, "{case}");
         }
     }
 
     #[test]
-    fn another_name_needs_another_certificate() {
-        let plan = plan(&held(Some(0), Some(8)), &["elsewhere".to_owned()], true, at(9));
-        assert_eq!(plan.step, Step::Issue);
+    fn changed_host_name_needs_a_new_certificate() {
+        let plan = plan(&certificates(Some(0), Some(8)), &["elsewhere".to_owned()], true, at(9));
+        assert_eq!(plan.step, RotationStep::Issue);
     }
 
     #[test]
     fn current_and_previous_certificate_are_always_trusted() {
-        let made = |name: &'static str| move || Ok::<_, ()>(issued(name, 0));
-        let mut held = Held::default();
+        let issue = |name: &'static str| move || Ok::<_, ()>(issued(name, 0));
+        let mut certificates = CertificateSet::default();
         let steps = [
-            (Step::Issue, "a", "a;"),
-            (Step::Prepare, "b", "a;b;"),
-            (Step::Promote, "", "a;b;"),
-            (Step::Prepare, "c", "a;b;c;"),
-            (Step::Promote, "", "b;c;"),
-            (Step::Issue, "d", "c;d;"),
+            (RotationStep::Issue, "a", "a;"),
+            (RotationStep::Prepare, "b", "a;b;"),
+            (RotationStep::Promote, "", "a;b;"),
+            (RotationStep::Prepare, "c", "a;b;c;"),
+            (RotationStep::Promote, "", "b;c;"),
+            (RotationStep::Issue, "d", "c;d;"),
         ];
         for (step, name, trusted) in steps {
-            let serving_certificate = held.current.clone();
-            held = held.after(step, made(name)).unwrap();
-            assert_eq!(held.bundle(), trusted);
-            for one in [serving_certificate, held.current.clone()].into_iter().flatten() {
-                assert!(held.bundle().contains(&one.authority));
+            let serving_certificate = certificates.current.clone();
+            certificates = certificates.after(step, issue(name)).unwrap();
+            assert_eq!(certificates.bundle(), trusted);
+            for one in [serving_certificate, certificates.current.clone()].into_iter().flatten() {
+                assert!(certificates.bundle().contains(&one.authority));
             }
         }
     }

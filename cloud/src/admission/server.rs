@@ -1,5 +1,5 @@
-//! Answers the API server's reviews over HTTPS. Whoever is slow, or sends too much, hurts only himself:
-//! handshake, headers and body have their time, connections and bytes their limit.
+//! Serves admission reviews over HTTPS. A slow or large client affects only itself: handshake, headers and body have
+//! timeouts; connections and bytes have limits.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -35,23 +35,22 @@ use crate::{
     error::Error,
 };
 
-/// An API server's own limit for a write.
-const LONGEST_BODY: usize = 3 * 1024 * 1024;
+/// Maximum body size in bytes: the API server's limit for a write.
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// For a TLS handshake, and for a request from its first byte to the answer. The API server waits as long.
+/// Timeout of a TLS handshake, and of a request from its first byte to the answer. Equal to the API server's timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For the next request on a connection that is kept open.
-const IDLE: Duration = Duration::from_secs(30);
+/// How long a connection may be idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections at a time. An API server needs a few.
-const CONNECTIONS: usize = 128;
+/// Maximum number of connections. An API server needs a few.
+const MAX_CONNECTIONS: usize = 128;
 
-/// Takes the address without listening: while there is nothing to answer with, connections are refused
-/// at once.
+/// Binds the address without listening: until [`serve`] is called, connections are refused at once.
 ///
 /// # Errors
-/// [`Error::Webhook`] when it is taken or not this machine's.
+/// [`Error::Webhook`] if the address is in use or does not belong to this host.
 pub fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
     let error = |source| Error::Webhook { address, source };
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -61,7 +60,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
     Ok(socket)
 }
 
-/// Answers until the program ends.
+/// Serves reviews indefinitely.
 pub async fn serve(
     socket: TcpSocket,
     serving_certificate: Arc<ServingCertificate>,
@@ -70,20 +69,20 @@ pub async fn serve(
     let listener = match socket.listen(1024) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "the webhook cannot listen");
+            tracing::error!(%error, "webhook cannot listen");
             return std::future::pending().await;
         }
     };
     let acceptor = TlsAcceptor::from(Arc::new(tls(Arc::clone(&serving_certificate))));
     let router = Router::new().route("/validate", post(validate)).with_state(reviewer);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
+        let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Such as too many open files: it passes when connections end.
-                tracing::warn!(%error, "the webhook cannot accept a connection");
+                // For example too many open files; it succeeds when connections are closed.
+                tracing::warn!(%error, "webhook cannot accept a connection; retrying");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -92,10 +91,10 @@ pub async fn serve(
             (acceptor.clone(), router.clone(), Arc::clone(&serving_certificate));
         tokio::spawn(async move {
             if let Err(error) = serving_certificate.refresh() {
-                tracing::warn!(%error, "what was read before is shown");
+                tracing::warn!(%error, "cannot reload the webhook certificate; keeping the previous one");
             }
             connection(stream, acceptor, router).await;
-            drop(place);
+            drop(slot);
         });
     }
 }
@@ -103,36 +102,36 @@ pub async fn serve(
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
     let stream = match timeout(TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "a handshake failed"),
-        Err(_) => return tracing::debug!("a handshake took too long"),
+        Ok(Err(error)) => return tracing::debug!(%error, "webhook TLS handshake failed"),
+        Err(_) => return tracing::debug!("webhook TLS handshake timed out"),
     };
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(IDLE_TIMEOUT)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "webhook connection failed");
     }
 }
 
 async fn validate(State(reviewer): State<Reviewer>, request: Request) -> Response {
     match timeout(TIMEOUT, review(&reviewer, request.into_body())).await {
         Ok(response) => response,
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review took too long\n").into_response(),
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "review timed out\n").into_response(),
     }
 }
 
 async fn review(reviewer: &Reviewer, body: Body) -> Response {
-    let Ok(bytes) = to_bytes(body, LONGEST_BODY).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 3 MiB\n").into_response();
+    let Ok(bytes) = to_bytes(body, MAX_BODY_BYTES).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "review exceeds 3 MiB\n").into_response();
     };
     let review = serde_json::from_slice::<AdmissionReview<DynamicObject>>(&bytes);
     let request: AdmissionRequest<DynamicObject> = match review.map(TryInto::try_into) {
         Ok(Ok(request)) => request,
         Ok(Err(error)) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
         Err(error) => {
-            return (StatusCode::BAD_REQUEST, format!("no AdmissionReview: {error}\n"))
+            return (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n"))
                 .into_response();
         }
     };

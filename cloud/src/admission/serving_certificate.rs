@@ -1,5 +1,5 @@
-//! The certificate that the webhook's server shows: set by whoever keeps it, or read from the files that
-//! cert-manager renews. Touches those files.
+//! The certificate that the webhook's server presents: set by `certificate_store`, or read from the files that
+//! cert-manager renews. Reads those files.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,47 +16,47 @@ use rustls::{
 
 use crate::error::Error;
 
-/// What is shown. Nothing is, until it is set: then handshakes fail.
+/// The certificate that is presented. Until one is set, TLS handshakes fail.
 #[derive(Debug, Default)]
 pub struct ServingCertificate {
     key: RwLock<Option<Arc<CertifiedKey>>>,
-    files: Option<Files>,
+    files: Option<CertificateFiles>,
 }
 
 /// A directory with `tls.crt` and `tls.key`.
 #[derive(Debug)]
-struct Files {
+struct CertificateFiles {
     directory: PathBuf,
-    /// What was read last.
+    /// The content that was read last.
     read: Mutex<Vec<u8>>,
 }
 
 impl ServingCertificate {
-    /// What the files hold, now and when they change.
+    /// Presents the certificate of a directory, also after its files change.
     ///
     /// # Errors
-    /// [`Error::Certificate`] when they cannot be used.
+    /// [`Error::Certificate`] if the files cannot be used.
     pub fn from_files(directory: &Path) -> Result<Self, Error> {
-        let files = Files { directory: directory.to_owned(), read: Mutex::default() };
+        let files = CertificateFiles { directory: directory.to_owned(), read: Mutex::default() };
         let serving_certificate = Self { key: RwLock::default(), files: Some(files) };
         serving_certificate.refresh()?;
         Ok(serving_certificate)
     }
 
-    /// Shows another certificate from now on.
+    /// Presents another certificate from now on.
     ///
     /// # Errors
-    /// What is wrong with it; then the one before stays.
+    /// Why it cannot be used; the previous one stays.
     pub fn set(&self, certificate: &str, key: &str) -> Result<(), String> {
         let key = certified_key(certificate.as_bytes(), key.as_bytes())?;
         *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
         Ok(())
     }
 
-    /// Reads the files again, if there are any. While they are being changed, what was read before stays.
+    /// Reads the files again, if any. While they do not match, the previous certificate stays.
     ///
     /// # Errors
-    /// [`Error::Certificate`], once for each content that cannot be used.
+    /// [`Error::Certificate`], once per content that cannot be used.
     pub fn refresh(&self) -> Result<(), Error> {
         let Some(files) = &self.files else { return Ok(()) };
         let error = |why: String| Error::Certificate { path: files.directory.clone(), why };
@@ -72,20 +72,20 @@ impl ServingCertificate {
         *last = content;
         let key = certified_key(&certificate, &key).map_err(error)?;
         *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
-        tracing::info!(directory = %files.directory.display(), "the webhook's certificate was read");
+        tracing::info!(directory = %files.directory.display(), "webhook certificate loaded");
         Ok(())
     }
 }
 
-/// Whether a certificate and a key can be shown together.
+/// Parses a certificate chain and its key.
 ///
 /// # Errors
-/// Why not.
+/// They cannot be parsed, or do not match.
 pub fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|error| format!("tls.crt: {error}"))?;
     if chain.is_empty() {
-        return Err("tls.crt: there is no certificate in it".to_owned());
+        return Err("tls.crt: contains no certificate".to_owned());
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("tls.key: {error}"))?;
     CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| error.to_string())
@@ -97,11 +97,11 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// TLS with what is shown.
+/// The TLS configuration of the server.
 pub fn tls(serving_certificate: Arc<ServingCertificate>) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring can do the default versions")
+        .expect("ring supports the default versions")
         .with_no_client_auth()
         .with_cert_resolver(serving_certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn changed_files_are_read_again_unless_they_do_not_match() {
-        let made = || {
+    fn changed_files_are_reloaded_if_they_match() {
+        let issued = || {
             let names = ["localhost".to_owned()];
             issue(&names, SignedDuration::from_hours(1), Timestamp::now()).unwrap()
         };
@@ -135,13 +135,13 @@ mod tests {
         let path = directory.path();
         let error = ServingCertificate::from_files(path).unwrap_err().to_string();
         assert!(error.contains("--webhook-cert-dir") && error.contains("tls.crt"), "{error}");
-        let (one, two) = (made(), made());
+        let (one, two) = (issued(), issued());
         write(path, &one.certificate, &one.key);
         let serving_certificate = ServingCertificate::from_files(path).unwrap();
         let before = first(&serving_certificate);
         write(path, &two.certificate, &one.key);
         assert!(serving_certificate.refresh().unwrap_err().to_string().contains("KeyMismatch"));
-        assert!(serving_certificate.refresh().is_ok(), "it is said once");
+        assert!(serving_certificate.refresh().is_ok(), "each content is reported once");
         assert_eq!(first(&serving_certificate), before);
         write(path, &two.certificate, &two.key);
         serving_certificate.refresh().unwrap();

@@ -1,13 +1,13 @@
-//! Which name a user may have meant. Pure.
+//! Suggests an existing name for a misspelled one. Pure.
 
-/// The candidate that is nearest to a name, if any is near enough for a slip of the fingers.
+/// The candidate with the smallest edit distance to a name, if the distance is that of a typing error.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // One letter in four, and no more than three.
-    let most = (name.chars().count() / 4).clamp(1, 3);
+    // One character in four, at least one and at most three.
+    let max_distance = (name.chars().count() / 4).clamp(1, 3);
     candidates
-        .filter(|candidate| candidate.len().abs_diff(name.len()) <= most)
+        .filter(|candidate| candidate.len().abs_diff(name.len()) <= max_distance)
         .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
-        .filter(|(distance, _)| (1..=most).contains(distance))
+        .filter(|(distance, _)| (1..=max_distance).contains(distance))
         .min()
         .map(|(_, candidate)| candidate)
 }
@@ -30,8 +30,8 @@ mod tests {
             ("x", &[], None),
             ("größe", &["grosse", "größen"], Some("größen")),
         ];
-        for (name, candidates, meant) in table {
-            assert_eq!(nearest(name, candidates.iter().copied()), *meant, "{name}");
+        for (name, candidates, expected) in table {
+            assert_eq!(nearest(name, candidates.iter().copied()), *expected, "{name}");
         }
     }
 }

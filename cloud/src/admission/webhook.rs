@@ -1,4 +1,4 @@
-//! Puts the webhook of a controller together from its flags.
+//! Assembles the webhook from the controller's flags.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::net::TcpSocket;
 
 use crate::{
     admission::{
-        certificate_store::{Settings, maintain},
+        certificate_store::{CertificateSettings, maintain},
         reviewer::Reviewer,
         server::{bind, serve},
         serving_certificate::ServingCertificate,
@@ -17,54 +17,54 @@ use crate::{
     error::Error,
 };
 
-/// A webhook that does not answer yet, or none.
-pub struct Webhook(Option<Parts>);
+/// A webhook that does not answer yet; `None` if it is disabled.
+pub struct Webhook(Option<WebhookParts>);
 
-struct Parts {
+struct WebhookParts {
     socket: TcpSocket,
     serving_certificate: Arc<ServingCertificate>,
-    /// The certificate is our own, and so kept.
-    own: Option<Settings>,
+    /// Set if this program issues the certificate itself.
+    issued: Option<CertificateSettings>,
     references: MissingReferences,
 }
 
 impl Webhook {
-    /// Takes the address and reads what can be read.
+    /// Binds the address and reads the certificate files.
     ///
     /// # Errors
-    /// What is wrong with the flags.
+    /// A flag is invalid, the address cannot be bound, or the certificate files cannot be used.
     pub fn prepare(flags: &Run) -> Result<Self, Error> {
         let Some(address) = flags.webhook_listen else { return Ok(Self(None)) };
-        let (serving_certificate, own) = if let Some(directory) = &flags.webhook_cert_dir {
+        let (serving_certificate, issued) = if let Some(directory) = &flags.webhook_cert_dir {
             (ServingCertificate::from_files(directory)?, None)
         } else {
             let url = flags.webhook_url.as_deref().map(url).transpose()?;
-            let own = Settings {
+            let issued = CertificateSettings {
                 url,
                 configuration: flags.webhook_configuration.clone(),
                 namespace: flags.namespace.clone(),
                 lifetime: flags.webhook_certificate_lifetime,
             };
-            (ServingCertificate::default(), Some(own))
+            (ServingCertificate::default(), Some(issued))
         };
         let socket = bind(address)?;
         let references = flags.missing_references;
-        Ok(Self(Some(Parts {
+        Ok(Self(Some(WebhookParts {
             socket,
             serving_certificate: Arc::new(serving_certificate),
-            own,
+            issued,
             references,
         })))
     }
 
-    /// Answers until the program ends. The context's copies are whole by now.
+    /// Answers reviews indefinitely. The context's caches must be complete.
     pub async fn run(self, context: Context) {
-        let Some(Parts { socket, serving_certificate, own, references }) = self.0 else {
+        let Some(WebhookParts { socket, serving_certificate, issued, references }) = self.0 else {
             return std::future::pending().await;
         };
         let (client, metrics) = (context.client().clone(), context.metrics().clone());
         let maintenance = async {
-            match own {
+            match issued {
                 Some(settings) => {
                     maintain(client, settings, Arc::clone(&serving_certificate), metrics).await;
                 }
@@ -76,17 +76,20 @@ impl Webhook {
     }
 }
 
-/// An address with its path, and its host.
+/// The webhook's URL with its path, and its host.
 fn url(text: &str) -> Result<(String, String), Error> {
     let error = |why| Error::WebhookUrl { url: text.to_owned(), why };
-    let uri: Uri = text.parse().map_err(|_| error("it is no URL"))?;
+    let uri: Uri = text.parse().map_err(|_| error("not a URL; write https://host:port"))?;
     if uri.scheme_str() != Some("https") {
-        return Err(error("it must begin with https://, since API servers ask in no other way"));
+        return Err(error("the scheme must be https; API servers call webhooks only over HTTPS"));
     }
     if uri.query().is_some() || uri.authority().is_some_and(|host| host.as_str().contains('@')) {
-        return Err(error("it must have neither a user nor a query"));
+        return Err(error("remove the user and the query; API servers do not support them"));
     }
-    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| error("it has no host"))?;
+    let host = uri
+        .host()
+        .filter(|host| !host.is_empty())
+        .ok_or_else(|| error("the host is missing; write https://host:port"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let path = if uri.path() == "/" { "/validate" } else { "" };
     Ok((format!("{}{path}", text.trim_end_matches('/')), host))
@@ -98,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_has_a_host_and_a_path() {
+    fn webhook_url_has_a_host_and_a_path() {
         for (text, address, host) in [
             ("https://127.0.0.1:9443", "https://127.0.0.1:9443/validate", "127.0.0.1"),
             ("https://127.0.0.1:9443/", "https://127.0.0.1:9443/validate", "127.0.0.1"),

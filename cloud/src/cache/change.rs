@@ -21,7 +21,7 @@ macro_rules! define_object {
 
 for_each_kind!(define_object!());
 
-/// Evaluates an expression for an [`Object`], whatever its kind.
+/// Evaluates an expression for an [`Object`] of any kind.
 macro_rules! with_object {
     ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
 }
@@ -43,7 +43,7 @@ pub enum Change {
     Deleted(Object),
     /// A node was created, changed or deleted.
     Node(String),
-    /// A Deployment, Service or Pod of ours was created, changed or deleted.
+    /// A Deployment, Service or Pod of this controller was created, changed or deleted.
     Workload {
         /// The kind of the owner.
         owner: Resource,

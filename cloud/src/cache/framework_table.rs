@@ -11,10 +11,10 @@ use crate::{
 };
 
 impl Caches {
-    /// The framework table; the built-in one where the `ConfigMap` does not exist.
+    /// The framework table; the built-in one if the `ConfigMap` does not exist.
     ///
     /// # Errors
-    /// What is wrong with the `ConfigMap`, for a person.
+    /// The `ConfigMap` is invalid; the message names it and the position.
     pub fn framework_table(&self) -> Result<Arc<Frameworks>, String> {
         let Some(config_map) = self.frameworks.state().into_iter().next() else {
             return Ok(Arc::new(Frameworks::default()));

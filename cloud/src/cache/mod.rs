@@ -46,7 +46,7 @@ pub trait Cached: Kind {
 
 macro_rules! define_caches {
     ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
-        /// The objects that the API server has. Cheap to clone.
+        /// The cached objects of the API server. Cheap to clone.
         #[derive(Debug, Clone)]
         pub struct Caches {
             $($field: Store<neptune_api::$kind>,)*
@@ -56,8 +56,7 @@ macro_rules! define_caches {
             pub deployments: Store<Deployment>,
             /// The Services of this controller.
             pub services: Store<Service>,
-            /// The Pods of these Deployments. They only make messages better: without the right to read Pods it stays
-            /// empty.
+            /// The Pods of these Deployments, for more specific messages. Empty without the permission to read Pods.
             pub pods: Store<Pod>,
             /// The framework table, if it exists.
             pub frameworks: Store<ConfigMap>,
@@ -70,7 +69,7 @@ macro_rules! define_caches {
         })*
 
         impl Caches {
-            /// Starts all watches. They end when `changes` has no receiver any more.
+            /// Starts all watches. They stop when the receiver of `changes` is dropped.
             ///
             /// Objects are watched in the namespace `only`, or in all namespaces; the framework table in `namespace`.
             pub fn watch(
@@ -79,8 +78,8 @@ macro_rules! define_caches {
                 namespace: &str,
                 changes: &UnboundedSender<Change>,
             ) -> Self {
-                let ours = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-                let ours = watcher::Config::default().labels(&ours);
+                let managed = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
+                let managed = watcher::Config::default().labels(&managed);
                 let table = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
                 let table_api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
                 let all = watcher::Config::default;
@@ -92,9 +91,9 @@ macro_rules! define_caches {
                     nodes: watch(Api::all(client.clone()), all(), changes, |node: &Node, _| {
                         Some(Change::Node(node.name_any()))
                     }),
-                    deployments: watch_workloads(scoped(client, only), ours.clone(), changes),
-                    services: watch_workloads(scoped(client, only), ours.clone(), changes),
-                    pods: watch(scoped(client, only), ours, changes, |pod, _| on_pod(pod)),
+                    deployments: watch_workloads(scoped(client, only), managed.clone(), changes),
+                    services: watch_workloads(scoped(client, only), managed.clone(), changes),
+                    pods: watch(scoped(client, only), managed, changes, |pod, _| on_pod(pod)),
                     frameworks: watch(table_api, table, changes, |_, _| Some(Change::Frameworks)),
                 }
             }
@@ -107,7 +106,7 @@ for_each_kind!(define_caches!());
 impl Caches {
     /// Resolves when each cache is complete. Pods are not waited for.
     pub async fn ready(&self) {
-        // The writers live in tasks of their own. The only error is a dropped writer, which means the end.
+        // The writers live in separate tasks. The only error is a dropped writer, at shutdown.
         each_kind!(K => drop(K::cache(self).wait_until_ready().await));
         let _ = self.nodes.wait_until_ready().await;
         let _ = self.deployments.wait_until_ready().await;

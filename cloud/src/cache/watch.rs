@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::Change;
 
-/// Starts to watch. `change` says what an event means; its second argument is whether the object was deleted.
+/// Starts to watch. `change` maps an event to a [`Change`]; its second argument is whether the object was deleted.
 /// The watch ends when `changes` has no receiver any more.
 pub fn watch<K>(
     api: Api<K>,
@@ -51,7 +51,7 @@ async fn run<K>(
         let change = match event {
             Ok(event) => {
                 if std::mem::take(&mut failing) {
-                    tracing::info!(kind, "watching again");
+                    tracing::info!(kind, "watch recovered");
                 }
                 match &event {
                     watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
@@ -64,7 +64,7 @@ async fn run<K>(
             }
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(kind, %error, "cannot watch; trying again (are the CRDs applied? kubectl apply -f crds/)");
+                    tracing::warn!(kind, %error, "watch failed; retrying (check that the CRDs are applied: kubectl apply -f crds/)");
                 }
                 None
             }

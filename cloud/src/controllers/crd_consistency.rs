@@ -1,5 +1,5 @@
-//! For tests: what an API server says of a spec by the schemas and rules of the CRDs. They may refuse less
-//! than a controller, which knows the cluster, but nothing that it takes.
+//! For tests: compares the schemas and rules of the CRDs with `validate` of the controllers. The CRDs may reject
+//! fewer specs than the controller, which knows the cluster, and no spec that the controller accepts.
 #![allow(clippy::panic)]
 
 use std::fmt::Debug;
@@ -14,21 +14,25 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// How often the two judges said what.
+/// The number of specs per result.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Both took the spec.
+pub struct ConsistencyCounts {
+    /// Accepted by the API server and the controller.
     pub accepted: usize,
-    /// Both refused it.
+    /// Rejected by the API server and the controller.
     pub rejected: usize,
-    /// The API server took it, and the controller says in a condition what is wrong.
+    /// Accepted by the API server; the controller reports a finding.
     pub rejected_later: usize,
 }
 
-/// Has both judge the sample with each of the changes (RFC 7386) made to its spec.
+/// Validates the sample with each of the changes (RFC 7386) to its spec.
 ///
-/// Panics at a spec that the API server refuses and the controller would take.
-pub async fn compare<K>(sample: &K, changes: &[Value], takes: impl Fn(&K) -> bool) -> Tally
+/// Panics at a spec that the API server rejects and the controller accepts.
+pub async fn compare<K>(
+    sample: &K,
+    changes: &[Value],
+    is_valid: impl Fn(&K) -> bool,
+) -> ConsistencyCounts
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
@@ -38,27 +42,29 @@ where
 {
     let api: Api<K> = Api::default_namespaced(cluster().await);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let mut tally = Tally::default();
+    let mut counts = ConsistencyCounts::default();
     for change in changes {
         let mut object = serde_json::to_value(sample).expect("a sample is JSON");
         merge(&mut object["spec"], change);
         let object: K = serde_json::from_value(object).expect("the change fits the type");
-        let refusal = match api.create(&dry_run, &object).await {
+        let rejection = match api.create(&dry_run, &object).await {
             Ok(_) => None,
             Err(Error::Api(status)) if status.code == 422 => Some(status.message),
             Err(error) => panic!("{change}: {error}"),
         };
-        match (takes(&object), refusal) {
-            (true, None) => tally.accepted += 1,
-            (false, Some(_)) => tally.rejected += 1,
-            (false, None) => tally.rejected_later += 1,
-            (true, Some(message)) => panic!("{change} is refused, and could work: {message}"),
+        match (is_valid(&object), rejection) {
+            (true, None) => counts.accepted += 1,
+            (false, Some(_)) => counts.rejected += 1,
+            (false, None) => counts.rejected_later += 1,
+            (true, Some(message)) => {
+                panic!("{change} is rejected by the CRD and valid for the controller: {message}")
+            }
         }
     }
-    tally
+    counts
 }
 
-/// A client of an API server in this process that has the CRDs.
+/// Starts an API server with the CRDs in this process. Returns a client.
 pub async fn cluster() -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));

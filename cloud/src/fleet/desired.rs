@@ -331,7 +331,7 @@ mod tests {
                 "edge0 + b=1",
                 "edge0 + shared=0",
                 "edge0 index 3",
-                // The answer to the sync that waited: what is to go, and what it has not.
+                // The answer to the pending sync: what to delete, and what it lacks.
                 "edge0 - old",
                 "edge0 + shared=0",
                 "edge0 index 3",
@@ -407,7 +407,7 @@ mod tests {
         let messages = fresh.retain(&service("a"), &retained, 3);
         assert_eq!(text(&messages), ["edge0 index 0"]);
         assert_eq!(retained_keys(&messages), ["a"]);
-        assert!(fresh.retain(&service("a"), &retained, 4).is_empty(), "said once");
+        assert!(fresh.retain(&service("a"), &retained, 4).is_empty(), "published once");
         assert_eq!(fresh.objects(), [service("a")].into());
         let messages = fresh.set(&service("a"), requirements("edge0", "a", 1), 5);
         assert_eq!(text(&messages), ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]);

@@ -30,7 +30,7 @@ pub struct AgentState {
     pub settled: bool,
 }
 
-/// What a kind says of an agent that reports nothing.
+/// The messages of a kind for an agent that reports nothing.
 pub struct AgentMessages<'a> {
     /// The agent is online and has not reported yet.
     pub awaiting: String,
@@ -41,15 +41,16 @@ pub struct AgentMessages<'a> {
 }
 
 impl<'a> AgentMessages<'a> {
-    /// The usual messages. `prefix` names what runs on the node, `meanwhile` says what an offline node does.
+    /// The usual messages. `prefix` names what runs on the node, `awaiting` is what the node has to do ("report worker
+    /// status"), and `meanwhile` is what continues while the node is offline.
     pub fn new(prefix: &'a str, node: &'a NodeName, awaiting: &str, meanwhile: String) -> Self {
         Self {
-            awaiting: format!("{prefix}node {node} {awaiting}"),
+            awaiting: format!("{prefix}waiting for node {node} to {awaiting}"),
             never_seen: format!(
-                "{prefix}no agent of node {node} has spoken; start neptune-edge there with --node-name {node} and the broker of this controller"
+                "{prefix}the agent of node {node} has not reported; start neptune-edge on it with --node-name {node} and the broker of this controller"
             ),
             offline: Box::new(move |since| {
-                format!("{prefix}node {node} is not connected, last heard {since:.0}; {meanwhile}")
+                format!("{prefix}node {node} is offline since {since:.0}; {meanwhile}")
             }),
         }
     }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_report_means_something_only_after_a_while() {
+    fn missing_report_is_unknown_until_the_controller_is_settled() {
         let messages = AgentMessages {
             awaiting: "awaiting".to_owned(),
             never_seen: "never seen".to_owned(),

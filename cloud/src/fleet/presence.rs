@@ -18,20 +18,20 @@ const HEARTBEATS: RangeInclusive<u32> = 1..=3600;
 const MAX_INSTANCES: usize = 64;
 
 /// The place of a message among those of its instance: (epoch, seq).
-pub type Order = (u64, u64);
+pub type MessageOrder = (u64, u64);
 
 /// The nodes whose agents have reported since this controller started.
 #[derive(Debug, Clone)]
 pub struct Nodes {
     /// The heartbeat, in seconds, of agents that do not announce theirs.
     heartbeat: u32,
-    nodes: BTreeMap<NodeName, Node>,
+    nodes: BTreeMap<NodeName, NodePresence>,
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct NodePresence {
     /// The newest message of each instance; node reports have no seq.
-    newest: BTreeMap<AgentInstance, Order>,
+    newest: BTreeMap<AgentInstance, MessageOrder>,
     current: AgentInstance,
     online: bool,
     /// It is offline because its heartbeats stopped, not because of a last will.
@@ -117,7 +117,7 @@ impl Nodes {
         &mut self,
         node: &NodeName,
         instance: &AgentInstance,
-        order: Order,
+        order: MessageOrder,
         now: Timestamp,
     ) -> bool {
         let was_online = self.presence(node) == Presence::Online;
@@ -145,7 +145,7 @@ impl Nodes {
 
     /// When [`Nodes::expire`] may return a node next.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.nodes.values().filter(|node| node.online).map(Node::expires_at).min()
+        self.nodes.values().filter(|node| node.online).map(NodePresence::expires_at).min()
     }
 
     /// Whether a node's agent is connected.
@@ -178,13 +178,13 @@ impl Nodes {
         &self,
         node: &NodeName,
         instance: &AgentInstance,
-        order: Order,
+        order: MessageOrder,
     ) -> bool {
         self.nodes.get(node).is_none_or(|known| known.current == *instance)
             || self.newest(node, instance).is_none_or(|newest| order > newest)
     }
 
-    fn newest(&self, node: &NodeName, instance: &AgentInstance) -> Option<Order> {
+    fn newest(&self, node: &NodeName, instance: &AgentInstance) -> Option<MessageOrder> {
         self.nodes.get(node)?.newest.get(instance).copied()
     }
 
@@ -192,11 +192,11 @@ impl Nodes {
         &mut self,
         node: &NodeName,
         instance: &AgentInstance,
-        order: Order,
+        order: MessageOrder,
         now: Timestamp,
-    ) -> &mut Node {
+    ) -> &mut NodePresence {
         let heartbeat = self.heartbeat;
-        let entry = self.nodes.entry(node.clone()).or_insert_with(|| Node {
+        let entry = self.nodes.entry(node.clone()).or_insert_with(|| NodePresence {
             newest: BTreeMap::new(),
             current: instance.clone(),
             online: true,
@@ -217,7 +217,7 @@ impl Nodes {
     }
 }
 
-impl Node {
+impl NodePresence {
     fn expires_at(&self) -> Timestamp {
         self.last_seen + offline_after(self.heartbeat)
     }

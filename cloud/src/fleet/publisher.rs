@@ -13,16 +13,16 @@ use crate::transport::{Refused, Transport};
 
 /// Publishes desired state. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Publisher(Arc<Inner>);
+pub struct Publisher(Arc<PublisherInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PublisherInner {
     transport: Transport,
-    state: Mutex<State>,
+    state: Mutex<PublisherState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PublisherState {
     desired: Desired,
     /// Why an object could not be published to a node.
     unsent: BTreeMap<(ObjectKey, NodeName), String>,
@@ -31,15 +31,15 @@ struct State {
 impl Publisher {
     /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its objects.
     pub fn new(transport: Transport) -> Self {
-        Self(Arc::new(Inner { transport, state: Mutex::default() }))
+        Self(Arc::new(PublisherInner { transport, state: Mutex::default() }))
     }
 
-    /// These objects exist and will be planned.
+    /// Starts the initial sync: these objects exist and will be planned.
     pub fn begin_initial_sync(&self, objects: BTreeSet<ObjectKey>) {
         self.publish(|desired, wall_ms| desired.begin_initial_sync(objects, wall_ms));
     }
 
-    /// Everything that an object requires. Returns why a node cannot get the object itself, for each such node.
+    /// Sets everything that an object requires. Returns why a node cannot get the object itself, for each such node.
     #[must_use]
     pub fn set(&self, object: &ObjectKey, requirements: Requirements) -> Vec<String> {
         let mut state = self.lock();
@@ -50,12 +50,12 @@ impl Publisher {
         unsent.map(|(_, why)| why.clone()).collect()
     }
 
-    /// An object that cannot be planned: its nodes keep what they have of it.
+    /// An object cannot be planned: its nodes retain what they have of it.
     pub fn retain(&self, object: &ObjectKey, retained: &Retained) {
         self.publish(|desired, wall_ms| desired.retain(object, retained, wall_ms));
     }
 
-    /// A deleted object.
+    /// Removes a deleted object.
     pub fn remove(&self, object: &ObjectKey) {
         self.publish(|desired, wall_ms| desired.remove(object, wall_ms));
     }
@@ -65,7 +65,7 @@ impl Publisher {
         self.lock().desired.objects()
     }
 
-    /// A node is online.
+    /// Publishes the index of a node that is online.
     pub fn on_node_online(&self, node: &NodeName) {
         self.publish(|desired, wall_ms| desired.on_node_online(node, wall_ms));
     }
@@ -96,7 +96,11 @@ impl Publisher {
         self.publish_from(&mut self.lock(), change);
     }
 
-    fn publish_from(&self, state: &mut State, change: impl FnOnce(&mut Desired, u64) -> Messages) {
+    fn publish_from(
+        &self,
+        state: &mut PublisherState,
+        change: impl FnOnce(&mut Desired, u64) -> Messages,
+    ) {
         let messages = change(&mut state.desired, wall_ms());
         for (node, message) in messages {
             let result = self.0.transport.publish(&node, &message);
@@ -104,12 +108,12 @@ impl Publisher {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PublisherState> {
         self.0.state.lock().expect("nothing panics while it holds this lock")
     }
 }
 
-impl State {
+impl PublisherState {
     fn on_published(
         &mut self,
         node: NodeName,
@@ -118,14 +122,14 @@ impl State {
     ) {
         match (message, result) {
             (DownstreamMessage::Insert(key, _), Err(Refused::TooLarge(error))) => {
-                tracing::error!(%node, %key, error, "a task is too large to be sent");
+                tracing::error!(%node, %key, error, "object exceeds the maximum message size; not published");
                 self.unsent.insert((key.clone(), node), error);
             }
             (DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _), _) => {
                 self.unsent.remove(&(key.clone(), node));
             }
             (DownstreamMessage::Index(_), Err(error)) => {
-                tracing::error!(%node, %error, "the index of a node cannot be sent");
+                tracing::error!(%node, %error, "cannot publish the index");
             }
             (DownstreamMessage::Index(_), Ok(())) => {}
         }

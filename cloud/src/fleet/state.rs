@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(fleet.next_expiry(), Some(at(90)));
         assert!(fleet.expire(at(89)).is_empty());
         assert_eq!(fleet.expire(at(90)), [node()]);
-        assert!(fleet.expire(at(91)).is_empty(), "said once");
+        assert!(fleet.expire(at(91)).is_empty(), "reported once");
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(0) });
         assert_eq!(fleet.next_expiry(), None);
         let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(100));
@@ -305,11 +305,7 @@ mod tests {
     fn retained_message_of_expired_agent_is_no_sign_of_life() {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_node_report(&node(), birth("a", 1), false, at(0));
-        assert_eq!(
-            fleet.presence(&node()),
-            Presence::Online,
-            "a controller that starts knows no better"
-        );
+        assert_eq!(fleet.presence(&node()), Presence::Online, "a starting controller cannot tell");
         fleet.expire(at(90));
         let offline = Presence::Offline { since: at(0) };
         assert_eq!(fleet.on_node_report(&node(), birth("a", 1), false, at(91)), Affected::None);
@@ -317,7 +313,11 @@ mod tests {
         let mut reconnected = fleet.clone();
         reconnected.on_reconnected();
         reconnected.on_node_report(&node(), birth("a", 1), false, at(92));
-        assert_eq!(reconnected.presence(&node()), Presence::Online, "nobody could hear it");
+        assert_eq!(
+            reconnected.presence(&node()),
+            Presence::Online,
+            "the controller was disconnected"
+        );
         for (instance, epoch, live) in [("a", 1, true), ("a", 2, false), ("b", 1, false)] {
             let mut fleet = fleet.clone();
             fleet.on_node_report(&node(), birth(instance, epoch), live, at(92));
@@ -336,7 +336,11 @@ mod tests {
         }
         let affected = fleet.on_node_report(&node(), birth("a", 1), true, at(0));
         assert_eq!(affected, Affected::None);
-        assert_eq!(fleet.next_expiry(), Some(at(3 * 3600)), "what it does not repeat holds on");
+        assert_eq!(
+            fleet.next_expiry(),
+            Some(at(3 * 3600)),
+            "a heartbeat that is not repeated stays valid"
+        );
     }
 
     #[test]
@@ -346,7 +350,7 @@ mod tests {
         let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 9, 5), false, at(2));
         assert_eq!(affected, Affected::Object);
         assert!(matches!(fleet.presence(&node()), Presence::Offline { .. }));
-        assert_eq!(counted(&fleet), [("a", 5)], "and yet it counts");
+        assert_eq!(counted(&fleet), [("a", 5)], "its counters count");
     }
 
     #[test]

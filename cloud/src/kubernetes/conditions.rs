@@ -1,4 +1,4 @@
-//! A condition in Kubernetes' own shape. Pure.
+//! Builds Kubernetes conditions. Pure.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -7,7 +7,7 @@ use k8s_openapi::{
 
 use crate::finding::Finding;
 
-/// The next condition of a type: its time is that of its status' last change.
+/// The next condition of a type. `lastTransitionTime` changes only with the status.
 pub fn condition(
     previous: &[Condition],
     type_: &str,

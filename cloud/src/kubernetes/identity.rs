@@ -1,4 +1,4 @@
-//! How an object of the API is called on the wire. Pure.
+//! The wire key, the owner and the cache reference of an API object. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
@@ -6,7 +6,7 @@ use neptune_wire::{ObjectKey, ObjectMetadata};
 
 use crate::{finding::Finding, kinds::Kind, reason::Reason};
 
-/// The key of an object, if it can have one.
+/// The key of an object; `None` if its name or namespace is invalid on the wire.
 pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {
     Some(ObjectKey {
         namespace: object.meta().namespace.as_deref()?.parse().ok()?,
@@ -15,13 +15,14 @@ pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {
     })
 }
 
-/// The key and the metadata of an object.
+/// The key and the metadata of an object. Adds a finding and returns `None` if it has no key.
 pub fn identity<K: Kind>(
     object: &K,
     findings: &mut Vec<Finding>,
 ) -> Option<(ObjectKey, ObjectMetadata)> {
     let Some(key) = key(object) else {
-        let message = "metadata: the namespace or the name is none of RFC 1123; rename the object";
+        let message =
+            "metadata: the namespace or the name is not a valid RFC 1123 name; rename the object";
         findings.push(Finding::new(Reason::NameInvalid, message));
         return None;
     };
@@ -33,12 +34,12 @@ pub fn identity<K: Kind>(
     Some((key, metadata))
 }
 
-/// How the copies name an object.
+/// The reference of an object in the caches.
 pub fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<K> {
     ObjectRef::new(key.name.as_str()).within(key.namespace.as_str())
 }
 
-/// Whether an object was made for this very owner.
+/// Whether an object's controller is this owner, by uid.
 pub fn is_owned<K: Kind>(metadata: &ObjectMeta, owner: &K) -> bool {
     let owners = metadata.owner_references.iter().flatten();
     owner.meta().uid.is_some()

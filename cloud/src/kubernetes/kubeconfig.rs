@@ -1,4 +1,4 @@
-//! Finds the API server and how to be known to it, as kubectl does.
+//! Finds the API server and the credentials, as kubectl does. Reads the kubeconfig.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use kube::{
 
 use crate::error::Error;
 
-/// What a file says, or the environment: `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+/// The configuration from a file, or from the environment: `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
 ///
 /// # Errors
-/// [`Error::Kubeconfig`].
+/// [`Error::Kubeconfig`]: the kubeconfig is missing or invalid.
 pub async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config, Error> {
     let origin = path.map_or_else(
-        || "no --kubeconfig, and the environment has none either".to_owned(),
+        || "--kubeconfig is not set, and the environment has no kubeconfig".to_owned(),
         |path| format!("--kubeconfig {}", path.display()),
     );
     let error = |why: String| Error::Kubeconfig { origin, why };
     let options =
         KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    #[expect(clippy::disallowed_methods, reason = "the one place that finds the API server")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that configures the API client")]
     let config = match path {
         Some(path) => match Kubeconfig::read_from(path) {
             Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
@@ -33,7 +33,7 @@ pub async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config
     config.map_err(|why| error(why.to_string()))
 }
 
-/// A client of what was found.
+/// Creates the client.
 ///
 /// # Errors
 /// [`Error::Kubeconfig`], such as a certificate that cannot be read.

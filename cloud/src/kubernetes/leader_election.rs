@@ -1,6 +1,5 @@
-//! Waits until this replica is the one that acts, and tells when it no longer is: a Lease of the API
-//! server says which. Nothing rests on there being one at a time: two that overlap are told apart by
-//! revisions (ADR 1). The Lease keeps them from contradicting each other for longer than that.
+//! Leader election with a Lease of the API server. Correctness does not depend on a single leader: revisions order the
+//! messages of two overlapping leaders (ADR 1). The Lease bounds how long they overlap.
 
 use std::time::Duration;
 
@@ -9,38 +8,38 @@ use kube::Client;
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
-/// After so many seconds without a word of the leader another takes over.
+/// Lease duration: a replica takes over if the leader does not renew for this long.
 const LEASE_SECONDS: u64 = 10;
-/// So many seconds before that it says its word.
+/// The leader renews this many seconds before the Lease expires.
 const GRACE_SECONDS: u64 = 5;
-/// Between two attempts to find the Lease.
+/// The pause between two attempts to get the Lease.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long giving the Lease back may take.
-const RELEASE: Duration = Duration::from_secs(2);
+/// How long releasing the Lease may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether this replica acts.
+/// Whether this replica leads.
 #[derive(Debug)]
 pub struct Leadership {
     leads: watch::Receiver<bool>,
-    source: Source,
+    source: LeadershipSource,
 }
 
 #[derive(Debug)]
-enum Source {
-    /// There is no other. The sender is kept, so that nobody takes this for an end.
+enum LeadershipSource {
+    /// No leader election. The sender is kept, because a closed channel means lost leadership.
     Single(#[expect(dead_code, reason = "held for its drop")] watch::Sender<bool>),
     /// Renews the Lease.
     Lease(JoinHandle<Result<LeaseManager, LeaseManagerError>>),
 }
 
 impl Leadership {
-    /// Of a program that was started without `--leader-elect`.
+    /// The leadership of a program without `--leader-elect`: never lost.
     pub fn single() -> Self {
         let (sender, leads) = watch::channel(true);
-        Self { leads, source: Source::Single(sender) }
+        Self { leads, source: LeadershipSource::Single(sender) }
     }
 
-    /// Begins to stand for it, as soon as the API server is there and lets it.
+    /// Starts to campaign as soon as the API server is reachable and grants access to the Lease.
     pub async fn campaign(client: &Client, namespace: &str, lease: &str) -> Self {
         let identity = identity();
         let mut warned = None;
@@ -59,7 +58,7 @@ impl Leadership {
                             namespace,
                             lease,
                             error,
-                            "the Lease cannot be had; its namespace must exist, and this program may get, create and patch it"
+                            "cannot get the Lease; check that its namespace exists and that this program may get, create and patch Leases"
                         );
                         warned = Some(error);
                     }
@@ -67,20 +66,20 @@ impl Leadership {
                 }
             }
         };
-        tracing::info!(namespace, lease, identity, "stands for leader");
+        tracing::info!(namespace, lease, identity, "campaigning for leadership");
         let (leads, manager) = manager.watch().await;
-        Self { leads, source: Source::Lease(manager) }
+        Self { leads, source: LeadershipSource::Lease(manager) }
     }
 
-    /// Resolves when this one is to act.
+    /// Resolves when this replica leads.
     pub async fn gained(&self) {
         if self.leads.clone().wait_for(|leads| *leads).await.is_err() {
-            // Nobody renews any more, and `lost` has said so.
+            // The renewal ended, and `lost` has resolved.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves when this one is no longer to act, or can no longer be the one.
+    /// Resolves when this replica no longer leads, or can no longer become the leader.
     pub async fn lost(&self) {
         let mut leads = self.leads.clone();
         if leads.wait_for(|leads| *leads).await.is_ok() {
@@ -88,17 +87,17 @@ impl Leadership {
         }
     }
 
-    /// Gives the Lease back: another finds it free at its next look.
+    /// Releases the Lease, so that another replica can acquire it at its next attempt.
     pub async fn resign(self) {
-        let Self { leads, source: Source::Lease(manager) } = self else { return };
+        let Self { leads, source: LeadershipSource::Lease(manager) } = self else { return };
         drop(leads);
-        if timeout(RELEASE, manager).await.is_err() {
-            tracing::warn!("the Lease could not be given back in time; it runs out by itself");
+        if timeout(RELEASE_TIMEOUT, manager).await.is_err() {
+            tracing::warn!("cannot release the Lease in time; it expires by itself");
         }
     }
 }
 
-/// A Pod's name, and what tells two starts of it apart.
+/// The Pod's name and the start time, which distinguishes two starts.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "neptune-cloud".to_owned());
     format!("{host}_{:x}", Timestamp::now().as_microsecond())

@@ -1,4 +1,4 @@
-//! What the labels and the status of a node say. Pure.
+//! Interprets the labels and the status of a Node. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::kubernetes::labels::{EDGE_LABEL, RUNTIME_LABEL};
 
-/// Whether a node's agent runs also cloud workers.
+/// Whether a node's agent also runs cloud workers.
 pub fn is_agent_node(node: &Node) -> bool {
     label(node, RUNTIME_LABEL.0) == Some(RUNTIME_LABEL.1)
 }
 
-/// Whether a node is at the edge: by its label, or because an agent runs all that it has.
+/// Whether a node is an edge node: by `KubeEdge`'s label, or because an agent runs all its workers.
 pub fn is_edge_node(node: &Node) -> bool {
     label(node, EDGE_LABEL).is_some() || is_agent_node(node)
 }
@@ -33,18 +33,18 @@ pub fn internal_address(node: &Node) -> Option<&str> {
     Some(&internal.address)
 }
 
-/// Whether Kubernetes takes a node for alive.
+/// The readiness of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeReadiness {
     /// Its Ready condition is True, or it has none.
     Ready,
-    /// Its Ready condition says otherwise.
+    /// Its Ready condition is False or Unknown.
     NotReady,
-    /// There is no such Node.
+    /// The Node does not exist.
     Gone,
 }
 
-/// How Kubernetes sees a node. One without a Ready condition was not looked at by anybody.
+/// The readiness of a Node. A Node without a Ready condition counts as ready.
 pub fn readiness(node: Option<&Node>) -> NodeReadiness {
     let Some(node) = node else { return NodeReadiness::Gone };
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -56,7 +56,7 @@ pub fn readiness(node: Option<&Node>) -> NodeReadiness {
     }
 }
 
-/// A host in a URL: an IPv6 address stands in brackets.
+/// A host as it is written in a URL: IPv6 addresses are enclosed in brackets.
 pub fn in_url(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }

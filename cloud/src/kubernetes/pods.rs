@@ -1,19 +1,19 @@
-//! What the Pods of a Deployment, and the Deployment itself, say of what does not come up. Pure.
+//! Explains why a Deployment does not become available, from its Pods' and its own status. Pure.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ContainerStateTerminated, ContainerStatus, Pod},
 };
 
-/// Of what a container said last so much is told.
+/// Maximum length of a termination message, in characters. The end is kept.
 const MAX_TERMINATION_MESSAGE: usize = 600;
 
-/// What a kubelet says when a Pod does not come up by waiting.
+/// The problem of a Pod that waiting alone does not solve, from its status.
 pub fn pod_problem(pod: &Pod) -> Option<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
     if status.phase.as_deref() == Some("Failed") {
-        let why = status.message.as_deref().or(status.reason.as_deref()).unwrap_or("it failed");
+        let why = status.message.as_deref().or(status.reason.as_deref()).unwrap_or("failed");
         return Some(format!("Pod {name}: {why}"));
     }
     let init = status.init_container_statuses.iter().flatten().find_map(init_problem);
@@ -21,7 +21,7 @@ pub fn pod_problem(pod: &Pod) -> Option<String> {
     why.map(|why| format!("Pod {name}: {why}"))
 }
 
-/// What a Pod that does not serve yet is waiting for.
+/// What a Pod that is not ready yet is waiting for.
 pub fn pod_pending(pod: &Pod) -> Option<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
@@ -36,15 +36,15 @@ pub fn pod_pending(pod: &Pod) -> Option<String> {
         running.find(|container| !container.ready).map(|container| container.name.clone())
     };
     let what = unplaced
-        .or_else(|| Some(format!("{} runs", running(&status.init_container_statuses)?)))
+        .or_else(|| Some(format!("{} is running", running(&status.init_container_statuses)?)))
         .or_else(|| Some(format!("{} is not ready yet", running(&status.container_statuses)?)))?;
     Some(format!("Pod {name}: {what}"))
 }
 
-/// One that failed and runs again is in trouble until it is through: it fails for the same reason, as a rule.
+/// An init container that failed and runs again has a problem until it succeeds: it usually fails for the same reason.
 fn init_problem(container: &ContainerStatus) -> Option<String> {
-    let is_again = container.state.as_ref().is_some_and(|state| state.running.is_some());
-    stopped(container).or_else(|| termination_message(container).filter(|_| is_again))
+    let is_restarted = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    stopped(container).or_else(|| termination_message(container).filter(|_| is_restarted))
 }
 
 fn stopped(container: &ContainerStatus) -> Option<String> {
@@ -56,7 +56,7 @@ fn stopped(container: &ContainerStatus) -> Option<String> {
     let reason = waiting.reason.clone().unwrap_or_default();
     match (reason.as_str(), &waiting.message) {
         ("ContainerCreating" | "PodInitializing" | "", _) => None,
-        // The back-off's pause is in the message of a crash loop and changes without meaning.
+        // The message of a crash loop contains the backoff time, which changes without meaning.
         ("CrashLoopBackOff", _) => termination_message(container).or(Some(reason)),
         (_, None) => Some(reason),
         (_, Some(message)) => Some(format!("{reason}: {message}")),
@@ -74,30 +74,30 @@ fn exit_message(name: &str, terminated: &ContainerStateTerminated) -> Option<Str
     let message = terminated.message.as_deref().unwrap_or_default().split_whitespace();
     let message = message.collect::<Vec<_>>().join(" ");
     let message: String = match message.char_indices().rev().nth(MAX_TERMINATION_MESSAGE - 1) {
-        // The end says more than the beginning.
+        // The end of a message is the most specific part.
         Some((start, _)) if start > 0 => format!("...{}", &message[start..]),
         _ => message,
     };
     let reason = terminated.reason.as_deref().filter(|reason| *reason != "Error");
     let why = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
     let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
-    Some(format!("{name} ended with exit code {}{why}{detail}", terminated.exit_code))
+    Some(format!("{name} exited with code {}{why}{detail}", terminated.exit_code))
 }
 
-/// Whether what a Deployment's status says is of its present spec.
+/// Whether a Deployment's status is of its current spec.
 pub fn is_current(deployment: &Deployment) -> bool {
     let status = deployment.status.as_ref();
     status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
 }
 
-/// What a Deployment of which the present spec is worked on says when it gets nowhere.
+/// The problem of a Deployment whose current spec makes no progress, from its conditions.
 pub fn deployment_problem(deployment: &Deployment) -> Option<String> {
     let conditions = deployment.status.as_ref()?.conditions.clone()?;
-    let refused = conditions.into_iter().find(|condition| {
+    let failed = conditions.into_iter().find(|condition| {
         condition.type_ == "ReplicaFailure" && condition.status == "True"
             || condition.type_ == "Progressing" && condition.status == "False"
     })?;
-    let why = refused.message.or(refused.reason).unwrap_or(refused.type_);
+    let why = failed.message.or(failed.reason).unwrap_or(failed.type_);
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     is_current(deployment).then(|| format!("Deployment {name}: {why}"))
 }
@@ -132,21 +132,21 @@ mod tests {
         let (running, none) = (json!({"running": {}}), json!({}));
         let back_off =
             json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}});
-        let message = "Pod p: fetch-model ended with exit code 1: http://h/m.tar: the server answers 404; correct the URL";
+        let message = "Pod p: fetch-model exited with code 1: http://h/m.tar: the server answers 404; correct the URL";
         for (state, last) in [(&refused, &none), (&back_off, &refused), (&running, &refused)] {
             assert_eq!(pod_problem(&init(state, last)).as_deref(), Some(message), "{state}");
         }
         assert_eq!(pod_problem(&init(&running, &none)), None);
-        assert_eq!(pod_pending(&init(&running, &none)).unwrap(), "Pod p: fetch-model runs");
-        let through = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
-        assert_eq!(pod_problem(&init(&through, &refused)), None);
-        // A server that was restarted and runs may come up now.
+        assert_eq!(pod_pending(&init(&running, &none)).unwrap(), "Pod p: fetch-model is running");
+        let succeeded = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+        assert_eq!(pod_problem(&init(&succeeded, &refused)), None);
+        // A restarted server that runs may become ready.
         let server = pod(&json!({"containerStatuses": [container(&running, &refused)]}));
         assert_eq!(pod_problem(&server), None);
         let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
         assert_eq!(
             pod_problem(&init(&back_off, &killed)).unwrap(),
-            "Pod p: fetch-model ended with exit code 137 (OOMKilled)"
+            "Pod p: fetch-model exited with code 137 (OOMKilled)"
         );
     }
 

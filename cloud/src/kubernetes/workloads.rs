@@ -1,5 +1,5 @@
-//! What the Kubernetes objects of every kind have in common: names and labels, the Service, and how a
-//! model comes into a Pod. Pure.
+//! The common parts of the Deployments and Services of every kind: metadata, selector, Service, and the init container
+//! that downloads a model. Pure.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ use crate::{
     kubernetes::labels::{INSTANCE_LABEL, MANAGED_BY},
 };
 
-/// Seconds without a byte after which a fetch ends, to be started again where it was. As long as a stalled
-/// connection is waited for, and one more try.
+/// Seconds without progress after which a download exits; its restart resumes it. Covers the timeout of a stalled
+/// connection and one retry.
 const GIVE_UP_AFTER: &str = "60";
 
-/// The two objects that an owner has in the cloud.
+/// The Deployment and the Service of an owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KubernetesObjects {
-    /// What runs.
+    /// Runs the container.
     pub deployment: Deployment,
-    /// The name under which it is found.
+    /// Its address in the cluster.
     pub service: Service,
 }
 
@@ -52,12 +52,12 @@ pub fn metadata<K: Kind>(owner: &K, name: &WorkerName, component: &str) -> Objec
     }
 }
 
-/// The labels by which the Pods are found.
+/// The labels that select the Pods.
 pub fn selector(name: &WorkerName) -> BTreeMap<String, String> {
     [(INSTANCE_LABEL.to_owned(), name.to_string())].into()
 }
 
-/// A Service of one port, the same outside and inside.
+/// A Service with one port, which is also the target port.
 pub fn service(metadata: ObjectMeta, name: &WorkerName, port: u16, type_: Option<&str>) -> Service {
     let port = i32::from(port);
     Service {
@@ -78,17 +78,17 @@ pub fn service(metadata: ObjectMeta, name: &WorkerName, port: u16, type_: Option
     }
 }
 
-/// A directory of the Pod's own, filled before its other containers start.
+/// A volume of the Pod that an init container fills.
 pub struct Fetched {
-    /// The directory.
+    /// The volume.
     pub volume: Volume,
-    /// How the container that reads it sees it.
+    /// The read-only mount for the container that uses it.
     pub mount: VolumeMount,
-    /// What fills it, checking what it fetches.
+    /// The init container that downloads and verifies the file.
     pub init: Container,
 }
 
-/// Fetches `url` to `output`, which is in `directory`.
+/// Downloads `url` to `output`, a path in `directory`.
 pub fn fetched(
     directory: &str,
     url: &str,
@@ -98,7 +98,7 @@ pub fn fetched(
 ) -> Fetched {
     let mut args = vec!["fetch", "--url", url, "--output", output];
     args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
-    // A Pod tells nothing of a container that waits, and the last words of one that ended.
+    // A Pod's status has no message of a running container, only the termination message of one that exited.
     args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
     let name = || "model".to_owned();
     let writable =
@@ -122,7 +122,7 @@ pub fn fetched(
     }
 }
 
-/// A mount that cannot be written.
+/// A read-only mount.
 pub fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
@@ -137,7 +137,7 @@ pub fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }
 
-/// A list as the API wants it: an empty one would replace what the image has.
+/// `None` for an empty list: an empty list would override the image's command or arguments.
 pub fn some(list: &[String]) -> Option<Vec<String>> {
     Some(list.to_vec()).filter(|list| !list.is_empty())
 }

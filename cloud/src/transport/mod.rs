@@ -13,7 +13,7 @@ use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessa
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
-pub use eventbus::{BaseUrl, EventBus, OrderKind, Orders, Settings as EventBusSettings};
+pub use eventbus::{BaseUrl, EventBus, EventBusSettings, OrderKind, Orders};
 pub use mqtt::{Mqtt, MqttEvents};
 
 use crate::kubernetes::nodes::NodeReadiness;
@@ -27,9 +27,9 @@ pub enum Transport {
     EventBus(EventBus),
 }
 
-/// What comes from the nodes.
+/// The events from the nodes.
 #[derive(Debug)]
-pub enum Events {
+pub enum TransportEvents {
     /// Through a broker.
     Mqtt(Box<MqttEvents>),
     /// Through `KubeEdge`.
@@ -38,7 +38,7 @@ pub enum Events {
 
 /// A message of a node, or a change of the connection.
 #[derive(Debug)]
-pub enum Event {
+pub enum TransportEvent {
     /// The transport is connected, and may have lost what was published before.
     Up,
     /// The transport is disconnected. It reconnects by itself.
@@ -55,7 +55,7 @@ pub enum Refused {
     /// It exceeds the maximum size.
     #[error("{0}")]
     TooLarge(String),
-    /// It cannot be published, whatever its size.
+    /// It cannot be published for another reason.
     #[error(transparent)]
     Link(LinkError),
 }
@@ -80,7 +80,7 @@ impl Transport {
         }
     }
 
-    /// Whether messages can leave now, as far as this program knows.
+    /// Whether messages can be sent now, as far as this program knows.
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Mqtt(mqtt) => mqtt.is_connected(),
@@ -102,7 +102,7 @@ impl Transport {
         matches!(self, Self::Mqtt(_))
     }
 
-    /// Runs what the transport does by itself, indefinitely. The cache of the nodes must be complete.
+    /// Runs the transport's background tasks, indefinitely. The cache of the nodes must be complete.
     pub async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
         match self {
             Self::Mqtt(_) => std::future::pending().await,
@@ -158,9 +158,9 @@ impl Transport {
     }
 }
 
-impl Events {
+impl TransportEvents {
     /// The next event; `None` when the transport is closed.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<TransportEvent> {
         match self {
             Self::Mqtt(events) => events.next().await,
             Self::EventBus(events) => events.recv().await.map(|(event, _room)| event),

@@ -1,10 +1,10 @@
-//! The environment of a worker, as far as the cloud knows it. Pure.
+//! The environment variables of a worker that the controller sets. Pure.
 
 use std::collections::BTreeMap;
 
 use neptune_api::KeyValue;
 
-/// Variables that Neptune sets itself, here or in the agent: nothing of a spec overrides them.
+/// Variables that the controller or the agent sets. A spec cannot override them.
 pub const RESERVED: [&str; 18] = [
     "BIG_MODEL_BIND_IP",
     "BIG_MODEL_BIND_PORT",
@@ -26,8 +26,8 @@ pub const RESERVED: [&str; 18] = [
     "WORKER_NAME",
 ];
 
-/// The variable that a parameter becomes: upper case, other characters than letters and digits as
-/// '_', and no digit in front.
+/// The variable name of a parameter: upper case, '_' for characters other than letters and digits, and '_' before a
+/// leading digit.
 pub fn variable(key: &str) -> String {
     let mut name: String = key
         .chars()
@@ -39,22 +39,22 @@ pub fn variable(key: &str) -> String {
     name
 }
 
-/// Whether a text can name an environment variable.
+/// Whether a text is a valid name of an environment variable.
 pub fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// A list of pairs as the JSON that workers of the field read.
+/// A list of pairs as JSON, in the format that workers read from `PARAMETERS`.
 pub fn json(pairs: &[KeyValue]) -> String {
     serde_json::to_string(pairs).expect("pairs of text are JSON")
 }
 
-/// The whole environment: parameters, over them the spec's own variables, over all the reserved ones.
+/// The environment. The spec's variables override parameters, and reserved variables override both.
 pub fn environment<const N: usize>(
     parameters: &[KeyValue],
-    own: &BTreeMap<String, String>,
+    variables: &BTreeMap<String, String>,
     reserved: [(&str, String); N],
 ) -> BTreeMap<String, String> {
     let mut all: BTreeMap<_, _> = parameters
@@ -62,7 +62,7 @@ pub fn environment<const N: usize>(
         .map(|parameter| (variable(&parameter.key), parameter.value.clone()))
         .filter(|(name, _)| !RESERVED.contains(&name.as_str()))
         .collect();
-    all.extend(own.clone());
+    all.extend(variables.clone());
     all.insert("PARAMETERS".to_owned(), json(parameters));
     all.extend(reserved.map(|(name, value)| (name.to_owned(), value)));
     all
@@ -83,16 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn reserved_variables_win_over_own_ones_and_these_over_parameters() {
+    fn reserved_variables_override_spec_variables_and_parameters() {
         let parameters = [
             KeyValue::new("level", "parameter"),
             KeyValue::new("mode", "parameter"),
             KeyValue::new("mqtt_url", "parameter"),
             KeyValue::new("worker_name", "parameter"),
         ];
-        let own = [("LEVEL".to_owned(), "own".to_owned())].into();
-        let all = environment(&parameters, &own, [("WORKER_NAME", "w".to_owned())]);
-        assert_eq!(all["LEVEL"], "own");
+        let variables = [("LEVEL".to_owned(), "spec".to_owned())].into();
+        let all = environment(&parameters, &variables, [("WORKER_NAME", "w".to_owned())]);
+        assert_eq!(all["LEVEL"], "spec");
         assert_eq!(all["MODE"], "parameter");
         assert_eq!(all["WORKER_NAME"], "w");
         assert!(!all.contains_key("MQTT_URL"), "the agent sets it");

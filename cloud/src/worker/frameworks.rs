@@ -1,5 +1,5 @@
-//! Which image and command a framework means to a worker, and which server to an `InferenceModel`:
-//! the built-in tables and what the `ConfigMap` `neptune-frameworks` says over them. Pure.
+//! The framework table: the image and command of a worker, and the server of an `InferenceModel`. Entries of the
+//! `ConfigMap` `neptune-frameworks` override the built-in ones. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ pub const CONFIG_MAP: &str = "neptune-frameworks";
 /// What a framework's workers run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Framework {
-    /// The image; `{version}` in it stands for `frameworkVersion`. Without one, a worker has to name its own.
+    /// The image; `{version}` is replaced by `frameworkVersion`. Without one, a worker must set its image.
     pub image: Option<String>,
-    /// What starts the script. Empty when the program is in the image: then no script is mounted.
+    /// The command that starts the script. Empty if the program is in the image; then no script is mounted.
     pub command: Vec<String>,
 }
 
@@ -29,8 +29,8 @@ pub struct Frameworks {
     servers: BTreeMap<String, Server>,
 }
 
-/// An entry of the `ConfigMap`. One that has only `serving` leaves what workers run as it is, and one
-/// without it leaves the server.
+/// An entry of the `ConfigMap`. An entry with only `serving` keeps the built-in worker entry; one without `serving`
+/// keeps the built-in server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -67,7 +67,7 @@ impl Frameworks {
     /// The built-in tables with these entries added or replaced.
     ///
     /// # Errors
-    /// What is wrong with the YAML, for a person.
+    /// The YAML is invalid; the message names the position.
     pub fn with(yaml: &str) -> Result<Self, String> {
         let entries: Option<BTreeMap<String, Entry>> =
             serde_saphyr::from_str(yaml).map_err(|error| error.to_string())?;
@@ -81,7 +81,7 @@ impl Frameworks {
         Ok(Self { workers, servers })
     }
 
-    /// The entry of this version, or else the one of the framework, with the version filled in.
+    /// The entry of `<framework>:<version>`, else of `<framework>`, with the version inserted.
     pub fn find(&self, framework: &str, version: &str) -> Option<Framework> {
         let exact = self.workers.get(&format!("{framework}:{version}"));
         let Framework { image, command } = exact.or_else(|| self.workers.get(framework))?.clone();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_table_fills_in_the_version() {
+    fn built_in_table_inserts_the_version() {
         let table = Frameworks::default();
         assert_eq!(image(&table, "tensorflow", "2.9").unwrap(), "tensorflow/tensorflow:2.9");
         assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn version_wins_over_framework_and_config_map_over_built_in_table() {
+    fn version_overrides_framework_and_config_map_overrides_built_in() {
         let table = Frameworks::with(
             "tensorflow: {image: 'mirror/tf:{version}', command: [python]}\n\
              'tensorflow:1.18': {image: local/helmet}\n\
@@ -172,7 +172,7 @@ mod tests {
             "a: {command: x: y}",
             "a: {serving: {args: [b]}}",
         ] {
-            assert!(Frameworks::with(bad).is_err(), "{bad:?} was taken");
+            assert!(Frameworks::with(bad).is_err(), "{bad:?} was accepted");
         }
         assert_eq!(Frameworks::with("").unwrap(), Frameworks::default());
     }

@@ -1,7 +1,6 @@
-//! What a worker and a model server get: image, command, environment, name, and where their model is. Pure.
+//! The image, command, environment, name and model source of workers and model servers. Pure.
 
 pub mod environment;
 pub mod frameworks;
-pub mod model_source;
 pub mod names;
 pub mod serving_runtimes;

@@ -1,16 +1,16 @@
-//! The name of a worker or a model server: its container's, its Deployment's and its Service's. Pure.
+//! The names of workers and model servers, which their containers, Deployments and Services share. Pure.
 
 use neptune_wire::{Role, WorkerName};
 use sha2::{Digest as _, Sha256};
 
-/// What a Kubernetes label and a host name take.
-const LONGEST: usize = 63;
+/// Maximum length of a Kubernetes label and of a host name.
+const MAX_NAME_LENGTH: usize = 63;
 
-/// Hex digits of the hash, the first 32 bits of a SHA-256: enough that two workers of one node do not meet by chance.
-const HASH: usize = 8;
+/// Hex digits of the hash, the first 32 bits of a SHA-256. A collision on one node is improbable.
+const HASH_DIGITS: usize = 8;
 
-/// `<service>-<worker>-<hash>`: readable, and unique through the hash of all that tells workers apart.
-/// It begins with a letter, as a Service's name has to.
+/// `<service>-<worker>-<hash>`: readable, and unique by a hash of namespace, service, role and worker. It begins with a
+/// letter, as Service names must.
 pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> WorkerName {
     let role_name = match role {
         Role::Edge => "edge",
@@ -19,9 +19,9 @@ pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> 
     name(&format!("{service}-{worker}"), &format!("{namespace}/{service}/{role_name}/{worker}"))
 }
 
-/// `<model>-serving-<hash>`, the same way, of an `InferenceModel`'s server.
+/// `<model>-serving-<hash>`, the name of an `InferenceModel`'s server.
 pub fn server_name(namespace: &str, model: &str) -> WorkerName {
-    // No role is called so: no worker has this hash because of its own parts.
+    // "inferencemodel" is not a role, so no worker hashes the same text.
     name(&format!("{model}-serving"), &format!("{namespace}/{model}/inferencemodel"))
 }
 
@@ -35,7 +35,7 @@ fn name(readable: &str, unique: &str) -> WorkerName {
     if !readable.starts_with(|c: char| c.is_ascii_lowercase()) {
         readable.insert_str(0, "w-");
     }
-    readable.truncate(LONGEST - HASH - 1);
+    readable.truncate(MAX_NAME_LENGTH - HASH_DIGITS - 1);
     let name = format!("{}-{hash:08x}", readable.trim_end_matches('-'));
     name.parse().expect("lower case letters, digits and inner '-' of at most 63")
 }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_named_after_its_model() {
+    fn server_is_named_after_its_model() {
         let name = server_name("default", "digits");
         assert!(name.as_str().starts_with("digits-serving-"), "{name}");
         assert_ne!(name, server_name("other", "digits"));
@@ -77,7 +77,7 @@ mod tests {
             (&*format!("{}-", "x".repeat(53)), "y"),
         ] {
             let name = worker_name("ns", service, Role::Edge, worker);
-            assert!(name.as_str().len() <= LONGEST);
+            assert!(name.as_str().len() <= MAX_NAME_LENGTH);
             assert!(name.as_str().starts_with(|c: char| c.is_ascii_lowercase()), "{name}");
         }
         let digit = worker_name("ns", "0day", Role::Edge, "Work.er");

@@ -1,34 +1,33 @@
-//! Which server serves a framework's models, and how: the built-in ones, and the placeholders in what
-//! a table says. Pure.
+//! The model servers of the frameworks: the built-in ones, and the placeholders in a table entry. Pure.
 
 use neptune_wire::ServerUpdateMode;
 use serde::Deserialize;
 
-/// A server of models that come as files, one directory a version.
+/// A server of models that are stored as files, one directory per version.
 ///
-/// In `command`, `args`, `directory` and `healthPath`, `{modelName}`, `{port}` and `{directory}` stand
-/// for what the `InferenceModel` says, and `{version}` for the version that is to be served.
+/// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and `{directory}` are
+/// replaced by the values of the `InferenceModel`, and `{version}` by the version to serve.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
     /// The image.
     pub image: String,
-    /// Replaces the image's entry point; empty leaves it.
+    /// Overrides the image's entry point; empty keeps it.
     #[serde(default)]
     pub command: Vec<String>,
     /// The arguments.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Where the versions are in the container.
+    /// The directory of the versions in the container.
     #[serde(default = "default_directory")]
     pub directory: String,
-    /// How the server takes another version.
+    /// How the server switches to another version.
     #[serde(default)]
     pub reload: ServerUpdateMode,
-    /// A path of which GET tells whether the version is served; without it a TCP connection is enough.
+    /// The path of the readiness probe (HTTP GET); without it, a TCP connection is the probe.
     #[serde(default)]
     pub health_path: Option<String>,
-    /// Whether the server takes only whole numbers for versions.
+    /// Whether the server accepts only integers as versions.
     #[serde(default)]
     pub numeric_versions: bool,
 }
@@ -37,7 +36,7 @@ fn default_directory() -> String {
     "/models/{modelName}".to_owned()
 }
 
-/// The servers that need no table.
+/// The built-in servers.
 ///
 /// `PyTorch` has none: `TorchServe` is no longer maintained, and Triton does not serve its files
 /// without a configuration of each.
@@ -65,15 +64,15 @@ pub fn built_in() -> [(&'static str, Server); 4] {
         // The image's own entry point is a script that sets these flags itself.
         &["tensorflow_model_server"],
         &[
-            // No port for gRPC, of which every server on a node would want the same one. The server
-            // insists on some gRPC endpoint, so it gets a socket in the container.
+            // No gRPC port: all servers on a node would use the same one. The server requires a gRPC
+            // endpoint, so it gets a socket in the container.
             "--port=0",
             "--grpc_socket_path=/tmp/grpc.sock",
             "--rest_api_port={port}",
             "--model_name={modelName}",
             "--model_base_path={directory}",
         ],
-        // The status of a version is answered with 200 also while it loads; its metadata is not.
+        // The status of a version responds 200 while it loads; its metadata does not.
         "/v1/models/{modelName}/versions/{version}/metadata",
     );
     let triton = watching(
@@ -83,7 +82,7 @@ pub fn built_in() -> [(&'static str, Server); 4] {
             "--model-repository=/models",
             "--model-control-mode=poll",
             "--repository-poll-secs=1",
-            // A version that cannot be loaded is the health check's matter.
+            // A version that cannot be loaded is detected by the health check.
             "--exit-on-error=false",
             "--http-port={port}",
             "--allow-grpc=false",
@@ -99,7 +98,7 @@ pub fn built_in() -> [(&'static str, Server); 4] {
     ]
 }
 
-/// The text with what is known of the model in the place of its placeholders. `{version}` stays.
+/// Replaces the placeholders of the model. `{version}` stays.
 pub fn fill(text: &str, model_name: &str, port: u16, directory: &str) -> String {
     text.replace("{directory}", directory)
         .replace("{port}", &port.to_string())
@@ -119,12 +118,12 @@ mod tests {
             assert!(filled.iter().all(|arg| !arg.contains('{')), "{name}: {filled:?}");
             assert!(filled.iter().any(|arg| arg.contains("/models")), "{name}: {filled:?}");
             assert!(server.health_path.is_some_and(|path| path.contains("{version}")), "{name}");
-            assert!(server.image.contains(':'), "{name}: a node may pull another one tomorrow");
+            assert!(server.image.contains(':'), "{name}: an image without a tag may change");
         }
     }
 
     #[test]
-    fn a_placeholder_may_stand_in_the_directory_too() {
+    fn directory_may_contain_placeholders() {
         let directory = fill("/models/{modelName}", "digits", 1, "");
         assert_eq!(
             fill("--path={directory}/{version}", "digits", 1, &directory),

@@ -68,7 +68,7 @@ pub struct ModelSpec {
     /// Workers cannot use a model without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
-    #[x_kube(validation = rules::model_address())]
+    #[x_kube(validation = rules::artifact_address())]
     pub model_url: String,
     /// format is the format of the model, such as pb, onnx or json.
     #[serde(default, skip_serializing_if = "String::is_empty")]

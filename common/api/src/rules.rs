@@ -10,8 +10,9 @@ use kube::core::{Message, Reason, Rule};
 /// Whether `image` is set and not empty: then the manifest is ignored.
 const BY_IMAGE: &str = "(has(self.image) && self.image != '')";
 
-/// Pattern of the address of a model: an http(s) or s3 URL, a file URL or an absolute path.
-const ADDRESS: &str = "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://)?/+[^/])";
+/// Pattern of the address of a model or dataset: an http(s) or s3 URL, a file URL or an absolute path. It
+/// matches every address that `neptune_wire::ArtifactAddress` accepts.
+const ADDRESS: &str = "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://(localhost)?)?/+[^/])";
 
 fn unless_by_image(rest: &str, field: &str, message: impl Into<Message>) -> Rule {
     Rule::new(format!("{BY_IMAGE} || {rest}")).field_path(field).message(message)
@@ -112,18 +113,9 @@ pub(crate) fn node_name_not_reserved() -> Rule {
         .message("the node name \"workers\" is reserved for MQTT topics; rename the node")
 }
 
-/// Requires the address of a Model or an empty string.
-pub(crate) fn model_address() -> Rule {
-    address_or_empty(ADDRESS)
-}
-
-/// Requires the address of a Dataset or an empty string. The agent of the node checks it further.
-pub(crate) fn data_address() -> Rule {
-    address_or_empty("^((https?|s3)://.|(file://)?/)")
-}
-
-fn address_or_empty(pattern: &str) -> Rule {
-    Rule::new(format!("self == '' || self.matches('{pattern}')")).message(
+/// Requires the address of a Model or Dataset, or an empty string.
+pub(crate) fn artifact_address() -> Rule {
+    Rule::new(format!("self == '' || self.matches('{ADDRESS}')")).message(
         "must be an absolute path on the node, file:///path, http://..., https://... or s3://bucket/key",
     )
 }

@@ -33,9 +33,16 @@ pub struct ObjectContent {
     pub kind: String,
     /// Identity of the object: the part of its `metadata` that a node needs.
     pub metadata: ObjectMetadata,
-    /// The spec as in the API.
+    /// The spec as in the API, for people who inspect the messages with an MQTT client. Agents do not
+    /// read it.
     #[serde(default)]
     pub spec: Value,
+    /// The model to provide on the node, for a `Model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<ModelContent>>,
+    /// The data to count, for a `Dataset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<Box<DatasetContent>>,
     /// The workers of this object that this node runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<Worker>,
@@ -54,6 +61,46 @@ pub struct ObjectMetadata {
     /// UID of the object. A recreated object of the same name has another UID, and its counters
     /// start at zero.
     pub uid: String,
+}
+
+/// A model to provide on the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelContent {
+    /// Address of the model, see [`ArtifactAddress`](crate::ArtifactAddress). Not parsed here, so that an
+    /// agent accepts the message of a newer controller and reports an unknown address.
+    #[serde(default)]
+    pub url: String,
+    /// Format of the model, such as `pb`. Empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub format: String,
+    /// Expected SHA-256, 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// Data to count on the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatasetContent {
+    /// Address of the data, see [`ArtifactAddress`](crate::ArtifactAddress).
+    #[serde(default)]
+    pub url: String,
+    /// Format of the samples, such as `csv`.
+    #[serde(default)]
+    pub format: String,
+    /// csv: whether the first record is a header. Absent: the default of the format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<bool>,
+    /// csv: the character between fields. Absent: the default of the format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<String>,
+    /// csv: the column of the labels, by name, or by index from 0 without a header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_column: Option<String>,
+    /// json: the member of the top-level object whose array contains the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
 }
 
 /// The role of a worker in a joint inference.
@@ -163,5 +210,74 @@ impl ObjectContent {
     /// Computes the hash of the content. Only the sender computes it; receivers compare it.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn content(kind: &str, spec: &Value) -> Value {
+        json!({
+            "apiVersion": "edgeai.io/v1alpha1", "kind": kind,
+            "metadata": {"namespace": "default", "name": "n", "uid": "u"}, "spec": spec,
+        })
+    }
+
+    /// Encodes an insert of `content`, asserts its payload, and decodes it again.
+    fn assert_payload(content: &ObjectContent, expected: Value) {
+        let insert =
+            Insert { revision: Revision(7), hash: content.hash(), content: content.clone() };
+        let payload = crate::encode(&insert);
+        let mut expected = expected;
+        expected["schemaVersion"] = 1.into();
+        expected["revision"] = 7.into();
+        expected["hash"] = content.hash().as_str().into();
+        assert_eq!(serde_json::from_slice::<Value>(&payload).unwrap(), expected);
+        assert_eq!(crate::decode::<Insert>(&payload).unwrap(), insert);
+    }
+
+    #[test]
+    fn model_is_sent_as_spec_and_as_typed_content() {
+        let spec = json!({"modelUrl": "s3://bucket/m.pb", "format": "pb", "sha256sum": "AB"});
+        let mut expected = content("Model", &spec);
+        let mut model: ObjectContent = serde_json::from_value(expected.clone()).unwrap();
+        assert_eq!(model.model, None, "a message without typed content is decoded");
+        model.model = Some(Box::new(ModelContent {
+            url: "s3://bucket/m.pb".to_owned(),
+            format: "pb".to_owned(),
+            sha256: Some("ab".to_owned()),
+        }));
+        expected["model"] = json!({"url": "s3://bucket/m.pb", "format": "pb", "sha256": "ab"});
+        assert_payload(&model, expected);
+    }
+
+    #[test]
+    fn dataset_is_sent_as_spec_and_as_typed_content() {
+        let spec = json!({"dataUrl": "/data/a.csv", "format": "csv", "labelColumn": "3"});
+        let mut expected = content("Dataset", &spec);
+        let mut dataset: ObjectContent = serde_json::from_value(expected.clone()).unwrap();
+        dataset.dataset = Some(Box::new(DatasetContent {
+            url: "/data/a.csv".to_owned(),
+            format: "csv".to_owned(),
+            header: Some(false),
+            label_column: Some("3".to_owned()),
+            ..DatasetContent::default()
+        }));
+        expected["dataset"] = json!({
+            "url": "/data/a.csv", "format": "csv", "header": false, "labelColumn": "3",
+        });
+        assert_payload(&dataset, expected);
+    }
+
+    #[test]
+    fn unknown_fields_of_a_newer_controller_are_ignored() {
+        let mut newer = content("Model", &json!({}));
+        newer["model"] = json!({"url": "ipfs://x", "quantization": "int8"});
+        let content: ObjectContent = serde_json::from_value(newer).unwrap();
+        assert_eq!(content.model.unwrap().url, "ipfs://x");
     }
 }

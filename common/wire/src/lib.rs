@@ -13,6 +13,7 @@
 
 #![deny(missing_docs)]
 
+pub mod address;
 mod batch;
 pub mod counters;
 mod dataset;
@@ -30,13 +31,14 @@ mod topic;
 mod upstream;
 mod worker;
 
+pub use address::{AddressError, ArtifactAddress};
 pub use batch::{Batch, BatchMessage};
 pub use counters::{Counters, RunTotals};
 pub use dataset::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, encode};
 pub use downstream::{
-    Delete, Index, IndexEntry, Insert, ObjectContent, ObjectMetadata, ResourceLimits, Role,
-    Scripts, Worker,
+    DatasetContent, Delete, Index, IndexEntry, Insert, ModelContent, ObjectContent, ObjectMetadata,
+    ResourceLimits, Role, Scripts, Worker,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{

@@ -69,6 +69,7 @@ fn content(object: u8, version: u8) -> ObjectContent {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "few values, each moved once or twice")]
 enum Message {
     Down(DownstreamMessage),
     Up(Sync),

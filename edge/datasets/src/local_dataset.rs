@@ -65,13 +65,6 @@ impl CountState {
 }
 
 impl LocalDataset {
-    /// The local path in a `dataUrl`: an absolute path, or `file://` with an absolute path. `None`
-    /// for every other URL.
-    pub fn local_path(data_url: &str) -> Option<PathBuf> {
-        let path = data_url.strip_prefix("file://").unwrap_or(data_url);
-        path.starts_with('/').then(|| path.into())
-    }
-
     /// Counts the dataset and reads only what changed since `known`. Blocking.
     ///
     /// Ignores `known` if it belongs to another dataset. Adds the bytes that were read to `meter`.
@@ -126,24 +119,5 @@ impl LocalDataset {
 
     fn wrong_file_type(&self, needed: &'static str) -> DatasetError {
         DatasetError::WrongFileType { path: self.path.clone(), format: self.format, needed }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_absolute_paths_and_file_urls_are_local() {
-        for (url, path) in [
-            ("/code/data", Some("/code/data")),
-            ("file:///code/data", Some("/code/data")),
-            ("file://host/data", None),
-            ("http://host/data.csv", None),
-            ("s3://bucket/data", None),
-            ("data.csv", None),
-        ] {
-            assert_eq!(LocalDataset::local_path(url), path.map(PathBuf::from), "{url}");
-        }
     }
 }

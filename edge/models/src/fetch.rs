@@ -6,17 +6,17 @@ use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use jiff::Timestamp;
+use neptune_backoff::Backoff;
 use tokio::{sync::OwnedMutexGuard, sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
 use crate::{
     Artifact, ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass,
     archive::{TreeWriter, unzip},
-    backoff,
     disk_reserve::DiskReserve,
     inventory::{Inventory, lock},
     location::ArtifactLocation,
@@ -32,6 +32,10 @@ use crate::{
         local,
     },
 };
+
+/// The delay before a retry. The first one is short for a server that restarts; the maximum limits
+/// the load of a fleet on a server that is down.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 
 /// The fetch of one artifact.
 pub struct FetchTask {
@@ -101,7 +105,7 @@ impl FetchTask {
             let has_progress =
                 self.partial.as_ref().is_some_and(|partial| partial.received() > before);
             failures = if has_progress { 1 } else { failures + 1 };
-            let delay = backoff::after(failures, RandomState::new().build_hasher().finish());
+            let delay = RETRY.delay(failures, RandomState::new().build_hasher().finish());
             let url = self.request.redacted_url();
             warn!(url, %error, delay_seconds = delay.as_secs_f32(), "fetch failed, retrying");
             self.report_retry(error);

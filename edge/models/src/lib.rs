@@ -24,7 +24,6 @@
 
 mod address_policy;
 mod archive;
-mod backoff;
 mod digest;
 mod disk_reserve;
 mod error;

@@ -1,10 +1,10 @@
-//! Parses the address of an artifact. Pure. This is the only file of the crate that parses
-//! `http(s)://`, `s3://`, `file://` and paths; everything else uses [`ArtifactLocation`].
+//! The location of an artifact: a parsed [`ArtifactAddress`] with an absolute URL. Pure.
 //!
 //! Which addresses and paths are allowed is decided in `address_policy` and `transfer::local`.
 
 use std::path::{Path, PathBuf};
 
+use neptune_wire::{AddressError, ArtifactAddress};
 use reqwest::Url;
 
 use crate::ModelError;
@@ -27,50 +27,19 @@ impl ArtifactLocation {
     /// # Errors
     /// [`ModelError::UnknownScheme`], [`ModelError::InvalidUrl`].
     pub(crate) fn parse(text: &str) -> Result<Self, ModelError> {
-        let invalid = |reason: &str| ModelError::InvalidUrl {
-            url: redacted_text(text),
-            reason: reason.to_owned(),
-        };
-        if text.chars().any(char::is_control) {
-            return Err(invalid("URL contains control characters"));
-        }
-        if text.starts_with('/') {
-            return file(text).ok_or_else(|| invalid("path must not contain `.` or `..`"));
-        }
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(invalid("neither a URL nor an absolute path"));
-        };
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" | "https" => {
-                // The parser accepts `http:host` and `http:/\host` as `http://host`. A reader does
-                // not expect that, so they are refused.
-                if !rest.starts_with("//") || rest.starts_with("///") {
-                    return Err(invalid("scheme must be followed by `//` and a host"));
-                }
-                if rest.contains('\\') {
-                    return Err(invalid("URL contains a backslash"));
-                }
-                let url = Url::parse(text).map_err(|error| invalid(&error.to_string()))?;
+        let invalid = |reason: String| ModelError::InvalidUrl { url: redacted_text(text), reason };
+        match text.parse::<ArtifactAddress>() {
+            Ok(ArtifactAddress::Http(url)) => {
+                let url = Url::parse(url.as_str()).map_err(|error| invalid(error.to_string()))?;
                 Ok(Self::Http(url))
             }
-            "file" => rest
-                .strip_prefix("//localhost")
-                .or_else(|| rest.strip_prefix("//"))
-                .filter(|path| path.starts_with('/') && !path.starts_with("//"))
-                .filter(|path| !path.contains(['%', '?', '#']))
-                .and_then(file)
-                .ok_or_else(|| {
-                    invalid("URL must be file:///absolute/path, without escapes and `..`")
-                }),
-            "s3" => s3_object(rest).map_err(invalid),
-            // Not the whole text: it may be a password with a colon.
-            scheme
-                if scheme.len() <= 20
-                    && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) =>
-            {
-                Err(ModelError::UnknownScheme { scheme: scheme.to_owned() })
+            Ok(ArtifactAddress::S3 { bucket, key }) => Ok(Self::S3 { bucket, key }),
+            // Iterating over the components drops `.` and repeated slashes.
+            Ok(ArtifactAddress::Path(path)) => {
+                Ok(Self::File(Path::new(&path).components().collect()))
             }
-            _ => Err(invalid("neither a URL nor an absolute path")),
+            Err(AddressError::Scheme(scheme)) => Err(ModelError::UnknownScheme { scheme }),
+            Err(error) => Err(invalid(error.to_string())),
         }
     }
 
@@ -111,32 +80,6 @@ impl ArtifactLocation {
             }
         }
     }
-}
-
-fn file(path: &str) -> Option<ArtifactLocation> {
-    let is_plain = path.split('/').all(|part| !matches!(part, "." | ".."));
-    is_plain.then(|| ArtifactLocation::File(Path::new(path).to_owned()))
-}
-
-/// Parses what follows `s3:`.
-fn s3_object(rest: &str) -> Result<ArtifactLocation, &'static str> {
-    let (bucket, key) = rest
-        .strip_prefix("//")
-        .and_then(|rest| rest.split_once('/'))
-        .ok_or("URL must be s3://bucket/key")?;
-    let is_allowed =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
-    if !(3..=63).contains(&bucket.len())
-        || !bucket.chars().all(is_allowed)
-        || bucket.starts_with(['.', '-'])
-        || bucket.contains("..")
-    {
-        return Err("bucket name must be 3 to 63 of a-z, 0-9, `.` and `-`");
-    }
-    if key.is_empty() || key.split('/').any(|part| matches!(part, "." | "..")) {
-        return Err("object key must not be empty and must not contain `.` or `..`");
-    }
-    Ok(ArtifactLocation::S3 { bucket: bucket.to_owned(), key: key.to_owned() })
 }
 
 fn redacted_text(text: &str) -> String {

@@ -175,7 +175,8 @@ impl CloudSession {
         if due.reports.is_empty() {
             return;
         }
-        // Counters are durable before they are published, so that a published count never decreases.
+        // Counters are durable before they are published, so that a published count never
+        // decreases.
         if let Err(error) = store.sync() {
             error!(%error, "failed to store counters; no status is reported until they are stored");
             self.reporter.resend_all();

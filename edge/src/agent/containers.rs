@@ -112,8 +112,8 @@ impl Containers {
         attempts.is_some_and(|attempts| attempts.busy || seq < attempts.fresh_from)
     }
 
-    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) reports the
-    /// outcome of each.
+    /// Starts the steps. An [`AgentEvent::StepDone`](crate::event::AgentEvent::StepDone) reports
+    /// the outcome of each.
     pub fn execute(&mut self, steps: Vec<Step>) {
         for step in steps {
             self.attempts_of(step.worker()).busy = true;
@@ -121,8 +121,8 @@ impl Containers {
         }
     }
 
-    /// Records the outcome of a step. `is_outdated`: the step was for a previous target, so that its
-    /// failure does not count for the present one.
+    /// Records the outcome of a step. `is_outdated`: the step was for a previous target, so that
+    /// its failure does not count for the present one.
     pub fn on_step_done(
         &mut self,
         worker: &WorkerName,

@@ -1,5 +1,5 @@
-//! The desired state of this node: the stored objects, and the workers, models, servers and datasets
-//! derived from them.
+//! The desired state of this node: the stored objects, and the workers, models, servers and
+//! datasets derived from them.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! The agent's loop. A turn handles the received events, plans, starts the steps of the plan and
-//! reports. The state is split into parts, so that a method takes only the parts that it may change:
+//! reports. The state is split into parts, so that a method takes only the parts that it may
+//! change:
 //!
 //! | part | owns |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Model reloads of running workers: decides with `worker/reload.rs`, publishes the version to load on
-//! the local broker, and removes unused version directories.
+//! Model reloads of running workers: decides with `worker/reload.rs`, publishes the version to load
+//! on the local broker, and removes unused version directories.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,8 +83,8 @@ impl ModelReloads {
             let Some(Ok(worker)) = node.resolved.get(name) else { continue };
             let decision = self.decide_one((wanted, worker), node.context, counts, containers, now);
             let Some(decision) = decision else { continue };
-            // The previous version, which is used until the desired one is on the node, was published
-            // before.
+            // The previous version, which is used until the desired one is on the node, was
+            // published before.
             if decision.place.is_none() && worker.model_problem.is_none() {
                 to_publish.push((name, &wanted.model, &worker.model_url));
             }

@@ -1,5 +1,5 @@
-//! The node's model servers: derives decisions from observations, stores them before they take effect,
-//! and sends the health probes. The decisions are made in `model_server/rollout`.
+//! The node's model servers: derives decisions from observations, stores them before they take
+//! effect, and sends the health probes. The decisions are made in `model_server/rollout`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -245,7 +245,8 @@ impl ModelServers {
         }
     }
 
-    /// Records the versions that are in the server's directory now. Returns whether the server exists.
+    /// Records the versions that are in the server's directory now. Returns whether the server
+    /// exists.
     pub fn set_placed(&mut self, key: &ObjectKey, versions: &PlacedVersions) -> bool {
         let server = self.instances.get_mut(key);
         server.map(|server| server.placed = Some(versions.clone())).is_some()

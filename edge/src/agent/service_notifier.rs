@@ -21,9 +21,9 @@ impl ServiceNotifier {
         Self { interval, notified_at: None, last_status: String::new() }
     }
 
-    /// Notifies systemd after a turn of the loop: readiness after the first, then the watchdog. Only
-    /// the loop may call this, so that systemd detects a loop that hangs. Returns when the next turn
-    /// is due for the watchdog.
+    /// Notifies systemd after a turn of the loop: readiness after the first, then the watchdog.
+    /// Only the loop may call this, so that systemd detects a loop that hangs. Returns when the
+    /// next turn is due for the watchdog.
     pub fn on_turn(&mut self, now: Instant, status: impl FnOnce() -> String) -> Option<Instant> {
         let is_first = self.notified_at.is_none();
         let is_due = |(at, interval): (Instant, Duration)| now.duration_since(at) >= interval;

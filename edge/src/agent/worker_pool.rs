@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     artifacts::models::Models,
-    desired::{WantedWorker, spec::model_format},
+    desired::WantedWorker,
     domain::health::{WorkerHealth, is_transient},
     storage::Store,
     worker::{
@@ -155,7 +155,7 @@ impl WorkerPool {
             let known_model = KnownModel {
                 name: &key.name,
                 uid: &object.content.metadata.uid,
-                format: model_format(&object.content),
+                format: object.content.model.as_deref().map_or("", |model| &model.format),
                 url,
                 sha256,
                 path: path.as_deref(),

@@ -254,7 +254,7 @@ impl DownloadTask {
                 Err(error) => {
                     self.send(DownloadEvent::Stuck(error)).await;
                     failures += 1;
-                    tokio::time::sleep(DOWNLOAD_RETRY.after(failures, random())).await;
+                    tokio::time::sleep(DOWNLOAD_RETRY.delay(failures, random())).await;
                 }
             }
         }

@@ -22,8 +22,8 @@ const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 const READY_ATTEMPTS: u32 = 100;
 const READY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Starts the broker on its own thread until the process exits. `failed` is called if the broker stops
-/// earlier.
+/// Starts the broker on its own thread until the process exits. `failed` is called if the broker
+/// stops earlier.
 ///
 /// # Errors
 /// [`Error::LocalBroker`] when the address is in use.

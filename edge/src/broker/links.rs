@@ -1,5 +1,5 @@
-//! Starts the link to the cloud and the link to the workers' broker, and forwards their events to the
-//! agent's loop.
+//! Starts the link to the cloud and the link to the workers' broker, and forwards their events to
+//! the agent's loop.
 
 use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
@@ -10,8 +10,8 @@ use crate::{config::Config, error::Error, event::AgentEvent};
 /// topic.
 const MAX_EVENTBUS_PACKET: usize = 13 << 20;
 
-/// Starts the link to the cloud and the link to the workers' broker; over `EventBus` they are the same.
-/// `will`: the last will at the cloud's broker.
+/// Starts the link to the cloud and the link to the workers' broker; over `EventBus` they are the
+/// same. `will`: the last will at the cloud's broker.
 ///
 /// # Errors
 /// [`Error::Config`] for invalid connection settings.

@@ -1,4 +1,5 @@
-//! MQTT connections: the embedded local broker, and the links to the cloud and to the workers' broker.
+//! MQTT connections: the embedded local broker, and the links to the cloud and to the workers'
+//! broker.
 
 pub mod embedded;
 pub mod links;

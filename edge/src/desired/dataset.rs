@@ -3,12 +3,10 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    desired::spec::{DatasetFields, dataset_fields},
-    domain::artifact::ArtifactSource,
-};
-use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions, LocalDataset};
-use neptune_wire::{ContentHash, DatasetReason, ObjectContent};
+use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions};
+use neptune_wire::{ArtifactAddress, ContentHash, DatasetContent, DatasetReason, ObjectContent};
+
+use crate::{desired::model::NO_CONTENT, domain::artifact::ArtifactSource};
 
 /// The desired state of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,51 +93,56 @@ impl DatasetProblem {
 
 /// Derives the desired state of a Dataset object. An invalid object is kept with the reason.
 pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedDataset {
-    let fields = dataset_fields(content);
+    let Some(dataset) = content.dataset.as_deref() else {
+        let missing = DatasetProblem::new(DatasetReason::DataUrlInvalid, NO_CONTENT);
+        return WantedDataset {
+            uid: content.metadata.uid.clone(),
+            content: hash.clone(),
+            format: String::new(),
+            source: Err(missing.clone()),
+            counting: Err(missing),
+        };
+    };
     WantedDataset {
         uid: content.metadata.uid.clone(),
         content: hash.clone(),
-        format: fields.format.to_owned(),
-        source: source(fields.url),
-        counting: counting(&fields),
+        format: dataset.format.trim().to_owned(),
+        source: source(dataset.url.trim()),
+        counting: counting(dataset),
     }
 }
 
 fn source(url: &str) -> Result<DataSource, DatasetProblem> {
-    let invalid = |why: &str| {
-        let message = format!(
-            "spec.dataUrl: {why}; use /path, file:///path, http://..., https://... or s3://bucket/key"
-        );
-        DatasetProblem::new(DatasetReason::DataUrlInvalid, message)
+    let invalid = |why: String| {
+        DatasetProblem::new(DatasetReason::DataUrlInvalid, format!("spec.dataUrl: {why}"))
     };
-    if let Some(path) = LocalDataset::local_path(url) {
-        return Ok(DataSource::Local(path));
+    match url.parse::<ArtifactAddress>() {
+        Ok(ArtifactAddress::Path(path)) => Ok(DataSource::Local(path.into())),
+        Ok(remote) => {
+            let source = ArtifactSource { url: remote.to_url(), sha256: None };
+            source.want().map_err(invalid)?;
+            Ok(DataSource::Remote(source))
+        }
+        Err(error) => Err(invalid(error.to_string())),
     }
-    if !["http://", "https://", "s3://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(invalid(&format!("unsupported URL {url:?}")));
-    }
-    let source = ArtifactSource { url: url.to_owned(), sha256: None };
-    source.want().map_err(|why| invalid(&why))?;
-    Ok(DataSource::Remote(source))
 }
 
-fn counting(fields: &DatasetFields<'_>) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
+fn counting(fields: &DatasetContent) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
     let problem = |error: DatasetError| DatasetProblem::of(&error, &[]);
     let invalid = |option, reason: &str| {
         problem(DatasetError::InvalidOption { option, reason: reason.to_owned() })
     };
-    let format: DatasetFormat = fields.format.parse().map_err(problem)?;
-    let mut options =
-        FormatOptions { member: fields.member.map(str::to_owned), ..FormatOptions::default() };
+    let format: DatasetFormat = fields.format.trim().parse().map_err(problem)?;
+    let mut options = FormatOptions { member: fields.member.clone(), ..FormatOptions::default() };
     options.header = fields.header.unwrap_or(options.header);
-    if let Some(delimiter) = fields.delimiter {
+    if let Some(delimiter) = &fields.delimiter {
         let mut characters = delimiter.chars();
         options.delimiter = match (characters.next(), characters.next()) {
             (Some(one), None) => one,
             _ => return Err(invalid("delimiter", "must be one character")),
         };
     }
-    options.label_column = match fields.label_column {
+    options.label_column = match &fields.label_column {
         None => None,
         Some(name) if options.header => Some(CsvColumn::Name(name.to_owned())),
         Some(number) => Some(CsvColumn::Index(number.parse().map_err(|_| {
@@ -157,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    fn of(spec: &Value) -> WantedDataset {
+    fn of(dataset: &Value) -> WantedDataset {
         let content: ObjectContent = serde_json::from_value(json!({
-            "apiVersion": "v", "kind": "k", "spec": spec,
+            "apiVersion": "v", "kind": "k", "dataset": dataset,
             "metadata": {"namespace": "d", "name": "n", "uid": "u"},
         }))
         .unwrap();
@@ -167,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn data_url_is_local_or_remote_or_invalid_with_the_field() {
-        let source = |url: &str| of(&json!({"dataUrl": url})).source;
+    fn data_url_is_remote_or_local_or_refused_with_the_field() {
+        let source = |url: &str| of(&json!({"url": url})).source;
         for url in ["/code/data", "file:///code/data"] {
             assert_eq!(source(url), Ok(DataSource::Local("/code/data".into())), "{url}");
         }
@@ -184,7 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_spec_override_the_defaults_of_the_format() {
+    fn dataset_without_typed_content_is_refused() {
+        let wanted = of(&Value::Null);
+        assert_eq!(wanted.source.unwrap_err().message, NO_CONTENT);
+        assert_eq!(wanted.counting.unwrap_err().reason, DatasetReason::DataUrlInvalid);
+    }
+
+    #[test]
+    fn options_come_from_the_spec_or_from_the_format() {
         let counting = |spec: Value| of(&spec).counting;
         assert_eq!(
             counting(json!({"format": "csv"})),

@@ -6,7 +6,6 @@ pub mod model;
 pub mod model_server;
 pub mod receive;
 pub mod resync;
-pub mod spec;
 
 use std::collections::BTreeMap;
 
@@ -168,39 +167,37 @@ mod tests {
     #[test]
     fn model_url_is_remote_or_local_or_invalid_with_the_field() {
         let of = |spec: Value| {
-            from_replica(&replica(&[("d/models/m", json!({"spec": spec}))]))
+            from_replica(&replica(&[("d/models/m", json!({"model": spec}))]))
                 .models
                 .pop_first()
                 .unwrap()
                 .1
         };
-        let http = of(json!({"modelUrl": "https://h/m.bin", "sha256sum": "AB".repeat(32)}));
+        let http = of(json!({"url": "https://h/m.bin", "sha256": "AB".repeat(32)}));
         let remote =
             |url: &str, sha256| ModelSource::Remote(ArtifactSource { url: url.into(), sha256 });
         assert_eq!(http.source, Ok(remote("https://h/m.bin", Some("ab".repeat(32)))));
-        let s3 = of(json!({"modelUrl": "s3://bucket/m"}));
+        let s3 = of(json!({"url": "s3://bucket/m"}));
         assert_eq!(s3.source, Ok(remote("s3://bucket/m", None)));
         assert_eq!(http.sha256, Some("ab".repeat(32)));
         for url in ["/models/m.bin", "file:///models/m.bin"] {
             assert_eq!(
-                of(json!({"modelUrl": url})).source,
+                of(json!({"url": url})).source,
                 Ok(ModelSource::Local("/models/m.bin".into()))
             );
         }
         for (spec, field) in [
+            (json!(null), "typed content"),
             (json!({}), "spec.modelUrl"),
-            (json!({"modelUrl": "s3://b/m"}), "spec.modelUrl"),
-            (json!({"modelUrl": "ftp://host/m"}), "spec.modelUrl"),
-            (json!({"modelUrl": "file://host/m"}), "spec.modelUrl"),
-            (json!({"modelUrl": "m.bin"}), "spec.modelUrl"),
-            (json!({"modelUrl": "/m", "sha256sum": "12"}), "spec.sha256sum"),
+            (json!({"url": "s3://b/m"}), "spec.modelUrl"),
+            (json!({"url": "ftp://host/m"}), "spec.modelUrl"),
+            (json!({"url": "file://host/m"}), "spec.modelUrl"),
+            (json!({"url": "m.bin"}), "spec.modelUrl"),
+            (json!({"url": "/m", "sha256": "12"}), "spec.sha256sum"),
         ] {
             let why = of(spec.clone()).source.unwrap_err();
             assert!(why.contains(field), "{spec}: {why}");
         }
-        assert_ne!(
-            of(json!({"modelUrl": "/a"})).content_key,
-            of(json!({"modelUrl": "/b"})).content_key
-        );
+        assert_ne!(of(json!({"url": "/a"})).content_key, of(json!({"url": "/b"})).content_key);
     }
 }

@@ -2,12 +2,9 @@
 
 use std::path::PathBuf;
 
-use neptune_wire::{ContentHash, ObjectContent};
+use neptune_wire::{ArtifactAddress, ContentHash, ObjectContent};
 
-use crate::{
-    desired::spec::{ModelFields, model_fields},
-    domain::artifact::ArtifactSource,
-};
+use crate::domain::artifact::ArtifactSource;
 
 /// The desired state of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +28,21 @@ pub enum ModelSource {
     Local(PathBuf),
 }
 
+/// The problem of an object that an older controller sent, without the section for its kind.
+pub const NO_CONTENT: &str = "the controller did not send typed content; upgrade neptune-cloud";
+
 /// Derives the desired state of a Model object. An invalid object is kept with the reason.
 pub fn wanted_model(content: &ObjectContent) -> WantedModel {
-    let ModelFields { url, sha256 } = model_fields(content);
-    let (url, sha256) = (url.to_owned(), sha256.to_ascii_lowercase());
+    let model = content.model.as_deref();
+    let url = model.map_or("", |model| model.url.trim()).to_owned();
+    let sha256 = model.and_then(|model| model.sha256.as_deref()).unwrap_or_default();
+    let sha256 = sha256.trim().to_ascii_lowercase();
     let content_key = ContentHash::of(&[&url, &sha256]).to_string();
     let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digest = is_digest.then(|| sha256.clone());
-    let source = if !sha256.is_empty() && !is_digest {
+    let source = if model.is_none() {
+        Err(NO_CONTENT.to_owned())
+    } else if !sha256.is_empty() && !is_digest {
         Err(format!(
             "spec.sha256sum {sha256:?} is not 64 hex digits; use the output of `sha256sum FILE`, or omit the field"
         ))
@@ -49,16 +53,13 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
 }
 
 fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
-    let remedy = "use http://..., https://..., s3://bucket/key, file:///... or the absolute path of a file on the node";
-    match url.split_once("://") {
-        Some(("file", path)) if path.starts_with('/') => Ok(ModelSource::Local(path.into())),
-        None if url.starts_with('/') => Ok(ModelSource::Local(url.into())),
-        None if url.is_empty() => Err(format!("spec.modelUrl is required; {remedy}")),
-        Some(("http" | "https" | "s3", _)) => {
-            let source = ArtifactSource { url: url.to_owned(), sha256: sha256.cloned() };
+    match url.parse::<ArtifactAddress>() {
+        Ok(ArtifactAddress::Path(path)) => Ok(ModelSource::Local(path.into())),
+        Ok(remote) => {
+            let source = ArtifactSource { url: remote.to_url(), sha256: sha256.cloned() };
             source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
             Ok(ModelSource::Remote(source))
         }
-        _ => Err(format!("spec.modelUrl: unsupported URL {url:?}; {remedy}")),
+        Err(error) => Err(format!("spec.modelUrl: {error}")),
     }
 }

@@ -1,5 +1,5 @@
-//! Receives a message of the cloud: applies it to the wire's `Replica`, and stores the changes before
-//! they take effect.
+//! Receives a message of the cloud: applies it to the wire's `Replica`, and stores the changes
+//! before they take effect.
 
 use neptune_link::Message;
 use neptune_wire::{

@@ -1,4 +1,5 @@
-//! Decides when to send a sync, which lists the node's objects so that the cloud sends the missing ones.
+//! Decides when to send a sync, which lists the node's objects so that the cloud sends the missing
+//! ones.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +50,8 @@ impl Resync {
         }
         if is_urgent {
             self.urgent_sent = self.urgent_sent.saturating_add(1);
-            // The first repetition is later than the expected answer.
-            self.urgent_at = Some(now + RESYNC.after(self.urgent_sent.saturating_add(1), random));
+            // The first repetition comes later than the answer can.
+            self.urgent_at = Some(now + RESYNC.delay(self.urgent_sent.saturating_add(1), random));
             self.is_requested = false;
         }
         self.regular_at = Some(regular(now, random));

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 use neptune_wire::{ContentHash, NodeName, WorkerName};
 use serde::Serialize;
 
-/// The desired specification of a container. A running container with an equal spec is not replaced.
-/// A new field must be omitted from the JSON where it is not set; otherwise an upgrade of the agent
-/// restarts every worker.
+/// The desired specification of a container. A running container with an equal spec is not
+/// replaced. A new field must be omitted from the JSON where it is not set; otherwise an upgrade of
+/// the agent restarts every worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContainerSpec {
     pub uid: String,

@@ -1,5 +1,5 @@
-//! The observed containers of this node, and the labels that identify them. Requests to the engine are
-//! left to the `engine` folder.
+//! The observed containers of this node, and the labels that identify them. Requests to the engine
+//! are left to the `engine` folder.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
 //! One version of a model server: its identity, its directory, its health check path, and whether a
-//! running server loads it without a restart. Which version runs is decided in `model_server/rollout`.
+//! running server loads it without a restart. Which version runs is decided in
+//! `model_server/rollout`.
 
 use std::path::{Path, PathBuf};
 

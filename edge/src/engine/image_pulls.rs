@@ -103,7 +103,7 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
                     Ok(()) => continue,
                     Err(problem) => {
                         failures += 1;
-                        pull_at = Instant::now() + IMAGE_PULL.after(failures, random());
+                        pull_at = Instant::now() + IMAGE_PULL.delay(failures, random());
                         send(ImageEvent::Refused(problem)).await;
                     }
                 }

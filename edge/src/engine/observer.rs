@@ -91,7 +91,7 @@ impl EngineObserver {
         self.failures = if result.is_ok() { 0 } else { self.failures.saturating_add(1) };
         if result.is_err() {
             self.observe_at =
-                self.observe_at.max(now + ENGINE_OBSERVE.after(self.failures, random));
+                self.observe_at.max(now + ENGINE_OBSERVE.delay(self.failures, random));
         }
         self.latest = result.map(|containers| (containers, seq));
     }

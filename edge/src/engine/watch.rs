@@ -33,7 +33,7 @@ pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<Ag
         };
         let _ = events.send(AgentEvent::EngineStatus(Err(problem))).await;
         failures += 1;
-        tokio::time::sleep(ENGINE_CONNECT.after(failures, random())).await;
+        tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! The attempts to run one worker or model server: the step in flight, the failures, and when the next
-//! attempt is due. Which steps follow is decided by the plan.
+//! The attempts to run one worker or model server: the step in flight, the failures, and when the
+//! next attempt is due. Which steps follow is decided by the plan.
 
 use std::time::{Duration, Instant};
 
@@ -131,7 +131,7 @@ impl Attempts {
             }
             StepOutcome::PullFailed(message) => {
                 self.pull_failures = self.pull_failures.saturating_add(1);
-                self.next_pull = Some(now + IMAGE_PULL.after(self.pull_failures, random));
+                self.next_pull = Some(now + IMAGE_PULL.delay(self.pull_failures, random));
                 self.next_try = Some(now + RECHECK_INTERVAL);
                 self.problem = Some(Problem { reason: WorkerReason::ImageMissing, message });
             }
@@ -163,7 +163,7 @@ impl Attempts {
             | WorkerReason::DockerUnavailable => self.next_try = Some(now + RECHECK_INTERVAL),
             _ => {
                 self.failures = self.failures.saturating_add(1);
-                self.next_try = Some(now + CONTAINER_REFUSED.after(self.failures, random));
+                self.next_try = Some(now + CONTAINER_REFUSED.delay(self.failures, random));
             }
         }
         self.problem = Some(problem);
@@ -197,7 +197,7 @@ impl Attempts {
 
     fn fail(&mut self, now: Instant, random: u64) {
         self.failures = self.failures.saturating_add(1);
-        self.next_try = Some(now + WORKER_RESTART.after(self.failures, random));
+        self.next_try = Some(now + WORKER_RESTART.delay(self.failures, random));
     }
 }
 

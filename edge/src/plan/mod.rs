@@ -1,10 +1,10 @@
-//! The plan of one turn: the steps to start now, and when to plan again. Pure. Workers are planned in
-//! `worker/plan.rs`, model servers in `model_server/plan.rs`. This file has the part that both share,
-//! and the removal of containers that no desired object owns.
+//! The plan of one turn: the steps to start now, and when to plan again. Pure. Workers are planned
+//! in `worker/plan.rs`, model servers in `model_server/plan.rs`. This file has the part that both
+//! share, and the removal of containers that no desired object owns.
 //!
-//! Such a container is removed if this data directory created it, because the desired state is stored
-//! before it is applied. A container that an earlier data directory of this node created is removed
-//! once the node has every object of its index, unless the index lists its owner in `keep`.
+//! Such a container is removed if this data directory created it, because the desired state is
+//! stored before it is applied. A container that an earlier data directory of this node created is
+//! removed once the node has every object of its index, unless the index lists its owner in `keep`.
 
 pub mod attempts;
 
@@ -185,7 +185,8 @@ impl Plan {
         Convergence::Starting
     }
 
-    /// Removes containers other than the live ones of this object. Returns whether a live one exists.
+    /// Removes containers other than the live ones of this object. Returns whether a live one
+    /// exists.
     pub fn keep_alive(
         &mut self,
         facts: &NodeFacts<'_>,

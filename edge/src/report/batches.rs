@@ -1,6 +1,6 @@
-//! Schedules the messages of a node over `KubeEdge`'s `EventBus`. `EventBus` has a low throughput, loses
-//! messages silently and retains none. Therefore messages are sent in batches, at most one per second,
-//! and repeated. Publishing a batch is left to publisher.rs.
+//! Schedules the messages of a node over `KubeEdge`'s `EventBus`. `EventBus` has a low throughput,
+//! loses messages silently and retains none. Therefore messages are sent in batches, at most one
+//! per second, and repeated. Publishing a batch is left to publisher.rs.
 //!
 //! | message | is sent |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | equal to the last one on its topic | not again |
 //! | none within a heartbeat interval | as an empty batch, the heartbeat |
 //!
-//! A message that was lost in an outage is sent again within 10 s or the length of the outage after its
-//! end, and within 5 minutes at the latest. A repetition is the same message with the same sequence
-//! number, so that nothing is counted twice.
+//! A message that was lost in an outage is sent again within 10 s or the length of the outage after
+//! its end, and within 5 minutes at the latest. A repetition is the same message with the same
+//! sequence number, so that nothing is counted twice.
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
 
 /// Minimum time between two batches.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum size of a batch in bytes. A larger message is sent in its own batch, such as a sync of more
-/// than about 400 objects. The controller accepts batches up to the limit of `KubeEdge`'s router, and
-/// counts a large one as several.
+/// Maximum size of a batch in bytes. A larger message is sent in its own batch, such as a sync of
+/// more than about 400 objects. The controller accepts batches up to the limit of `KubeEdge`'s
+/// router, and counts a large one as several.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 /// How often a clear is sent.
 const CLEAR_REPETITIONS: u32 = 4;
@@ -176,7 +176,7 @@ impl Batches {
         message.sent_count = message.sent_count.saturating_add(1);
         self.position += 1;
         message.position = self.position;
-        message.at = Some(now + EVENTBUS_REPEAT.after(message.sent_count, random));
+        message.at = Some(now + EVENTBUS_REPEAT.delay(message.sent_count, random));
         let payload = message.payload.clone();
         if !message.is_retained || payload.is_null() && message.sent_count >= CLEAR_REPETITIONS {
             self.queued.remove(&topic);

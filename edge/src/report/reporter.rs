@@ -1,5 +1,5 @@
-//! Decides which object statuses to report, and when: only changed ones, at most once per second and
-//! object. Publishing is left to publisher.rs.
+//! Decides which object statuses to report, and when: only changed ones, at most once per second
+//! and object. Publishing is left to publisher.rs.
 
 use std::{
     collections::BTreeMap,
@@ -202,8 +202,8 @@ fn phase_of_dataset(status: &DatasetReport) -> Phase {
     }
 }
 
-/// The most important status that the edge workers reported, or the cloud workers where no edge worker
-/// exists: `failed`, `running`, none, `completed`, then any other.
+/// The most important status that the edge workers reported, or the cloud workers where no edge
+/// worker exists: `failed`, `running`, none, `completed`, then any other.
 fn status(subject: &ObjectStatus<'_>) -> String {
     let statuses = |role: Option<Role>| -> Vec<&str> {
         let workers = subject.object.content.workers.iter().zip(&subject.workers);

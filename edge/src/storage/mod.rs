@@ -1,13 +1,13 @@
-//! The database of the data directory: desired state, counters, models in use, and the identity of the
-//! agent.
+//! The database of the data directory: desired state, counters, models in use, and the identity of
+//! the agent.
 //!
 //! `SQLite` in WAL mode, one connection. Two kinds of commit:
-//! - *durable* (`synchronous=FULL`): on disk when the call returns, together with every earlier commit,
-//!   because a WAL is written in order. Used for desired state, and before a status is published, so
-//!   that a published counter never decreases after a power failure.
-//! - *quick* (`synchronous=NORMAL`): survives a kill of the process; a power failure may lose the last
-//!   ones. Used for counters in between: workers report cumulative counters, so that a running worker
-//!   reports lost ones again.
+//! - *durable* (`synchronous=FULL`): on disk when the call returns, together with every earlier
+//!   commit, because a WAL is written in order. Used for desired state, and before a status is
+//!   published, so that a published counter never decreases after a power failure.
+//! - *quick* (`synchronous=NORMAL`): survives a kill of the process; a power failure may lose the
+//!   last ones. Used for counters in between: workers report cumulative counters, so that a running
+//!   worker reports lost ones again.
 //!
 //! An object is stored as the payload of its insert, so that a newer agent reads fields that this
 //! version does not support.

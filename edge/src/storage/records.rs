@@ -1,5 +1,5 @@
-//! Stores the records beside the desired state: the agent's identity, counters, rollouts, datasets, and
-//! the models in use.
+//! Stores the records beside the desired state: the agent's identity, counters, rollouts, datasets,
+//! and the models in use.
 
 use std::collections::BTreeMap;
 

@@ -12,8 +12,9 @@ use tracing::warn;
 use crate::{Error, storage::Store};
 
 impl Store {
-    /// The stored objects and index. An object that this version cannot read stays in the database and
-    /// is omitted here: the node then lacks an object of its index, and the cloud sends it again.
+    /// The stored objects and index. An object that this version cannot read stays in the database
+    /// and is omitted here: the node then lacks an object of its index, and the cloud sends it
+    /// again.
     pub fn replica(&self) -> Result<Replica, Error> {
         let mut objects = BTreeMap::new();
         let mut rows =
@@ -59,7 +60,8 @@ impl Store {
         Ok(Replica::restore(objects, tombstones.collect(), index))
     }
 
-    /// Stores changes in one transaction. Durable. `payload` is the insert that caused them, if any.
+    /// Stores changes in one transaction. Durable. `payload` is the insert that caused them, if
+    /// any.
     pub fn apply(
         &mut self,
         replica: &Replica,

@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use neptune_harness::TIMEOUT;
 
-use crate::harness::{Agent, Broker};
+use crate::harness::{Agent, Broker, add_typed_content};
 
 const RULES: &str = "neptune-system";
 /// Pause before the desired state is sent again to a node that has not confirmed it.
@@ -118,6 +118,7 @@ impl Cloud {
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-of-{}", key.name)},
         });
         object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        add_typed_content(key.resource, &mut object);
         let content = serde_json::from_value(object).unwrap();
         self.change(|desired| drop(desired.insert(key, content)));
     }

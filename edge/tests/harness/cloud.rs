@@ -11,8 +11,8 @@ use std::{
 use neptune_harness::{TIMEOUT, unique, within};
 use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use neptune_wire::{
-    Delete, Index, IndexEntry, Insert, NodeName, NodeReport, ObjectContent, ObjectKey, Revision,
-    StatusReport, Topic, TopicPrefix, decode, encode,
+    Delete, Index, IndexEntry, Insert, NodeName, NodeReport, ObjectContent, ObjectKey, Resource,
+    Revision, StatusReport, Topic, TopicPrefix, decode, encode,
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
@@ -31,6 +31,26 @@ pub struct Cloud {
     /// Whether a total was lower than before.
     pub has_decreased: Arc<AtomicBool>,
     revision: AtomicU64,
+}
+
+/// Adds the typed section of a Model or Dataset, as the controller does.
+pub fn add_typed_content(resource: Resource, object: &mut Value) {
+    let spec = object["spec"].clone();
+    match resource {
+        Resource::Models => {
+            object["model"] = json!({
+                "url": spec["modelUrl"],
+                "format": spec.get("format").unwrap_or(&json!("")),
+                "sha256": spec.get("sha256sum"),
+            });
+        }
+        Resource::Datasets => {
+            let mut dataset = spec.clone();
+            dataset["url"] = spec["dataUrl"].clone();
+            object["dataset"] = dataset;
+        }
+        Resource::JointInferenceServices | Resource::InferenceModels => {}
+    }
 }
 
 fn counted(payload: &[u8]) -> u64 {
@@ -94,6 +114,7 @@ impl Cloud {
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": format!("uid-of-{}", key.name)},
         });
         object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        add_typed_content(key.resource, &mut object);
         let content: ObjectContent = serde_json::from_value(object).unwrap();
         let insert = Insert { revision: self.revision(), hash: content.hash(), content };
         self.publish(&Topic::Insert(self.node.clone(), key), encode(&insert), true);

@@ -9,7 +9,7 @@ mod file_server;
 mod worker;
 
 pub use agent::Agent;
-pub use cloud::Cloud;
+pub use cloud::{Cloud, add_typed_content};
 pub use file_server::FileServer;
 pub use neptune_harness::{
     Broker, MqttClient,

@@ -25,8 +25,8 @@ use serde_json::json;
 
 const NODE: &str = "edge0";
 
-/// A connection to the database file, beside the store.
-#[expect(clippy::disallowed_methods, reason = "inspects the database as another process does")]
+/// The database as it is on disk.
+#[expect(clippy::disallowed_methods, reason = "reads the database as another process")]
 fn database(dir: &Path) -> Connection {
     Connection::open(dir.join("neptune.db")).unwrap()
 }

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use neptune_backoff::Backoff;
+
 /// Number of consecutive failures before the first pause. Each further failure doubles the pause.
 const FAILURES_BEFORE_PAUSE: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
 
 #[derive(Debug, Default)]
 pub struct Breaker {
@@ -27,8 +28,7 @@ impl Breaker {
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if let Some(extra) = self.failures.checked_sub(FAILURES_BEFORE_PAUSE) {
-            let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(extra));
-            self.paused_until = Some(now + pause.min(MAX_PAUSE));
+            self.paused_until = Some(now + PAUSE.step(extra.saturating_add(1)));
         }
     }
 }
@@ -61,7 +61,10 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker { failures: u32::MAX, paused_until: None };
         breaker.failed(now);
-        assert!(!breaker.allows(now + Duration::from_secs(14)) && breaker.allows(now + MAX_PAUSE));
+        assert!(
+            !breaker.allows(now + Duration::from_secs(14))
+                && breaker.allows(now + Duration::from_secs(15))
+        );
     }
 
     #[test]

@@ -327,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_boxes_does_not_matter(scores in prop::collection::vec((0_u8..=16).prop_map(|s| f64::from(s) / 16.0), 1..20)) {
+        fn order_of_boxes_does_not_matter(scores in prop::collection::vec((0_u8..=16).prop_map(|s| f64::from(s) / 16.0), 1..20)) {
             let mut turned = scores.clone();
             turned.reverse();
             for name in ["IBT", "Threshold"] {
@@ -336,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn a_distribution_has_a_confidence_from_0_to_1(weights in prop::collection::vec(0.0..=1.0_f64, 2..20)) {
+        fn confidence_of_a_distribution_is_from_0_to_1(weights in prop::collection::vec(0.0..=1.0_f64, 2..20)) {
             let total: f64 = weights.iter().sum();
             prop_assume!(total > 0.0);
             let probabilities: Vec<_> = weights.iter().map(|w| w / total).collect();

@@ -112,7 +112,7 @@ async fn server_implements_the_open_inference_protocol() {
     assert_eq!(server.get("/v2/models/digits/versions/3/ready").await.0, 200);
     let (status, answer) = server.get("/v2/models/digits/versions/4/ready").await;
     assert_eq!(status, 400);
-    assert!(answer["error"].as_str().unwrap().contains("no usable model"), "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("not a usable model"), "{answer}");
     assert_eq!(server.get("/v2/models/digits/versions/5/ready").await.0, 404);
     assert_eq!(server.get("/v2/models/other/ready").await.0, 404);
     let (_, metadata) = server.get("/v2/models/digits").await;

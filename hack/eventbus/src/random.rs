@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_and_purpose_give_the_same_numbers() {
+    fn same_seed_and_purpose_give_the_same_numbers() {
         let draw = |seed, purpose| {
             let mut random = Random::new(seed, purpose);
             (0..20).map(|_| random.up_to(999)).collect::<Vec<_>>()

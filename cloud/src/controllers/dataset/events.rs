@@ -1,12 +1,10 @@
-//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
-//!
-//! Only another reason makes a notice: data that grows makes none.
+//! The Kubernetes Events of a status change: one per new reason, none for changed counts. Pure.
 
 use neptune_api::DatasetStatus;
 
 use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
-/// What is to be said when `previous` becomes `next`.
+/// The Events when `previous` becomes `next`.
 pub fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
     let mut events = Vec::new();
     let (was, is) = (reason(previous), reason(next));
@@ -49,7 +47,7 @@ mod tests {
             Observed::Reported(ReportedDataset {
                 is_counted: reason == Counted,
                 finding: Finding::new(reason, "why"),
-                tally: None,
+                counts: None,
                 bytes_read: 0,
             })
         };
@@ -60,7 +58,7 @@ mod tests {
             (reported(Counted), ""),
             (reported(PathMissing), "!PathMissing"),
             (reported(Counted), "Counted"),
-            (Observed::Unreachable(Finding::new(NodeOffline, "gone")), "!NodeOffline"),
+            (Observed::Unreachable(Finding::new(NodeOffline, "offline")), "!NodeOffline"),
             (reported(Counted), "NodeOnline Counted"),
         ];
         let mut status = DatasetStatus::default();

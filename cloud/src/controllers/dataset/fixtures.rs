@@ -1,4 +1,4 @@
-//! The document's sample in a cluster that has its node: what the tests of the pure steps vary.
+//! Test fixtures of the pure steps: the sample in a cluster that has its node.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use crate::controllers::dataset::validate::DatasetFacts;
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/dataset.yaml");
 
 pub fn dataset() -> Dataset {
-    let mut dataset: Dataset =
-        serde_saphyr::from_str(SAMPLE).expect("the document's sample is a Dataset");
+    let mut dataset: Dataset = serde_saphyr::from_str(SAMPLE).expect("the sample is a Dataset");
     dataset.metadata.namespace = Some("default".to_owned());
     dataset.metadata.uid = Some("uid-of-the-dataset".to_owned());
     dataset.metadata.generation = Some(1);

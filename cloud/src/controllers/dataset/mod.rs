@@ -1,4 +1,4 @@
-//! The `Dataset` controller. It runs no worker: the node's agent counts the samples.
+//! The `Dataset` controller: publishes datasets to their nodes, whose agents count the samples.
 
 #[cfg(test)]
 mod crd_consistency;
@@ -30,7 +30,7 @@ use crate::{
 
 impl Controller for Dataset {
     type Facts = DatasetFacts;
-    /// Its node.
+    /// The node of the dataset.
     type Valid = NodeName;
     type Observation = Observed<ReportedDataset>;
 
@@ -61,8 +61,11 @@ impl Controller for Dataset {
         now: Timestamp,
     ) -> Observed<ReportedDataset> {
         let Ok(node) = self.spec.node_name.parse::<NodeName>() else {
-            // `validate` has a finding for it, which comes first.
-            return Observed::Pending(Finding::new(Reason::NodeRequired, "it has no node"));
+            // The finding of `validate` takes precedence.
+            return Observed::Pending(Finding::new(
+                Reason::NodeRequired,
+                "spec.nodeName is not a node name",
+            ));
         };
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
         let fleet = context.fleet();
@@ -99,7 +102,7 @@ impl Controller for Dataset {
         self.spec.node_name == node
     }
 
-    /// The services whose edge worker uses the dataset.
+    /// Enqueues the services whose edge worker uses the dataset.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             let metadata = &self.metadata;

@@ -1,4 +1,4 @@
-//! How a dataset is counted, by the report of its node's agent. Pure.
+//! The state of a dataset, from the report of its node's agent. Pure.
 
 use neptune_wire::{
     ContentHash, DatasetCounts, DatasetReport, DatasetState, NodeName, StatusReport,
@@ -10,44 +10,46 @@ use crate::{
     reason::Reason,
 };
 
-/// What the agent reports of the current spec.
+/// The reported state of the current spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportedDataset {
-    /// Whether the numbers are those of the current data.
+    /// Whether the counts match the current data.
     pub is_counted: bool,
-    /// Why, for programs and for people.
+    /// Reason and message of the state.
     pub finding: Finding,
-    /// What was counted.
-    pub tally: Option<DatasetCounts>,
-    /// The bytes that were read for it.
+    /// The counts, if the agent has any.
+    pub counts: Option<DatasetCounts>,
+    /// The bytes that the agent read to count.
     pub bytes_read: u64,
 }
 
-/// What is known of a dataset and its node.
+/// The inputs of [`observe`].
 #[derive(Debug, Clone)]
 pub struct DatasetOnNode<'a> {
-    /// Its node.
+    /// The node of the dataset.
     pub node: &'a NodeName,
-    /// The hash of the published content; missing while the spec is invalid.
+    /// The hash of the published content; `None` while the spec is invalid.
     pub content: Option<ContentHash>,
     /// The node's agent.
     pub agent: AgentState,
-    /// The newest report on the dataset.
+    /// The newest report of the node on the dataset.
     pub report: Option<&'a StatusReport>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
-/// A dataset on an agent's node.
+/// The state of a dataset. A report on another content is ignored.
 pub fn observe(dataset: DatasetOnNode) -> Observed<ReportedDataset> {
     let DatasetOnNode { node, content, agent, report, connected } = dataset;
-    let own =
-        if connected { "" } else { "; this controller itself is not connected to the broker" };
+    let disconnected =
+        if connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         "",
         node,
-        "is told of the dataset and has not said yet what it found",
-        format!("the numbers are those of then{own}"),
+        "report dataset status",
+        format!(
+            "status.numberOfSamples and the other counts are the last reported ones{disconnected}"
+        ),
     );
     let report = report.and_then(|report| report.dataset.as_deref());
     let current = report.filter(|report| content.is_none_or(|content| report.content == content));
@@ -63,9 +65,9 @@ fn reported(node: &NodeName, status: &DatasetReport) -> ReportedDataset {
     };
     let message = if status.message.is_empty() {
         match status.state {
-            DatasetState::Counted => "the numbers are those of the data as it is".to_owned(),
-            DatasetState::Counting => format!("node {node} is counting"),
-            DatasetState::Failed => format!("node {node} cannot count it"),
+            DatasetState::Counted => "counts match the current data".to_owned(),
+            DatasetState::Counting => format!("node {node} is counting the samples"),
+            DatasetState::Failed => format!("node {node} cannot count the samples"),
         }
     } else {
         format!("node {node}: {}", status.message)
@@ -73,7 +75,7 @@ fn reported(node: &NodeName, status: &DatasetReport) -> ReportedDataset {
     ReportedDataset {
         is_counted: status.state == DatasetState::Counted,
         finding: Finding::new(reason, message),
-        tally: status.tally.clone(),
+        counts: status.tally.clone(),
         bytes_read: status.bytes_read,
     }
 }
@@ -119,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_report_means_something_only_after_a_while() {
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+    fn missing_report_is_unknown_until_settled() {
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected) in [
             (Presence::NeverSeen, false, ("unknown", Reason::AwaitingAgent)),
             (Presence::NeverSeen, true, ("pending", Reason::AgentNotSeen)),
             (Presence::Online, false, ("unknown", Reason::AwaitingAgent)),
             (Presence::Online, true, ("pending", Reason::AwaitingAgent)),
-            (gone, false, ("unreachable", Reason::NodeOffline)),
+            (offline, false, ("unreachable", Reason::NodeOffline)),
         ] {
             assert_eq!(
                 brief(&observed(presence, settled, None)),
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_has_a_reason_also_without_a_known_one() {
+    fn failure_without_a_known_reason_has_a_default() {
         let failed = |more: &str| {
             let text = format!(r#"{{"content": "now", "state": "Failed"{more}}}"#);
             let report = report(&serde_json::from_str(&text).unwrap());

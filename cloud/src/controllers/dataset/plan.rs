@@ -1,14 +1,16 @@
-//! What a dataset means for its node: the object, as it is in the API. Pure.
+//! The plan of a dataset: its node gets the object as it is in the API. Pure.
 
 use kube::Resource as _;
 use neptune_api::Dataset;
-use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource};
+use neptune_wire::{
+    DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
+};
 
 use crate::{controllers::runtime::Plan, fleet::Retained, kubernetes::identity::key};
 
-/// The key of the Dataset that an object of this namespace names.
-pub fn object_key(of: &ObjectKey, name: ObjectName) -> ObjectKey {
-    ObjectKey { namespace: of.namespace.clone(), resource: Resource::Datasets, name }
+/// The key of a Dataset in the namespace of another object.
+pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
+    ObjectKey { namespace: referrer.namespace.clone(), resource: Resource::Datasets, name }
 }
 
 /// The plan of a dataset on its node.
@@ -18,7 +20,7 @@ pub fn plan(dataset: &Dataset, node: &NodeName) -> Plan {
     Plan { requirements: [(node.clone(), contents)].into(), objects: None }
 }
 
-/// What a node gets. A service that uses the dataset there plans the same content.
+/// The content for the node. A service that uses the dataset plans the same content.
 pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
     ObjectContent {
         api_version: Dataset::api_version(&()).into_owned(),
@@ -29,12 +31,21 @@ pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
             uid: dataset.metadata.uid.clone().unwrap_or_default(),
         },
         spec: serde_json::to_value(&dataset.spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: Some(Box::new(DatasetContent {
+            url: dataset.spec.data_url.clone(),
+            format: dataset.spec.format.clone(),
+            header: dataset.spec.header,
+            delimiter: dataset.spec.delimiter.clone(),
+            label_column: dataset.spec.label_column.clone(),
+            member: dataset.spec.member.clone(),
+        })),
         workers: Vec::new(),
         serving: None,
     }
 }
 
-/// What its node keeps of a dataset that cannot be planned now.
+/// The objects that its node retains while the dataset is invalid.
 pub fn retained(dataset: &Dataset, key: &ObjectKey) -> Retained {
     let node = dataset.spec.node_name.parse::<NodeName>();
     node.into_iter().map(|node| (node, [key.clone()].into())).collect()
@@ -56,6 +67,7 @@ mod tests {
                 "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
                 "metadata": {"namespace": "default", "name": "dataset-examp", "uid": "uid-of-the-dataset"},
                 "spec": {"dataUrl": "/code/data", "format": "txt", "nodeName": "edge0"},
+                "dataset": {"url": "/code/data", "format": "txt"},
             })
         );
         let retained = retained(&fixtures::dataset(), &key);

@@ -1,4 +1,4 @@
-//! The status that a dataset should have, from the one it has and what is known now. Pure.
+//! Computes the next status of a dataset from its previous status, findings and observation. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::DatasetStatus;
@@ -12,7 +12,7 @@ use crate::{
     reason::Reason,
 };
 
-/// The one condition's type.
+/// The type of the only condition.
 pub const READY: &str = "Ready";
 
 /// The next status.
@@ -26,8 +26,8 @@ pub fn next(
         return previous.clone();
     }
     let mut next = match &inputs.observed {
-        Observed::Reported(report) => numbers(report.tally.as_ref(), report.bytes_read),
-        // The last numbers stand while there are no newer ones of this spec.
+        Observed::Reported(report) => counts(report.counts.as_ref(), report.bytes_read),
+        // The last counts stay until newer ones of this spec are reported.
         _ if is_same_spec => previous.clone(),
         _ => DatasetStatus::default(),
     };
@@ -39,44 +39,43 @@ pub fn next(
     next
 }
 
-/// After this controller's start the agents' words are on their way: until they come, the dataset is as
-/// it was.
+/// Whether the status stays: the controller started recently and the agent has not reported yet.
 fn keeps_previous(
     previous: &DatasetStatus,
     inputs: &StatusInputs<Observed<ReportedDataset>>,
 ) -> bool {
     let reason = previous.conditions.first().and_then(|ready| ready.reason.parse().ok());
-    let spoke_of_data = reason.is_some_and(|reason: Reason| !reason.is_obstacle());
+    let was_about_data = reason.is_some_and(|reason: Reason| !reason.is_obstacle());
     inputs.findings.is_empty()
         && matches!(inputs.observed, Observed::Unknown(_))
         && previous.observed_generation == inputs.generation
-        && spoke_of_data
+        && was_about_data
 }
 
-fn numbers(tally: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
+fn counts(counts: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let some = |count: u64| (count > 0).then(|| number(count));
     let bytes_read = Some(number(bytes_read));
-    let Some(tally) = tally else {
+    let Some(counts) = counts else {
         return DatasetStatus { bytes_read, ..DatasetStatus::default() };
     };
-    let columns = tally.columns.iter().take(DatasetCounts::MAX_COLUMNS);
-    let labels = tally.labels.iter().take(DatasetCounts::MAX_LABELS);
+    let columns = counts.columns.iter().take(DatasetCounts::MAX_COLUMNS);
+    let labels = counts.labels.iter().take(DatasetCounts::MAX_LABELS);
     DatasetStatus {
-        // A time that is none is not worth losing the rest for.
-        update_time: tally.changed_at.parse::<Timestamp>().ok().map(Time),
-        number_of_samples: Some(number(tally.number_of_samples)),
-        bytes: Some(number(tally.bytes)),
+        // An invalid time is omitted; the counts are kept.
+        update_time: counts.changed_at.parse::<Timestamp>().ok().map(Time),
+        number_of_samples: Some(number(counts.number_of_samples)),
+        bytes: Some(number(counts.bytes)),
         columns: columns.cloned().collect(),
         labels: labels.map(|(label, count)| (label.clone(), number(*count))).collect(),
-        other_labels: some(tally.other_labels),
-        skipped_files: some(tally.skipped),
+        other_labels: some(counts.other_labels),
+        skipped_files: some(counts.skipped),
         bytes_read,
         ..DatasetStatus::default()
     }
 }
 
-/// The status of the condition, and why.
+/// Status, reason and message of the condition.
 fn ready(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Finding) {
     if let Some(obstacle) = Finding::join(inputs.findings) {
         return ("False", obstacle);
@@ -98,7 +97,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn tally(samples: u64) -> DatasetCounts {
+    fn sample_counts(samples: u64) -> DatasetCounts {
         DatasetCounts {
             number_of_samples: samples,
             bytes: samples * 10,
@@ -109,11 +108,11 @@ mod tests {
         }
     }
 
-    fn reported(reason: Reason, tally: Option<DatasetCounts>) -> Observed<ReportedDataset> {
+    fn reported(reason: Reason, counts: Option<DatasetCounts>) -> Observed<ReportedDataset> {
         Observed::Reported(ReportedDataset {
             is_counted: reason == Reason::Counted,
             finding: Finding::new(reason, "why"),
-            tally,
+            counts,
             bytes_read: 7,
         })
     }
@@ -129,7 +128,7 @@ mod tests {
     fn counted(samples: u64) -> DatasetStatus {
         next(
             &DatasetStatus::default(),
-            &inputs(reported(Reason::Counted, Some(tally(samples))), 10),
+            &inputs(reported(Reason::Counted, Some(sample_counts(samples))), 10),
         )
     }
 
@@ -140,19 +139,23 @@ mod tests {
     }
 
     #[test]
-    fn status_has_the_numbers_that_were_counted() {
+    fn status_has_the_reported_counts() {
         let status = counted(1797);
         assert_eq!(brief(&status), "True Counted 1797");
         assert_eq!((status.bytes, status.bytes_read), (Some(17_970), Some(7)));
         assert_eq!(status.update_time.as_ref().unwrap().0.as_second(), 1_767_323_045);
         assert_eq!((status.columns.len(), status.labels["cat"]), (2, 1797));
-        assert_eq!((status.other_labels, status.skipped_files), (None, None), "none, and not 0");
+        assert_eq!(
+            (status.other_labels, status.skipped_files),
+            (None, None),
+            "omitted instead of 0"
+        );
     }
 
     #[test]
-    fn last_numbers_of_the_same_spec_stay_until_newer_ones() {
+    fn counts_of_the_same_spec_stay_until_newer_ones() {
         let before = counted(5);
-        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"));
         let unknown = || Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"));
         let after = |observed, generation| {
             brief(&next(
@@ -161,8 +164,11 @@ mod tests {
             ))
         };
         assert_eq!(after(offline(), 1), "Unknown NodeOffline 5");
-        assert_eq!(after(reported(Reason::PathMissing, Some(tally(5))), 1), "False PathMissing 5");
-        assert_eq!(after(unknown(), 1), "True Counted 5", "as it was");
+        assert_eq!(
+            after(reported(Reason::PathMissing, Some(sample_counts(5))), 1),
+            "False PathMissing 5"
+        );
+        assert_eq!(after(unknown(), 1), "True Counted 5", "the status stays");
         assert_eq!(after(offline(), 2), "Unknown NodeOffline -");
         assert_eq!(after(unknown(), 2), "Unknown AwaitingAgent -");
         assert_eq!(after(reported(Reason::Counting, None), 2), "False Counting -");
@@ -182,21 +188,21 @@ mod tests {
         assert_eq!(brief(&status), "False DataUrlInvalid 5");
         assert_eq!(status.conditions[0].message, "bad url; no node");
         let healed = next(&status, &inputs(observed, 30));
-        assert_eq!(
-            brief(&healed),
-            "Unknown AwaitingAgent 5",
-            "an obstacle is gone when it is gone"
-        );
+        assert_eq!(brief(&healed), "Unknown AwaitingAgent 5", "a resolved obstacle is not kept");
     }
 
     #[test]
     fn reconcile_without_a_change_keeps_the_status_and_its_times() {
         let status = counted(5);
-        assert_eq!(next(&status, &inputs(reported(Reason::Counted, Some(tally(5))), 99)), status);
+        assert_eq!(
+            next(&status, &inputs(reported(Reason::Counted, Some(sample_counts(5))), 99)),
+            status
+        );
         let since =
             |status: &DatasetStatus| status.conditions[0].last_transition_time.0.as_second();
-        let more = next(&status, &inputs(reported(Reason::Counted, Some(tally(6))), 99));
-        let gone = next(&status, &inputs(reported(Reason::PathMissing, Some(tally(5))), 99));
-        assert_eq!((since(&more), since(&gone)), (10, 99));
+        let more = next(&status, &inputs(reported(Reason::Counted, Some(sample_counts(6))), 99));
+        let missing =
+            next(&status, &inputs(reported(Reason::PathMissing, Some(sample_counts(5))), 99));
+        assert_eq!((since(&more), since(&missing)), (10, 99));
     }
 }

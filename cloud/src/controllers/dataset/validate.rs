@@ -1,33 +1,31 @@
-//! Whether a node can be told of a dataset. Pure. What only the node knows, such as its formats and what
-//! is on its disk, is its agent's to judge.
+//! Validates a dataset against the cluster. The agent checks what only the node knows, such as supported formats
+//! and files on its disk. Pure.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
-use neptune_wire::NodeName;
+use neptune_wire::{ArtifactAddress, NodeName};
 
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
-/// What the cluster has of what a dataset names.
+/// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct DatasetFacts {
-    /// The node.
+    /// The node of `spec.nodeName`, if it exists.
     pub node: Option<Arc<Node>>,
 }
 
-/// Checks a dataset against the facts. Returns its node.
+/// Validates a dataset. Returns its node.
 ///
 /// # Errors
-/// Everything that stands in its way, not only the first.
+/// All findings, not only the first.
 pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
-    if let Some(problem) = problem_of_url(&dataset.spec.data_url) {
-        let message = format!(
-            "spec.dataUrl {problem}; write /like/this, file:///like/this, http://..., https://... or s3://bucket/key"
-        );
+    if let Err(error) = dataset.spec.data_url.parse::<ArtifactAddress>() {
+        let message = format!("spec.dataUrl {:?}: {error}", dataset.spec.data_url);
         findings.push(Finding::new(Reason::DataUrlInvalid, message));
     }
     node.filter(|_| findings.is_empty()).ok_or(findings)
@@ -35,7 +33,7 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
 
 fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option<NodeName> {
     if name.is_empty() {
-        let message = "spec.nodeName is missing; name the node that has the data";
+        let message = "spec.nodeName is missing; set it to the node that has the data";
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }
@@ -53,22 +51,6 @@ fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option
     Some(parsed)
 }
 
-fn problem_of_url(url: &str) -> Option<String> {
-    if url.is_empty() {
-        return Some("is missing".to_owned());
-    }
-    let path = match url.split_once("://") {
-        Some(("http" | "https" | "s3", rest)) if !rest.is_empty() => return None,
-        Some(("file", path)) => path,
-        Some(_) => return Some(format!("{url:?} has a scheme that is not supported, or no host")),
-        None => url,
-    };
-    if !path.starts_with('/') {
-        return Some(format!("{url:?} is no absolute path"));
-    }
-    path.split('/').any(|part| part == "..").then(|| format!("{url:?} has a part \"..\""))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -77,8 +59,9 @@ mod tests {
 
     #[test]
     fn sample_and_every_source_are_valid() {
-        for url in ["/code/data", "file:///code/data", "http://h/d.csv", "https://h/d", "s3://b/k"]
-        {
+        let urls =
+            ["/code/data", "file:///code/data", "http://h/d.csv", "HTTPS://h/d", "s3://bucket/k"];
+        for url in urls {
             let mut dataset = fixtures::dataset();
             url.clone_into(&mut dataset.spec.data_url);
             assert_eq!(validate(&dataset, &fixtures::facts()).unwrap().as_str(), "edge0", "{url}");
@@ -92,10 +75,18 @@ mod tests {
             (|_, f| f.node = None, Reason::NodeNotFound, "node \"edge0\" not found"),
             (|d, _| d.spec.node_name.clear(), Reason::NodeRequired, "spec.nodeName is missing"),
             (|d, _| d.spec.node_name = "Edge_0".into(), Reason::NameInvalid, "spec.nodeName"),
-            (|d, _| d.spec.data_url.clear(), Reason::DataUrlInvalid, "spec.dataUrl is missing"),
-            (|d, _| d.spec.data_url = "data".into(), Reason::DataUrlInvalid, "no absolute path"),
+            (
+                |d, _| d.spec.data_url.clear(),
+                Reason::DataUrlInvalid,
+                "spec.dataUrl \"\": the address is empty",
+            ),
+            (
+                |d, _| d.spec.data_url = "data".into(),
+                Reason::DataUrlInvalid,
+                "neither a URL nor an absolute path",
+            ),
             (|d, _| d.spec.data_url = "ftp://h/d".into(), Reason::DataUrlInvalid, "scheme"),
-            (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "no host"),
+            (|d, _| d.spec.data_url = "http://".into(), Reason::DataUrlInvalid, "a host"),
             (|d, _| d.spec.data_url = "file://h/d".into(), Reason::DataUrlInvalid, "absolute"),
             (|d, _| d.spec.data_url = "/a/../b".into(), Reason::DataUrlInvalid, "\"..\""),
             (|d, _| d.metadata.name = Some("A".into()), Reason::NameInvalid, "metadata"),

@@ -1,4 +1,4 @@
-//! Whether the CRD refuses a model that could be served.
+//! Tests that the CRD rejects no `InferenceModel` that the controller accepts.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::controllers::{
     inference_model::{fixtures, target::InferenceModelFacts, validate::validate},
 };
 
-/// Changes of the sample, good and bad, at the edges of what each field may be.
+/// Valid and invalid changes of the sample, at the limits of each field.
 fn changes() -> Vec<Value> {
     let file = |field: &str, value: &str| {
         let mut file = json!({"version": "4", "downloadURL": "http://h/a"});
@@ -36,7 +36,7 @@ fn changes() -> Vec<Value> {
     for name in names.into_iter().chain(long.iter().map(String::as_str)) {
         changes.push(json!({ "nodeName": name }));
         changes.push(json!({ "modelName": name }));
-        // What is longer is refused also where it is not looked at.
+        // The CRD rejects longer names also where they are not used.
         if name.len() <= 128 {
             changes.push(json!({ "frameworkType": name }));
             let manifest = json!([{"version": name, "downloadURL": "http://h"}]);
@@ -61,6 +61,9 @@ fn changes() -> Vec<Value> {
         "http://?",
         "https://h/m",
         "s3://b/k",
+        "s3://bucket/k",
+        "S3://bucket/k",
+        "file://localhost/m",
         "s3://b/",
         "s3://b",
         "s3:///k",
@@ -82,11 +85,11 @@ fn changes() -> Vec<Value> {
         changes.push(json!({ "health": {"timeoutSeconds": number} }));
         changes.push(json!({ "health": {"startWithinSeconds": number} }));
     }
-    for word in
+    for text in
         ["", "edge", "cloud", "Edge", "NodePort", "ClusterIP", "LoadBalancer", "ExternalName"]
     {
-        changes.push(json!({ "deployToLayer": word }));
-        changes.push(json!({ "serviceType": word }));
+        changes.push(json!({ "deployToLayer": text }));
+        changes.push(json!({ "serviceType": text }));
     }
     for path in ["", "/", "/a/{version}", "a", "/a b", "/a\tb", "/a\u{a0}b", "/ä"] {
         changes.push(json!({ "health": {"httpPath": path} }));
@@ -95,14 +98,14 @@ fn changes() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_crd_refuses_no_model_that_could_be_served() {
+async fn crd_accepts_every_valid_inference_model() {
     let mut all = changes();
-    // With an image the manifest is not looked at, whatever it is.
+    // With an image the manifest is not checked.
     all.extend(changes().into_iter().map(|mut change| {
         change["image"] = "registry.test/served:1".into();
         change
     }));
-    let tally = compare(&fixtures::model(), &all, |model| {
+    let counts = compare(&fixtures::model(), &all, |model| {
         let named = model.spec.node_name.as_deref().filter(|name| !name.is_empty());
         let facts = InferenceModelFacts {
             named: named.map(fixtures::edge_node),
@@ -112,6 +115,9 @@ async fn the_crd_refuses_no_model_that_could_be_served() {
         validate(model, &facts).is_ok()
     })
     .await;
-    // What only the controller says: a path with "..", a framework that it does not know, port 0.
-    assert!(tally.accepted > 100 && tally.rejected > 80 && tally.rejected_later < 40, "{tally:?}");
+    // Only the controller checks a path with "..", an unknown framework and port 0.
+    assert!(
+        counts.accepted > 100 && counts.rejected > 80 && counts.rejected_later < 40,
+        "{counts:?}"
+    );
 }

@@ -1,6 +1,4 @@
-//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
-//!
-//! Only changes make a notice, so that they are few however often a model is looked at.
+//! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
@@ -16,15 +14,14 @@ use crate::{
     reason::Reason,
 };
 
-/// What is to be said when `previous` becomes `next`.
+/// The Events when `previous` becomes `next`.
 pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<ObjectEvent> {
     let mut events = Vec::new();
     let version = named(next.target_version.as_deref());
     if next.progress.is_some()
         && (previous.progress.is_none() || previous.target_version != next.target_version)
     {
-        events
-            .push(ObjectEvent::normal("DownloadStarted", format!("{version} is being downloaded")));
+        events.push(ObjectEvent::normal("DownloadStarted", format!("downloading {version}")));
     }
     let (was, is) = (previous.transition_status, next.transition_status);
     let switched = was != is || previous.target_version != next.target_version;
@@ -50,21 +47,20 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
 
 const OFFLINE: &str = "NodeOffline";
 
-/// A version that failed: with another one in its place again, or with none, or without having been
-/// started at all.
+/// The Event of a failed version: after a rollback, while an earlier version is served, or without one.
 fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> ObjectEvent {
     let note = message(next, DEGRADED);
     let serving = named(next.serving_version.as_deref());
     match &next.serving_version {
         Some(_) if previous.serving_version != next.serving_version => {
-            ObjectEvent::warning("RolledBack", format!("{serving} is served again: {note}"))
+            ObjectEvent::warning("RolledBack", format!("rolled back to {serving}: {note}"))
         }
-        Some(_) => ObjectEvent::warning("LoadFailed", format!("{serving} is still served: {note}")),
+        Some(_) => ObjectEvent::warning("LoadFailed", format!("still serving {serving}: {note}")),
         None => ObjectEvent::warning("LoadFailed", note),
     }
 }
 
-/// Another reason for which something is wrong or awaited.
+/// The Event of another problem or step.
 fn warning_or_step(
     previous: &InferenceModelStatus,
     next: &InferenceModelStatus,
@@ -147,12 +143,12 @@ mod tests {
     #[test]
     fn each_change_is_one_event() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, UpToDate};
-        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
-        let awaited = || Observed::Pending(Finding::new(Reason::AwaitingAgent, "a"));
+        let offline = || Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"));
+        let pending = || Observed::Pending(Finding::new(Reason::AwaitingAgent, "a"));
         let wrong = [Finding::new(Reason::ServingPortInvalid, "port")];
         let steps: Vec<(ObservedServer, &[Finding], &str)> = vec![
-            (awaited(), &wrong, "!ServingPortInvalid"),
-            (awaited(), &[], "AwaitingAgent"),
+            (pending(), &wrong, "!ServingPortInvalid"),
+            (pending(), &[], "AwaitingAgent"),
             (reported(None, InProgress, Reason::ModelDownloading), &[], "DownloadStarted"),
             (reported(None, InProgress, Reason::ModelDownloading), &[], ""),
             (reported(None, InProgress, Reason::ServerStarting), &[], "ServerStarting"),

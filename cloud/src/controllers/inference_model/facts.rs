@@ -1,4 +1,4 @@
-//! Collects what an `InferenceModel` names, from the caches.
+//! Collects the objects that an `InferenceModel` refers to, from the caches.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     kubernetes::{identity::is_owned, nodes::matches},
 };
 
-/// What the cluster has of what the model names.
+/// The nodes, the frameworks, the Deployment and the port conflicts of the model.
 pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     let caches = context.caches();
     let spec = &model.spec;
@@ -24,7 +24,7 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         Vec::new()
     };
     selected.sort_by_key(|node| node.name_any());
-    let deployment = caches.deployments.find(|held| is_owned(&held.metadata, model));
+    let deployment = caches.deployments.find(|cached| is_owned(&cached.metadata, model));
     InferenceModelFacts {
         named: named.and_then(|name| caches.node(name)),
         selected,
@@ -49,7 +49,7 @@ fn same_port(model: &InferenceModel, caches: &Caches) -> Vec<(String, String)> {
             let name = other.spec.node_name.as_ref().filter(|name| !name.is_empty());
             name.filter(|_| other.spec.deploy_to_layer == "edge").cloned()
         };
-        // Its status may not be written yet.
+        // The status may not be written yet; then the spec has the node.
         let node = other.status.as_ref().and_then(|status| status.node.clone()).or_else(named)?;
         Some((node, format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())))
     };

@@ -1,4 +1,4 @@
-//! The document's sample in a cluster that has all it names: what the tests of the pure steps vary.
+//! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers to.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::{
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
 
-/// The sample, to be served at the edge.
+/// The sample, served on an edge node.
 pub fn model() -> InferenceModel {
     let mut model: InferenceModel =
-        serde_saphyr::from_str(SAMPLE).expect("the document's sample is an InferenceModel");
+        serde_saphyr::from_str(SAMPLE).expect("the sample is an InferenceModel");
     model.metadata.namespace = Some("default".to_owned());
     model.metadata.uid = Some("uid-of-the-model".to_owned());
     model.metadata.generation = Some(1);
     model
 }
 
-/// The sample without a node of its own, to be served in the cloud.
+/// The sample without a node name, served in the cloud.
 pub fn cloud_model() -> InferenceModel {
     let mut model = model();
     "cloud".clone_into(&mut model.spec.deploy_to_layer);

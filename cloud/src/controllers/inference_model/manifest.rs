@@ -1,31 +1,30 @@
-//! The manifest, and the version of it that is to be served. Pure: a part of `validate`.
+//! Validates the manifest and selects the version to serve. Pure: a part of `validate`.
 
 use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, InferenceModelFile};
-use neptune_wire::ServedModel;
+use neptune_wire::{ArtifactAddress, ServedModel};
 
 use crate::{
     controllers::inference_model::{
-        program::{Directory, Program},
+        program::{Program, VersionDirectory},
         target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
     },
     finding::Finding,
     reason::Reason,
-    worker::model_source::ModelSource,
 };
 
-/// The target version, when the whole manifest is in order. `on_node` says whether files of a node can
-/// be served.
+/// The target version, if the whole manifest is valid. `on_node`: whether the server can read files of its
+/// node.
 pub fn version(
     model: &InferenceModel,
-    directory: Option<&Directory>,
+    directory: Option<&VersionDirectory>,
     on_node: bool,
     findings: &mut Vec<Finding>,
 ) -> Option<ServedModel> {
     let manifest = &model.spec.manifest;
     if manifest.is_empty() {
-        let message = "spec.manifest is empty and spec.image too; list the model's versions, or give an image that has the model in it";
+        let message = "spec.manifest and spec.image are empty; list the model's versions or set an image that contains the model";
         findings.push(Finding::new(Reason::ManifestRequired, message));
         return None;
     }
@@ -43,7 +42,7 @@ pub fn version(
             Some(target) => format!(
                 "spec.targetVersion {target:?} is not in spec.manifest, which has {known}; correct it or add the version"
             ),
-            None => format!("spec.targetVersion is missing; name one of {known}"),
+            None => format!("spec.targetVersion is missing; set it to one of {known}"),
         };
         findings.push(Finding::new(Reason::TargetVersionUnknown, message));
         return None;
@@ -54,7 +53,7 @@ pub fn version(
     Some(served(file, &directory?.path))
 }
 
-/// What a Deployment is to have while its switch is held: what it has.
+/// The version and program of a Deployment while the annotation holds its switch: those that it has.
 pub fn held(
     model: &InferenceModel,
     target: Option<ServedModel>,
@@ -62,7 +61,7 @@ pub fn held(
     deployed: &Deployed,
     findings: &mut Vec<Finding>,
 ) -> (Option<ServedModel>, Program) {
-    let kept = match (target, deployed) {
+    let current = match (target, deployed) {
         (None, Deployed::Image(image)) => {
             return (None, Program { image: image.clone(), ..program });
         }
@@ -70,21 +69,21 @@ pub fn held(
             return (Some(target), program);
         }
         (Some(target), Deployed::Version(version)) => {
-            let is_kept =
+            let is_deployed =
                 |file: &&InferenceModelFile| file.version.as_deref() == Some(version.as_str());
-            model.spec.manifest.iter().find(is_kept).map(|file| served(file, &target.directory))
+            model.spec.manifest.iter().find(is_deployed).map(|file| served(file, &target.directory))
         }
         _ => None,
     };
-    if kept.is_none() {
-        let (Deployed::Version(what) | Deployed::Image(what)) = deployed;
+    if current.is_none() {
+        let (Deployed::Version(name) | Deployed::Image(name)) = deployed;
         let message = format!(
-            "spec: {}, which the annotation {HOLD_ANNOTATION} keeps, is not in it any more; put it back, or remove the annotation",
-            named(Some(what))
+            "spec no longer has {}, held by annotation {HOLD_ANNOTATION}; restore it or remove the annotation",
+            named(Some(name))
         );
         findings.push(Finding::new(Reason::HeldVersionMissing, message));
     }
-    (kept, program)
+    (current, program)
 }
 
 fn served(file: &InferenceModelFile, directory: &str) -> ServedModel {
@@ -103,7 +102,7 @@ fn digest(file: &InferenceModelFile) -> Option<&str> {
 fn check<'a>(
     index: usize,
     file: &'a InferenceModelFile,
-    directory: Option<&Directory>,
+    directory: Option<&VersionDirectory>,
     on_node: bool,
     seen: &mut BTreeSet<&'a str>,
     findings: &mut Vec<Finding>,
@@ -122,12 +121,12 @@ fn check<'a>(
     } else if directory.is_some_and(|directory| directory.numeric_versions) && !is_number {
         findings.push(Finding::new(
             Reason::VersionInvalid,
-            format!("{} {version:?} must be a whole number above 0: the framework's server takes no other", field("version")),
+            format!("{} {version:?} must be a whole number above 0: the framework's model server accepts no other version", field("version")),
         ));
     } else if !seen.insert(version) {
         findings.push(Finding::new(
             Reason::VersionDuplicate,
-            format!("{} {version:?} stands there twice; remove one", field("version")),
+            format!("{}: duplicate version {version:?}; remove one", field("version")),
         ));
     }
     let url = file.download_url.as_deref().unwrap_or_default();
@@ -151,23 +150,12 @@ fn check<'a>(
 }
 
 fn download_url(url: &str, on_node: bool) -> Result<(), String> {
-    const FORMS: &str =
-        "write http://..., https://..., s3://bucket/key or, on a node with an agent, file:///...";
-    if let Some(place) = url.strip_prefix("s3://") {
-        let complete = place
-            .split_once('/')
-            .is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty());
-        return if complete {
-            Ok(())
-        } else {
-            Err("it lacks a bucket or a key; write s3://bucket/key".to_owned())
-        };
-    }
-    match url.parse::<ModelSource>() {
-        Ok(ModelSource::Path(_)) if !on_node => {
-            Err("a Pod in the cloud has no files of a node; write http://..., https://... or s3://bucket/key".to_owned())
-        }
+    match url.parse::<ArtifactAddress>() {
+        Ok(ArtifactAddress::Path(_)) if !on_node => Err(
+            "Pods in the cloud have no access to files of a node; use http://..., https://... or s3://bucket/key"
+                .to_owned(),
+        ),
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error}; {FORMS}")),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -93,7 +93,7 @@ impl Controller for InferenceModel {
     fn concerns(&self, node: &str) -> bool {
         let named = self.spec.node_name.as_deref().filter(|name| !name.is_empty());
         let before = self.status.as_ref().and_then(|status| status.node.as_deref());
-        // Without a name any node may be chosen, and any may have the address of a Service.
+        // Without a node name any node may be selected, or may have the address of the Service.
         named.is_none_or(|named| named == node) || before == Some(node)
     }
 
@@ -110,15 +110,15 @@ impl Controller for InferenceModel {
     }
 }
 
-/// The models that have the port of this one, or that wait for a port that this one may have freed.
+/// Enqueues the models with the port of this one, and those that wait for a port that this one may have released.
 fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
     let taken = Reason::ServingPortTaken.to_string();
-    let waits = |other: &InferenceModel| {
+    let is_waiting = |other: &InferenceModel| {
         let conditions = other.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|condition| condition.reason == taken)
     };
     context.enqueue_where(|other: &InferenceModel| {
         let has_port = other.spec.serving_port == model.spec.serving_port;
-        other.metadata.uid != model.metadata.uid && (has_port || waits(other))
+        other.metadata.uid != model.metadata.uid && (has_port || is_waiting(other))
     });
 }

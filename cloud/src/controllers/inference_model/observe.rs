@@ -1,4 +1,4 @@
-//! Collects where and how a model is served, from the caches and the fleet.
+//! Collects the place and the state of a model server, from the caches and the fleet.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{
     reason::Reason,
 };
 
-/// How and where the model is served.
+/// The target version, the place and the server state of a model.
 pub fn observe(
     model: &InferenceModel,
     key: &ObjectKey,
@@ -45,38 +45,39 @@ pub fn observe(
     }
 }
 
-/// Where a valid model is served.
+/// The place of a valid model, and the URL of its server.
 fn placed(valid: &ValidInferenceModel, context: &Context) -> Placed {
     let caches = context.caches();
     let remark = valid.remark.clone();
     match &valid.place {
         Place::Agent { node } => {
-            let held = caches.node(node.as_str());
-            let address = held.as_deref().and_then(internal_address).map(str::to_owned);
+            let host = caches.node(node.as_str());
+            let address = host.as_deref().and_then(internal_address).map(str::to_owned);
             let address = address.or_else(|| context.fleet().address(node).map(str::to_owned));
             let url = address.map(|address| format!("http://{}:{}", in_url(&address), valid.port));
             Placed { node: Some(node.to_string()), url, remark }
         }
         Place::Cluster { node, service_type, .. } => {
-            let outside = *service_type != "ClusterIP";
-            let outside = outside.then(|| from_outside(valid, node.as_deref(), caches)).flatten();
-            let url = Some(service_url(valid, outside));
+            let is_external = *service_type != "ClusterIP";
+            let external =
+                is_external.then(|| external_address(valid, node.as_deref(), caches)).flatten();
+            let url = Some(service_url(valid, external));
             Placed { node: None, url, remark }
         }
     }
 }
 
-/// Where the Service is reached: from outside if it can be, or else by its name in the cluster.
-fn service_url(valid: &ValidInferenceModel, outside: Option<(String, i32)>) -> String {
-    let (host, port) = outside.unwrap_or_else(|| {
+/// The URL of the Service: its address outside the cluster if it has one, or else its DNS name.
+fn service_url(valid: &ValidInferenceModel, external: Option<(String, i32)>) -> String {
+    let (host, port) = external.unwrap_or_else(|| {
         let host = format!("{}.{}.svc", valid.name, valid.metadata.namespace);
         (host, i32::from(valid.port))
     });
     format!("http://{}:{port}", in_url(&host))
 }
 
-/// The host and the port of the Service outside of the cluster.
-fn from_outside(
+/// The host and the port of the Service outside the cluster.
+fn external_address(
     valid: &ValidInferenceModel,
     node: Option<&str>,
     caches: &Caches,
@@ -93,19 +94,19 @@ fn from_outside(
     Some((node_address(node, caches)?, port))
 }
 
-/// The address of a node of the cloud: a node port is open on each, and the first by name stays the
-/// first while it is there.
+/// The address of a cloud node. A node port is open on every node; the first node by name is stable.
 fn node_address(node: Option<&str>, caches: &Caches) -> Option<String> {
-    let fits = |held: &Node| match node {
-        Some(name) => held.metadata.name.as_deref() == Some(name),
-        None => !is_edge_node(held),
+    let matches = |cached: &Node| match node {
+        Some(name) => cached.metadata.name.as_deref() == Some(name),
+        None => !is_edge_node(cached),
     };
-    let nodes = caches.nodes.state_filter(|held| fits(held) && internal_address(held).is_some());
+    let nodes =
+        caches.nodes.state_filter(|cached| matches(cached) && internal_address(cached).is_some());
     let first = nodes.into_iter().min_by_key(|node| node.name_any())?;
     internal_address(&first).map(str::to_owned)
 }
 
-/// How the server runs: at its place, or, while the spec is invalid, at its last place.
+/// The state of the server at its place, or at its last place while the spec is invalid.
 fn server(
     model: &InferenceModel,
     key: &ObjectKey,
@@ -122,13 +123,13 @@ fn server(
             None if context
                 .caches()
                 .deployments
-                .find(|held| is_owned(&held.metadata, model))
+                .find(|cached| is_owned(&cached.metadata, model))
                 .is_some() =>
             {
                 deployed_server(model, context.caches(), now)
             }
             None => {
-                Observed::Pending(Finding::new(Reason::ServerStarting, "nothing is served yet"))
+                Observed::Pending(Finding::new(Reason::ServerStarting, "no version is served yet"))
             }
         },
     }
@@ -157,7 +158,7 @@ fn deployed_server(model: &InferenceModel, caches: &Caches, now: Timestamp) -> O
     let pods = caches.pods_of(model);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
     of_cluster(DeployedServer {
-        deployment: caches.deployments.find(|held| is_owned(&held.metadata, model)).as_deref(),
+        deployment: caches.deployments.find(|cached| is_owned(&cached.metadata, model)).as_deref(),
         pods: &pods,
         target: target_version(model),
         hold: hold(model),

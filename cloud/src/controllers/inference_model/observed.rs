@@ -1,4 +1,4 @@
-//! How a model's server runs, by the report of its node's agent. Pure. A server behind a Deployment is `rollout`'s.
+//! The state of a model server, from the report of its node's agent. Servers of a Deployment: `rollout`. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};
@@ -13,53 +13,54 @@ use crate::{
     reason::Reason,
 };
 
-/// What is observed of a server.
+/// The observation of a model server.
 pub type ObservedServer = Observed<Box<ReportedServer>>;
 
-/// What is reported of a server.
+/// The reported state of a model server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedServer {
-    /// Whether requests are answered.
+    /// Whether the server answers requests.
     pub answers: bool,
-    /// By which version, or by which image that brings its model.
+    /// The version, or the image that contains its model, that answers requests.
     pub serving_version: Option<String>,
-    /// By how many servers.
+    /// The number of ready servers.
     pub ready_replicas: i32,
-    /// Where the switch is.
+    /// The state of the switch to the target version.
     pub transition: TransitionStatus,
-    /// Why, for programs and for people.
+    /// Reason and message of the state.
     pub finding: Finding,
-    /// The download under way.
+    /// The running download.
     pub progress: Option<ServingProgress>,
     /// The last version that could not be served.
     pub failure: Option<ServingFailure>,
 }
 
-/// What is known of a server that an agent runs.
+/// The inputs of [`of_agent`].
 #[derive(Debug, Clone, Copy)]
 pub struct AgentServer<'a> {
-    /// Its node.
+    /// The server's node.
     pub node: &'a NodeName,
     /// The target version.
     pub target: Option<&'a str>,
-    /// Whether a switch is only prepared.
+    /// Whether the annotation holds the switch.
     pub hold: bool,
     /// The node's agent.
     pub agent: AgentState,
-    /// The newest report on the model.
+    /// The newest report of the node on the model.
     pub report: Option<&'a StatusReport>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
-/// A server that an agent runs.
+/// The state of a server that an agent runs.
 pub fn of_agent(server: AgentServer) -> ObservedServer {
-    let own = if server.connected { "" } else { "; this controller itself is not connected" };
+    let disconnected =
+        if server.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         "",
         server.node,
-        "is told what to serve and has not said yet how that goes",
-        format!("what is served there goes on being served{own}"),
+        "report model server status",
+        format!("the model server keeps running{disconnected}"),
     );
     let serving = server.report.and_then(|report| report.serving.as_ref());
     observe(server.agent, serving, &messages).map(|serving| Box::new(reported(server, serving)))
@@ -67,7 +68,7 @@ pub fn of_agent(server: AgentServer) -> ObservedServer {
 
 fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer {
     let AgentServer { node, target, .. } = server;
-    // A report on an earlier spec: what serves does, and what is wanted now was not begun.
+    // A report on an earlier spec: the server runs, and the agent has not started the switch.
     let is_earlier = serving.target_version.as_deref() != target;
     let transition = match serving.transition {
         _ if is_earlier => TransitionStatus::InProgress,
@@ -79,12 +80,12 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
     let answers = serving.serving_version.is_some();
     let is_held = server.hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
-    let trouble = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
+    let problem = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
     let reason = match transition {
         TransitionStatus::UpToDate => Reason::Serving,
         TransitionStatus::Pending => Reason::AwaitingAgent,
         TransitionStatus::InProgress if is_earlier => Reason::AwaitingAgent,
-        TransitionStatus::InProgress if let Some(trouble) = trouble => trouble,
+        TransitionStatus::InProgress if let Some(problem) = problem => problem,
         TransitionStatus::InProgress if progress.is_some() => Reason::ModelDownloading,
         TransitionStatus::InProgress if is_held => Reason::UpgradeHeld,
         TransitionStatus::InProgress => Reason::ServerStarting,
@@ -92,7 +93,7 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
         TransitionStatus::InvalidSpec => Reason::ServingRefused,
     };
     let message = if is_earlier {
-        format!("node {node} is told to serve {} and has not begun", named(target))
+        format!("waiting for node {node} to start serving {}", named(target))
     } else if serving.message.is_empty() {
         default_message(serving, transition)
     } else {
@@ -113,7 +114,7 @@ fn default_message(serving: &ModelServerReport, transition: TransitionStatus) ->
     let target = named(serving.target_version.as_deref());
     match (transition, &serving.last_failure) {
         (TransitionStatus::UpToDate, _) => format!("{target} is served"),
-        (TransitionStatus::InProgress, _) => format!("{target} is on its way"),
+        (TransitionStatus::InProgress, _) => format!("switching to {target}"),
         (_, Some(failure)) => format!("{target}: {}: {}", failure.reason, failure.message),
         (_, None) => format!("{target} cannot be served"),
     }
@@ -143,7 +144,7 @@ fn summary(progress: &DownloadProgress, percent: Option<i32>) -> String {
     }
 }
 
-/// Bytes for people: one digit behind the point.
+/// Formats bytes with a binary unit and one decimal.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = usize::try_from(bytes.checked_ilog2().unwrap_or_default() / 10).unwrap_or_default();
@@ -159,7 +160,7 @@ fn failure(failure: &LoadFailure) -> ServingFailure {
         version: failure.version.clone(),
         reason: failure.reason.clone(),
         message: failure.message.clone(),
-        // A time that is none is not worth losing the rest for.
+        // An invalid time is omitted; the rest of the failure is kept.
         time: failure.time.parse::<Timestamp>().ok().map(Time),
     }
 }
@@ -212,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn missing_report_means_something_only_after_a_while() {
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+    fn missing_report_is_unknown_until_settled() {
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let served =
             report(json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}));
         for (presence, settled, report, expected, reason) in [
@@ -222,8 +223,8 @@ mod tests {
             (Presence::Online, false, None, "unknown", Reason::AwaitingAgent),
             (Presence::Online, true, None, "pending", Reason::AwaitingAgent),
             (Presence::Online, false, Some(&served), "reported", Reason::Serving),
-            (gone, true, Some(&served), "unreachable", Reason::NodeOffline),
-            (gone, false, None, "unreachable", Reason::NodeOffline),
+            (offline, true, Some(&served), "unreachable", Reason::NodeOffline),
+            (offline, false, None, "unreachable", Reason::NodeOffline),
         ] {
             let observed = by_agent(presence, settled, report);
             let (kind, why, _) = brief(&observed);
@@ -248,14 +249,14 @@ mod tests {
                 InProgress,
                 Reason::AwaitingAgent,
                 true,
-                "told to serve version 4",
+                "waiting for node edge0 to start serving version 4",
             ),
             (
                 json!({"servingVersion": "3", "targetVersion": "4", "transition": "InProgress", "progress": {"receivedBytes": 5, "totalBytes": 20, "bytesPerSecond": 1}}),
                 InProgress,
                 Reason::ModelDownloading,
                 true,
-                "on its way",
+                "switching to version 4",
             ),
             (
                 json!({"targetVersion": "4", "transition": "InProgress", "message": "being started"}),
@@ -303,7 +304,7 @@ mod tests {
         assert_eq!(
             (progress.received_bytes, progress.percent),
             (399, Some(99)),
-            "100 is for what is whole"
+            "100 percent only when complete"
         );
         assert_eq!(progress.summary, "99% of 400 B, 7 B/s");
         let failure = reported.failure.unwrap();
@@ -317,9 +318,10 @@ mod tests {
             (super::progress(&unknown).percent, super::progress(&unknown).received_bytes),
             (None, i64::MAX)
         );
-        let odd = DownloadProgress { received_bytes: 9, total_bytes: Some(3), bytes_per_second: 0 };
-        assert_eq!(super::progress(&odd).percent, Some(100));
-        let unsized_ = DownloadProgress { received_bytes: 5 << 20, ..odd };
+        let excessive =
+            DownloadProgress { received_bytes: 9, total_bytes: Some(3), bytes_per_second: 0 };
+        assert_eq!(super::progress(&excessive).percent, Some(100));
+        let unsized_ = DownloadProgress { received_bytes: 5 << 20, ..excessive };
         let unsized_ = DownloadProgress { total_bytes: None, bytes_per_second: 1536, ..unsized_ };
         assert_eq!(super::progress(&unsized_).summary, "5.0 MiB, 1.5 KiB/s");
         assert_eq!([amount(0), amount(1023), amount(u64::MAX)], ["0 B", "1023 B", "15.9 EiB"]);

@@ -1,4 +1,4 @@
-//! Where a model is served: on which node by its agent, or in the cloud by a Deployment. Pure: a part
+//! Decides where a model is served: by the agent of a node, or by a Deployment in the cloud. Pure: a part
 //! of `validate`.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,34 +17,34 @@ use crate::{
     reason::Reason,
 };
 
-/// The types of a Service that can be reached.
+/// The supported types of a Service; the first is the default.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
 
-/// Nodes that a message lists.
-const LISTED: usize = 5;
+/// The maximum number of nodes in a message.
+const MAX_LISTED_NODES: usize = 5;
 
-/// Who runs the server.
+/// What runs the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// The agent of a node.
     Agent {
-        /// The node.
+        /// The agent's node.
         node: NodeName,
     },
     /// The cluster, as a Deployment behind a Service.
     Cluster {
-        /// The node that was named, if one was.
+        /// The node of `spec.nodeName`.
         node: Option<String>,
-        /// Labels of the nodes, if none was.
+        /// The labels of `spec.nodeSelector`, if no node is named.
         selector: BTreeMap<String, String>,
-        /// How many servers.
+        /// The number of servers.
         replicas: i32,
-        /// The Service's type.
+        /// The type of the Service.
         service_type: &'static str,
     },
 }
 
-/// The place, and a remark on what of the spec is not looked at.
+/// The place, and a remark on a part of the spec that has no effect.
 pub fn place(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
@@ -75,7 +75,7 @@ pub fn place(
         return Some((Place::Cluster { node, selector, replicas, service_type }, remark));
     }
     if is_edge && spec.node_selector.is_empty() {
-        let message = "spec.nodeName is missing; name an edge node, or give labels that one has in spec.nodeSelector";
+        let message = "spec.nodeName is missing; set it to an edge node or set spec.nodeSelector to labels of one";
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }
@@ -104,7 +104,7 @@ fn named_node<'a>(
         Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "spec.nodeName: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                "spec.nodeName: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
                 RUNTIME_LABEL.0, RUNTIME_LABEL.1
             ),
         )
@@ -115,15 +115,15 @@ fn named_node<'a>(
     None
 }
 
-/// A node that was named wins over labels that it does not have; whoever gave both should know.
+/// The remark if `spec.nodeName` and `spec.nodeSelector` disagree: the name takes precedence.
 fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Option<String> {
     (!matches(node, selector)).then(|| {
         let labels = text(selector);
-        format!("spec.nodeName {name} wins over spec.nodeSelector ({labels}), which this node does not match")
+        format!("spec.nodeName {name} takes precedence over spec.nodeSelector ({labels}), which this node does not match")
     })
 }
 
-/// The one edge node that the labels pick; of several, the one that it was before.
+/// The one edge node that matches the labels; of several, the one in the status.
 fn chosen(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
@@ -139,13 +139,13 @@ fn chosen(
         ([], None) if other.is_empty() => Finding::new(
             Reason::NodeNotFound,
             format!(
-                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct them, or give spec.nodeName"
+                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct the selector or set spec.nodeName"
             ),
         ),
         ([], None) => Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "spec.nodeSelector: of the nodes with the labels {labels} none is an edge node ({}); give one the label {EDGE_LABEL} or {}={}",
+                "spec.nodeSelector: no node with the labels {labels} is an edge node ({}); add the label {EDGE_LABEL} or {}={} to one",
                 names(&other),
                 RUNTIME_LABEL.0,
                 RUNTIME_LABEL.1
@@ -154,7 +154,7 @@ fn chosen(
         (several, None) => Finding::new(
             Reason::NodeAmbiguous,
             format!(
-                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or give spec.nodeName",
+                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or set spec.nodeName",
                 several.len(),
                 names(several)
             ),
@@ -165,15 +165,15 @@ fn chosen(
 }
 
 fn node_name(node: &Node) -> Option<NodeName> {
-    // An API server names nodes by RFC 1123.
+    // Node names in Kubernetes conform to RFC 1123, so this always parses.
     node.metadata.name.as_deref()?.parse().ok()
 }
 
 fn names(nodes: &[&Arc<Node>]) -> String {
     let mut names: Vec<_> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     names.sort_unstable();
-    let more = names.len().saturating_sub(LISTED);
-    names.truncate(LISTED);
+    let more = names.len().saturating_sub(MAX_LISTED_NODES);
+    names.truncate(MAX_LISTED_NODES);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     names.join(", ") + &rest
 }

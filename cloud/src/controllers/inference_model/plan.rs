@@ -1,5 +1,4 @@
-//! What a model that can be served means: a task for a node's agent, or a Deployment with a Service.
-//! Pure.
+//! The plan of a valid model: a task for the agent of a node, or a Deployment with a Service. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use crate::controllers::{
     runtime::Plan,
 };
 
-/// The plan of a model.
+/// The plan of a valid model. `fetch_image` downloads models in Pods.
 pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> Plan {
     match &valid.place {
         Place::Agent { node } => {
@@ -26,7 +25,7 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
     }
 }
 
-/// What nodes may have of a model that cannot be planned now.
+/// The objects that nodes retain while the model is invalid.
 pub fn retained(
     model: &InferenceModel,
     key: &ObjectKey,
@@ -36,7 +35,7 @@ pub fn retained(
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
 }
 
-/// The server's variables, less what only its host knows.
+/// The server's environment variables, without those that its host sets.
 pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
     let port = valid.port.to_string();
     [
@@ -70,6 +69,8 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         kind: InferenceModel::kind(&()).into_owned(),
         metadata: valid.metadata.clone(),
         spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: None,
         workers: Vec::new(),
         serving: Some(Box::new(serving)),
     }
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(labels["neptune.io/model-version"], "4");
         for (label, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
             assert_eq!(&labels[label], value);
-            assert_ne!(label, "neptune.io/model-version", "a selector cannot be changed");
+            assert_ne!(label, "neptune.io/model-version", "a selector is immutable");
         }
         assert_eq!(service["spec"]["selector"], spec["selector"]["matchLabels"]);
         assert_eq!(service["spec"]["type"], "NodePort");
@@ -272,7 +273,7 @@ mod tests {
             model.spec.node_selector = [("gpu".to_owned(), "yes".to_owned())].into();
             model.spec.service_type = Some("LoadBalancer".to_owned());
             model.spec.replicas = Some(0);
-            model.spec.manifest[1].download_url = Some("s3://b/dir/m.ONNX".to_owned());
+            model.spec.manifest[1].download_url = Some("s3://bucket/dir/m.ONNX".to_owned());
         });
         assert_eq!(deployment["spec"]["replicas"], 0);
         assert_eq!(deployment["spec"]["template"]["spec"]["nodeSelector"], json!({"gpu": "yes"}));

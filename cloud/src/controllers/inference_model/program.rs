@@ -1,53 +1,53 @@
-//! What a model's server runs, and how to tell that it serves. Pure: a part of `validate`.
+//! The program and the health check of a model server. Pure: a part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
 use neptune_wire::{HealthCheck, ServerUpdateMode};
 
 use crate::{
-    controllers::inference_model::target::{InferenceModelFacts, Mode, mode},
+    controllers::inference_model::target::{InferenceModelFacts, ModelOrigin, model_origin},
     finding::Finding,
     reason::Reason,
     worker::serving_runtimes::{Server, fill},
 };
 
-/// Seconds between two checks when the spec says nothing: a failing server is seen before a user is.
-const PERIOD: i32 = 1;
-/// Seconds for one check: loading another model can keep a small machine busy.
-const TIMEOUT: i32 = 2;
-/// Seconds for a start: images are there, but large models are read and compiled.
-const START_WITHIN: i32 = 120;
-/// Seconds of probation: what crashes at its first requests does so by then.
-const PROBATION: i32 = 30;
-/// The longest of these times, a day.
-const LONGEST: i32 = 86_400;
+/// Default seconds between two health checks.
+const DEFAULT_PERIOD: i32 = 1;
+/// Default timeout of a health check in seconds: loading a model can delay answers on a small machine.
+const DEFAULT_TIMEOUT: i32 = 2;
+/// Default seconds for a start, after the image is pulled: large models take long to load.
+const DEFAULT_START_WITHIN: i32 = 120;
+/// Default seconds of probation: enough to observe a crash at the first requests.
+const DEFAULT_PROBATION: i32 = 30;
+/// The maximum of these times in seconds, a day.
+const MAX_SECONDS: i32 = 86_400;
 
-/// A server's program.
+/// The program of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The image.
     pub image: String,
-    /// Replaces the image's entry point; empty leaves it.
+    /// Replaces the image's entry point; empty to keep it.
     pub command: Vec<String>,
-    /// The arguments, with `{version}` for the version.
+    /// The arguments; `{version}` is a placeholder of the version.
     pub args: Vec<String>,
-    /// How it takes another version.
+    /// How the server loads another version.
     pub reload: ServerUpdateMode,
-    /// How to tell that it serves.
+    /// The health check.
     pub health: HealthCheck,
-    /// Where it finds the versions; `None` when the image brings its model.
-    pub directory: Option<Directory>,
+    /// The directory of the versions; `None` if the image contains its model.
+    pub directory: Option<VersionDirectory>,
 }
 
-/// Where a server finds its versions.
+/// The directory of a server's versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directory {
-    /// In the container.
+pub struct VersionDirectory {
+    /// The path in the container.
     pub path: String,
-    /// Whether it takes only whole numbers.
+    /// Whether versions must be whole numbers.
     pub numeric_versions: bool,
 }
 
-/// The program of a model on a port.
+/// The program of a model server on a port.
 pub fn program(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
@@ -55,14 +55,14 @@ pub fn program(
     findings: &mut Vec<Finding>,
 ) -> Option<Program> {
     let spec = &model.spec;
-    let own = spec.health.clone().unwrap_or_default();
-    let (server, image) = match mode(model) {
-        Mode::Image(image) => (None, image.to_owned()),
-        Mode::Manifest => {
+    let health_spec = spec.health.clone().unwrap_or_default();
+    let (server, image) = match model_origin(model) {
+        ModelOrigin::Image(image) => (None, image.to_owned()),
+        ModelOrigin::Manifest => {
             let server = server(&spec.framework_type, facts, findings);
-            // Whatever else is wrong is told at once.
+            // Adds the other findings too.
             let Some(server) = server else {
-                let _ = health(&own, None, &|text| text.to_owned(), findings);
+                let _ = health(&health_spec, None, &|text| text.to_owned(), findings);
                 return None;
             };
             (Some(server), server.image.clone())
@@ -75,11 +75,10 @@ pub fn program(
     let path = server.map(|server| fill_in("")(&server.directory));
     let filled = fill_in(path.as_deref().unwrap_or_default());
     let default = server.and_then(|server| server.health_path.as_deref());
-    let health = health(&own, default, &filled, findings)?;
+    let health = health(&health_spec, default, &filled, findings)?;
     if server.is_none() && health.http_path.as_ref().is_some_and(|path| path.contains("{version}"))
     {
-        let message =
-            "spec.health.httpPath: an image that brings its model has no {version}; leave it out";
+        let message = "spec.health.httpPath: {version} is not available with spec.image; remove it";
         findings.push(Finding::new(Reason::HealthInvalid, message));
         return None;
     }
@@ -90,9 +89,10 @@ pub fn program(
         args: server.map(|server| all(&server.args)).unwrap_or_default(),
         reload: server.map_or(ServerUpdateMode::Replace, |server| server.reload),
         health,
-        directory: path
-            .zip(server)
-            .map(|(path, server)| Directory { path, numeric_versions: server.numeric_versions }),
+        directory: path.zip(server).map(|(path, server)| VersionDirectory {
+            path,
+            numeric_versions: server.numeric_versions,
+        }),
     })
 }
 
@@ -113,7 +113,7 @@ fn server<'a>(
         findings.push(Finding::new(
             Reason::FrameworkUnknown,
             format!(
-                "spec.frameworkType {framework:?} has no model server; use one of {}, add `serving` to it in the ConfigMap neptune-frameworks, or give spec.image",
+                "spec.frameworkType {framework:?} has no model server; use one of {}, add `serving` to it in the ConfigMap neptune-frameworks, or set spec.image",
                 frameworks.known_servers()
             ),
         ));
@@ -122,16 +122,16 @@ fn server<'a>(
 }
 
 fn health(
-    own: &ServingHealth,
+    spec: &ServingHealth,
     default: Option<&str>,
     fill: &dyn Fn(&str) -> String,
     findings: &mut Vec<Finding>,
 ) -> Option<HealthCheck> {
     let before = findings.len();
-    let path = own.http_path.as_deref().filter(|path| !path.is_empty());
-    let tcp = own.tcp.unwrap_or_default();
+    let path = spec.http_path.as_deref().filter(|path| !path.is_empty());
+    let tcp = spec.tcp.unwrap_or_default();
     if tcp && path.is_some() {
-        let message = "spec.health: httpPath and tcp are two ways of one check; give one";
+        let message = "spec.health: httpPath and tcp are mutually exclusive; set one";
         findings.push(Finding::new(Reason::HealthInvalid, message));
     }
     if let Some(path) = path
@@ -141,21 +141,26 @@ fn health(
             format!("spec.health.httpPath {path:?} must begin with '/' and have no white space");
         findings.push(Finding::new(Reason::HealthInvalid, message));
     }
-    let mut millis = |name: &str, given: Option<i32>, default: i32, least: i32| {
-        let seconds = given.unwrap_or(default);
-        if !(least..=LONGEST).contains(&seconds) {
+    let mut millis = |name: &str, seconds: Option<i32>, default: i32, min: i32| {
+        let seconds = seconds.unwrap_or(default);
+        if !(min..=MAX_SECONDS).contains(&seconds) {
             let message =
-                format!("spec.health.{name} {seconds} must be {least} to {LONGEST} seconds");
+                format!("spec.health.{name} {seconds} must be {min} to {MAX_SECONDS} seconds");
             findings.push(Finding::new(Reason::HealthInvalid, message));
         }
         u64::try_from(seconds).unwrap_or_default() * 1000
     };
     let check = HealthCheck {
         http_path: path.or(default).filter(|_| !tcp).map(fill),
-        period_ms: millis("periodSeconds", own.period_seconds, PERIOD, 1),
-        timeout_ms: millis("timeoutSeconds", own.timeout_seconds, TIMEOUT, 1),
-        start_within_ms: millis("startWithinSeconds", own.start_within_seconds, START_WITHIN, 1),
-        probation_ms: millis("probationSeconds", own.probation_seconds, PROBATION, 0),
+        period_ms: millis("periodSeconds", spec.period_seconds, DEFAULT_PERIOD, 1),
+        timeout_ms: millis("timeoutSeconds", spec.timeout_seconds, DEFAULT_TIMEOUT, 1),
+        start_within_ms: millis(
+            "startWithinSeconds",
+            spec.start_within_seconds,
+            DEFAULT_START_WITHIN,
+            1,
+        ),
+        probation_ms: millis("probationSeconds", spec.probation_seconds, DEFAULT_PROBATION, 0),
     };
     (findings.len() == before).then_some(check)
 }

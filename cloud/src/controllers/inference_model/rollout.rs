@@ -1,4 +1,4 @@
-//! How a model's servers behind a Deployment run. Pure.
+//! The state of the model servers of a Deployment, and of its rollout. Pure.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
@@ -10,7 +10,7 @@ use neptune_api::{InferenceModelStatus, ServingFailure, TransitionStatus};
 use crate::{
     controllers::inference_model::{
         observed::{ObservedServer, ReportedServer},
-        target::{Deployed, named},
+        target::{Deployed, HOLD_ANNOTATION, named},
         workload::{self, pod_version},
     },
     finding::Finding,
@@ -19,40 +19,41 @@ use crate::{
     reason::Reason,
 };
 
-/// What is known of servers behind a Deployment.
+/// The inputs of [`of_cluster`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeployedServer<'a> {
-    /// The Deployment, if it is there.
+    /// The Deployment, if it exists.
     pub deployment: Option<&'a Deployment>,
-    /// Its Pods. They may be unknown; then only the Deployment counts.
+    /// The Pods of the Deployment. Without known Pods only the Deployment is evaluated.
     pub pods: &'a [&'a Pod],
-    /// The version that the spec wants.
+    /// The target version.
     pub target: Option<&'a str>,
-    /// Whether a switch is not made.
+    /// Whether the annotation holds the switch.
     pub hold: bool,
-    /// The status so far.
+    /// The current status.
     pub previous: &'a InferenceModelStatus,
-    /// The time.
+    /// The current time, for a new failure.
     pub now: Timestamp,
 }
 
-/// Servers behind a Deployment.
+/// The state of the servers of a Deployment.
 pub fn of_cluster(server: DeployedServer) -> ObservedServer {
     let DeployedServer { deployment, pods, previous, now, .. } = server;
     let Some(deployment) = deployment else {
-        let message = "its Deployment is being made";
+        let message = "waiting for its Deployment to be created";
         return Observed::Pending(Finding::new(Reason::ServerStarting, message));
     };
     let deployed = workload::deployed(deployment).map(Deployed::into_name);
     let deployed = deployed.as_deref();
     let status = deployment.status.clone().unwrap_or_default();
     let ready = status.ready_replicas.unwrap_or_default();
-    let others = status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
-    let (transition, finding) = switch(server, deployment, deployed, others);
-    let serving_version = match (ready, others || !is_current(deployment)) {
+    let has_other_versions =
+        status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
+    let (transition, finding) = switch(server, deployment, deployed, has_other_versions);
+    let serving_version = match (ready, has_other_versions || !is_current(deployment)) {
         (0, _) => None,
         (_, false) => deployed.map(str::to_owned),
-        // Two versions at once: the older one serves until the newer one has taken over.
+        // During a rollout the older version serves until the newer one is available.
         (_, true) => previous.serving_version.clone().or_else(|| ready_version(pods)),
     };
     let failed = (finding.reason == Reason::LoadFailed).then(|| ServingFailure {
@@ -72,36 +73,39 @@ pub fn of_cluster(server: DeployedServer) -> ObservedServer {
     }))
 }
 
-/// How far a Deployment is. `others` says whether it still has Pods of an earlier version.
+/// The state of the rollout. `has_other_versions`: whether Pods of an earlier version still exist.
 fn switch(
     server: DeployedServer,
     deployment: &Deployment,
     deployed: Option<&str>,
-    others: bool,
+    has_other_versions: bool,
 ) -> (TransitionStatus, Finding) {
     let DeployedServer { pods, target, hold, .. } = server;
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let status = deployment.status.clone().unwrap_or_default();
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let is_complete = is_current(deployment)
-        && status.updated_replicas.unwrap_or_default() == wanted
-        && !others
-        && status.available_replicas.unwrap_or_default() >= wanted;
-    let is_wanted = deployed == target;
+        && status.updated_replicas.unwrap_or_default() == desired
+        && !has_other_versions
+        && status.available_replicas.unwrap_or_default() >= desired;
+    let is_target = deployed == target;
     let problem = || {
         let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
         newest.find_map(|pod| pod_problem(pod)).or_else(|| deployment_problem(deployment))
     };
-    let (transition, reason, message) = if !is_wanted && !hold {
-        // This copy of the Deployment is older than what was applied.
-        let message = format!("Deployment {name} is changed to {}", named(target));
+    let (transition, reason, message) = if !is_target && !hold {
+        // The cached Deployment is older than the applied one.
+        let message = format!("updating Deployment {name} to {}", named(target));
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
-    } else if is_complete && !is_wanted {
-        let message =
-            format!("{} is held by an annotation; {} waits", named(deployed), named(target));
+    } else if is_complete && !is_target {
+        let message = format!(
+            "annotation {HOLD_ANNOTATION} holds {}; remove it to switch to {}",
+            named(deployed),
+            named(target)
+        );
         (TransitionStatus::InProgress, Reason::UpgradeHeld, message)
-    } else if is_complete && wanted == 0 {
-        let message = "spec.replicas is 0: no server is wanted".to_owned();
+    } else if is_complete && desired == 0 {
+        let message = "spec.replicas is 0; no server runs".to_owned();
         (TransitionStatus::UpToDate, Reason::ScaledToZero, message)
     } else if is_complete {
         let message = format!("{} is served", named(target));
@@ -112,25 +116,26 @@ fn switch(
     } else {
         let ready = status.ready_replicas.unwrap_or_default();
         let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        let awaited = newest.find_map(|pod| pod_pending(pod));
-        let awaited = awaited.map_or_else(String::new, |what| format!("; {what}"));
+        let pending = newest.find_map(|pod| pod_pending(pod));
+        let pending = pending.map_or_else(String::new, |what| format!("; {what}"));
         let message =
-            format!("{ready} of {wanted} servers of Deployment {name} are ready{awaited}");
+            format!("{ready} of {desired} servers of Deployment {name} are ready{pending}");
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     };
     (transition, Finding::new(reason, message))
 }
 
-/// The same failure seen again is no news.
+/// Keeps the previous failure, with its time, if the observed one is the same.
 fn newest_failure(
-    seen: Option<ServingFailure>,
+    observed: Option<ServingFailure>,
     previous: &InferenceModelStatus,
 ) -> Option<ServingFailure> {
     let known = previous.last_failure.as_ref();
-    let Some(seen) = seen else { return known.cloned() };
-    let is_known = known
-        .is_some_and(|known| (&known.version, &known.message) == (&seen.version, &seen.message));
-    if is_known { known.cloned() } else { Some(seen) }
+    let Some(observed) = observed else { return known.cloned() };
+    let is_known = known.is_some_and(|known| {
+        (&known.version, &known.message) == (&observed.version, &observed.message)
+    });
+    if is_known { known.cloned() } else { Some(observed) }
 }
 
 fn ready_version(pods: &[&Pod]) -> Option<String> {
@@ -293,13 +298,13 @@ mod tests {
         assert_eq!(reported.finding.message, "version 4: Pod p4: CrashLoopBackOff");
         assert_eq!(reported.serving_version.as_deref(), Some("3"));
         assert_eq!(reported.failure.unwrap().version, "4");
-        // What an earlier version's Pod suffers is not this one's.
+        // A failing Pod of an earlier version is not a failure of this version.
         let reported = in_cluster(&deployment("4", 1, &status), &[&pod("3", &crashing)], None);
         assert_eq!(reported.transition, TransitionStatus::InProgress);
     }
 
     #[test]
-    fn the_same_failure_seen_again_keeps_its_time() {
+    fn repeated_failure_keeps_its_time() {
         let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
         let failure = |message: &str, second| ServingFailure {
             version: "4".to_owned(),

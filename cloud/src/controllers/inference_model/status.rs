@@ -1,4 +1,4 @@
-//! The status that a model should have, from the one it has and what is known now. Pure.
+//! Computes the next status of an `InferenceModel` from its previous status, findings and observation. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, JisConditionType, TransitionStatus};
@@ -14,32 +14,32 @@ use crate::{
     reason::Reason,
 };
 
-/// Requests are answered.
+/// Condition type: the server answers requests.
 pub const READY: &str = "Ready";
-/// A version is on its way.
+/// Condition type: a switch of the version is in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Something is wrong.
+/// Condition type: a problem needs attention.
 pub const DEGRADED: &str = "Degraded";
 
-/// How and where a model is served.
+/// The observation of a model.
 #[derive(Debug, Clone)]
 pub struct ServerObservation {
     /// The target version.
     pub target: Option<String>,
-    /// Where it is served, while the spec is valid.
+    /// Its place; `None` while the spec is invalid.
     pub placed: Option<Placed>,
-    /// How the server runs.
+    /// The state of the server.
     pub server: ObservedServer,
 }
 
-/// Where a model is served.
+/// The place of a model server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placed {
     /// The node whose agent runs the server.
     pub node: Option<String>,
-    /// Where requests go, if that is known.
+    /// The URL of the server, if it is known.
     pub url: Option<String>,
-    /// What a user may be wrong about.
+    /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub fn next(
         next.node.clone_from(&placed.node);
         next.url.clone_from(&placed.url);
         if moved {
-            // What another node served is served there no more.
+            // The values of the previous node do not apply.
             next.serving_version = None;
             next.ready_replicas = None;
             next.last_failure = None;
@@ -89,8 +89,7 @@ pub fn next(
     next
 }
 
-/// After this controller's start the agents' words are on their way: until they come, the model is as
-/// it was.
+/// Whether the status stays: the controller started recently and the agent has not reported yet.
 fn keeps_previous(
     previous: &InferenceModelStatus,
     inputs: &StatusInputs<ServerObservation>,
@@ -107,13 +106,13 @@ fn keeps_previous(
         && !was_obstacle
 }
 
-/// What the conditions are to say.
+/// The inputs of the conditions.
 struct NextConditions {
     transition: TransitionStatus,
     ready: Option<bool>,
-    /// Of Ready.
+    /// Reason and message of Ready.
     answer: Finding,
-    /// Of Progressing and Degraded.
+    /// Reason and message of Progressing and Degraded.
     state: Finding,
     degraded: bool,
 }
@@ -122,15 +121,15 @@ fn decide(
     previous: &InferenceModelStatus,
     inputs: &StatusInputs<ServerObservation>,
 ) -> NextConditions {
-    let (ready, seen) = match &inputs.observed.server {
+    let (ready, observed) = match &inputs.observed.server {
         Observed::Reported(report) => (Some(report.answers), report.finding.clone()),
         Observed::Pending(finding) => (Some(false), finding.clone()),
         Observed::Unreachable(finding) | Observed::Unknown(finding) => (None, finding.clone()),
     };
     if let Some(state) = Finding::join(inputs.findings) {
-        let broken = state.reason.condition() == JisConditionType::Failed;
+        let needs_change = state.reason.condition() == JisConditionType::Failed;
         let transition =
-            if broken { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
+            if needs_change { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
         let answer = if ready == Some(true) { answering(inputs) } else { state.clone() };
         return NextConditions { transition, ready, answer, state, degraded: true };
     }
@@ -143,25 +142,25 @@ fn decide(
         Observed::Pending(_) | Observed::Unknown(_) => TransitionStatus::Pending,
     };
     let degraded = match &inputs.observed.server {
-        // Also a version on its way may be in want of help.
+        // A switch in progress can be degraded too.
         Observed::Reported(report) => report.finding.reason.condition() == JisConditionType::Failed,
         Observed::Pending(finding) => finding.reason == Reason::AgentNotSeen,
         Observed::Unreachable(_) => true,
         Observed::Unknown(_) => false,
     };
-    let answer = if ready == Some(true) { answering(inputs) } else { seen.clone() };
-    NextConditions { transition, ready, answer, state: seen, degraded }
+    let answer = if ready == Some(true) { answering(inputs) } else { observed.clone() };
+    NextConditions { transition, ready, answer, state: observed, degraded }
 }
 
-/// Why requests are answered: the same as long as the same version does.
+/// Reason and message of Ready while the server answers. They depend only on the version.
 fn answering(inputs: &StatusInputs<ServerObservation>) -> Finding {
     let version = match &inputs.observed.server {
         Observed::Reported(report) => report.serving_version.as_deref(),
         _ => None,
     };
     let message = version.map_or_else(
-        || "requests are answered".to_owned(),
-        |version| format!("{} answers requests", named(Some(version))),
+        || "serving requests".to_owned(),
+        |version| format!("{} is serving requests", named(Some(version))),
     );
     Finding::new(Reason::Serving, message)
 }
@@ -176,7 +175,7 @@ fn conditions(
     {
         state.message = format!("{} ({remark})", state.message);
     }
-    let is_on_its_way =
+    let is_progressing =
         matches!(transition, TransitionStatus::Pending | TransitionStatus::InProgress) && !degraded;
     let condition_status = |is: Option<bool>| match is {
         Some(true) => "True",
@@ -185,10 +184,10 @@ fn conditions(
     };
     let unreachable =
         matches!(inputs.observed.server, Observed::Unreachable(_)) && inputs.findings.is_empty();
-    let healthy = Finding::new(Reason::Serving, "nothing is wrong");
+    let healthy = Finding::new(Reason::Serving, "no problem found");
     [
         (READY, condition_status(ready), answer),
-        (PROGRESSING, condition_status((!unreachable).then_some(is_on_its_way)), state.clone()),
+        (PROGRESSING, condition_status((!unreachable).then_some(is_progressing)), state.clone()),
         (DEGRADED, condition_status(Some(degraded)), if degraded { state } else { healthy }),
     ]
     .map(|(type_, status, finding)| {
@@ -262,8 +261,8 @@ mod tests {
     #[test]
     fn every_observation_has_its_conditions() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, Pending, UpToDate};
-        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
-        let awaited = |reason| Observed::Pending(Finding::new(reason, "a"));
+        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"));
+        let pending = |reason| Observed::Pending(Finding::new(reason, "a"));
         for (server, transition, expected) in [
             (serving(), UpToDate, "True Serving, False, False Serving"),
             (
@@ -296,9 +295,9 @@ mod tests {
                 InProgress,
                 "False DiskFull, False, True DiskFull",
             ),
-            (awaited(Reason::AwaitingAgent), Pending, "False AwaitingAgent, True, False Serving"),
+            (pending(Reason::AwaitingAgent), Pending, "False AwaitingAgent, True, False Serving"),
             (
-                awaited(Reason::AgentNotSeen),
+                pending(Reason::AgentNotSeen),
                 Pending,
                 "False AgentNotSeen, False, True AgentNotSeen",
             ),
@@ -343,7 +342,11 @@ mod tests {
         let pending = Observed::Pending(Finding::new(Reason::ServerStarting, "nothing"));
         let status = next(&InferenceModelStatus::default(), &wrong(&findings[..1], pending));
         assert_eq!(brief(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
-        assert_eq!(status.transition_status, Some(TransitionStatus::Pending), "it heals by itself");
+        assert_eq!(
+            status.transition_status,
+            Some(TransitionStatus::Pending),
+            "resolved without a change of the spec"
+        );
     }
 
     #[test]
@@ -360,9 +363,9 @@ mod tests {
     }
 
     #[test]
-    fn offline_node_keeps_what_is_known_and_a_new_controller_keeps_all() {
+    fn offline_node_and_restarted_controller_keep_the_status() {
         let status = up_to_date();
-        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "gone"));
+        let unreachable = Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"));
         let offline = next(&status, &inputs(unreachable, 20));
         assert_eq!(offline.serving_version.as_deref(), Some("4"));
         assert_eq!(offline.transition_status, Some(TransitionStatus::UpToDate));

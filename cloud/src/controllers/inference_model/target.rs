@@ -1,4 +1,4 @@
-//! What the spec of an `InferenceModel` wants to serve, and the facts that `validate` reads. Values only. Pure.
+//! The target of an `InferenceModel`, and the facts that `validate` reads. Values only. Pure.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::worker::frameworks::Frameworks;
 /// The annotation that delays a switch to another version while its value is "true".
 pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
 
-/// What the cluster has of what a model names.
+/// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct InferenceModelFacts {
-    /// The node of spec.nodeName.
+    /// The node of `spec.nodeName`, if it exists.
     pub named: Option<Arc<Node>>,
-    /// The nodes that have all labels of spec.nodeSelector, by name.
+    /// The nodes that match `spec.nodeSelector`, sorted by name.
     pub selected: Vec<Arc<Node>>,
-    /// The tables, or what is wrong with the `ConfigMap`.
+    /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
-    /// What the model's Deployment has, if there is one.
+    /// What the model's Deployment serves, if it exists.
     pub deployed: Option<Deployed>,
-    /// Older models with the same port that a node's agent serves: their nodes and names.
+    /// Node and `namespace/name` of each older model with the same port that an agent serves.
     pub same_port: Vec<(String, String)>,
 }
 
@@ -30,64 +30,64 @@ pub struct InferenceModelFacts {
 pub enum Deployed {
     /// A version of the manifest.
     Version(String),
-    /// An image that brings its model.
+    /// An image that contains its model.
     Image(String),
 }
 
 impl Deployed {
-    /// The version or the image, as a status names it.
+    /// The version or the image, as in the status.
     pub fn into_name(self) -> String {
         let (Self::Version(name) | Self::Image(name)) = self;
         name
     }
 }
 
-/// What provides the model.
+/// The source of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode<'a> {
-    /// An image contains it.
+pub enum ModelOrigin<'a> {
+    /// The image contains the model.
     Image(&'a str),
     /// The framework's server serves a version of the manifest.
     Manifest,
 }
 
-/// What provides the model: an image, if one is given and not empty.
-pub fn mode(model: &InferenceModel) -> Mode<'_> {
+/// The source of the model: `spec.image` if it is set and not empty, or else the manifest.
+pub fn model_origin(model: &InferenceModel) -> ModelOrigin<'_> {
     match model.spec.image.as_deref() {
-        None | Some("") => Mode::Manifest,
-        Some(image) => Mode::Image(image),
+        None | Some("") => ModelOrigin::Manifest,
+        Some(image) => ModelOrigin::Image(image),
     }
 }
 
-/// The target version of the spec, or its image.
+/// The target version of the spec, or its image if that contains the model.
 pub fn target_version(model: &InferenceModel) -> Option<&str> {
-    match mode(model) {
-        Mode::Image(image) => Some(image),
-        Mode::Manifest => {
+    match model_origin(model) {
+        ModelOrigin::Image(image) => Some(image),
+        ModelOrigin::Manifest => {
             model.spec.target_version.as_deref().filter(|version| !version.is_empty())
         }
     }
 }
 
-/// Whether the annotation holds a switch.
+/// Whether the annotation holds the switch to the target version.
 pub fn hold(model: &InferenceModel) -> bool {
     let annotations = model.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(HOLD_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
-/// The length of a version: it is the value of a label too.
+/// The maximum length of a version in characters: that of a label value.
 pub const MAX_VERSION: usize = 63;
 
-/// Whether a text can be a directory's name, a part of an argument and a label's value.
+/// Whether a text is valid as directory name, part of an argument and label value.
 pub fn is_plain(text: &str) -> bool {
-    let at_the_ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= MAX_VERSION
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
-        && at_the_ends(text.chars().next())
-        && at_the_ends(text.chars().next_back())
+        && is_alphanumeric(text.chars().next())
+        && is_alphanumeric(text.chars().next_back())
 }
 
-/// A version, or an image, for people.
+/// Formats a version or an image for messages.
 pub fn named(version: Option<&str>) -> String {
     match version {
         None => "the model".to_owned(),

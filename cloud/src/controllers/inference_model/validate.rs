@@ -1,6 +1,5 @@
-//! Whether a model can be served with what the cluster has, and all that its plan needs, parsed. Pure.
-//!
-//! The only step that may reject a spec. Each finding names the field and the remedy.
+//! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only step that rejects a
+//! spec; each finding names the field and the remedy. Pure.
 
 use neptune_api::InferenceModel;
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
@@ -10,7 +9,7 @@ use crate::{
         manifest,
         place::{self, Place},
         program::{self, Program},
-        target::{InferenceModelFacts, Mode, hold, is_plain, mode},
+        target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
     },
     finding::Finding,
     kubernetes::identity::identity,
@@ -18,33 +17,33 @@ use crate::{
     worker::names::server_name,
 };
 
-/// A model that can be served.
+/// A valid `InferenceModel`.
 #[derive(Debug, Clone)]
 pub struct ValidInferenceModel {
-    /// Its key on the wire.
+    /// The key in messages.
     pub key: ObjectKey,
-    /// Its metadata on the wire.
+    /// The metadata in messages.
     pub metadata: ObjectMetadata,
-    /// Its server.
+    /// The name of its server.
     pub name: WorkerName,
-    /// Where the server is.
+    /// What runs the server.
     pub place: Place,
-    /// Where it listens.
+    /// The port of the server.
     pub port: u16,
-    /// What it runs.
+    /// The program of the server.
     pub program: Program,
-    /// The version that is to be served; `None` when the image brings its model.
+    /// The version to serve; `None` if the image contains its model.
     pub version: Option<ServedModel>,
-    /// Whether a switch is only prepared.
+    /// Whether the annotation holds the switch.
     pub hold: bool,
-    /// What a user may be wrong about, though it can be served.
+    /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
 }
 
 /// Checks a model against the facts.
 ///
 /// # Errors
-/// Everything that stands in its way, not only the first.
+/// All findings, not only the first.
 pub fn validate(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
@@ -60,9 +59,9 @@ pub fn validate(
         port_taken(port, node, &facts.same_port, findings);
     }
     let program = program::program(model, facts, port.unwrap_or(1), findings);
-    let version = match mode(model) {
-        Mode::Image(_) => Some(None),
-        Mode::Manifest => {
+    let version = match model_origin(model) {
+        ModelOrigin::Image(_) => Some(None),
+        ModelOrigin::Manifest => {
             let server = program.as_ref().and_then(|program| program.directory.as_ref());
             manifest::version(model, server, on_node || place.is_none(), findings).map(Some)
         }
@@ -75,7 +74,7 @@ pub fn validate(
         return Err(std::mem::take(findings));
     };
     let (version, program) = match &facts.deployed {
-        // An agent holds by itself. A Deployment has no such thing: it is left at what it has.
+        // Agents implement the hold. A Deployment is planned as it is.
         Some(deployed) if hold && !on_node => {
             manifest::held(model, version, program, deployed, findings)
         }
@@ -88,7 +87,7 @@ pub fn validate(
     Ok(ValidInferenceModel { key, metadata, name, place, port, program, version, hold, remark })
 }
 
-/// The name becomes part of paths and arguments.
+/// Checks the name, which becomes part of paths and arguments.
 fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
     let fits = is_plain(name);
     if !fits {
@@ -104,7 +103,9 @@ fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
 
 fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     let message = match port {
-        None => "spec.servingPort is missing; give the port of the endpoint, 1 to 65535".to_owned(),
+        None => {
+            "spec.servingPort is missing; set it to the port of the endpoint, 1 to 65535".to_owned()
+        }
         Some(number) => match u16::try_from(number) {
             Ok(port) if port > 0 => return Some(port),
             _ => format!("spec.servingPort {number} must be a port, 1 to 65535"),
@@ -114,16 +115,16 @@ fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     None
 }
 
-/// Two servers of a node cannot listen on one port, and the check of one would be answered by the other.
+/// Checks that no older model uses the port on the node. Two servers cannot listen on one port.
 fn port_taken(
     port: u16,
     node: &NodeName,
     same_port: &[(String, String)],
     findings: &mut Vec<Finding>,
 ) {
-    if let Some((_, other)) = same_port.iter().find(|(held, _)| held == node.as_str()) {
+    if let Some((_, other)) = same_port.iter().find(|(other_node, _)| other_node == node.as_str()) {
         let message = format!(
-            "spec.servingPort {port} of node {node} is InferenceModel {other}'s; choose another port or another node"
+            "spec.servingPort {port} is already used by InferenceModel {other} on node {node}; choose another port or node"
         );
         findings.push(Finding::new(Reason::ServingPortTaken, message));
     }
@@ -173,7 +174,7 @@ mod tests {
                 ];
             },
             Reason::ServingPortTaken,
-            "spec.servingPort 8501 of node precision-5820 is InferenceModel default/b's",
+            "spec.servingPort 8501 is already used by InferenceModel default/b on node precision-5820",
         ),
         (
             "layer",
@@ -191,7 +192,7 @@ mod tests {
             "spec.nodeName is missing",
         ),
         (
-            "an empty node name is none",
+            "empty node name",
             |m, _| {
                 m.spec.node_name = Some(String::new());
                 m.spec.node_selector.clear();
@@ -209,7 +210,7 @@ mod tests {
             "no such node",
             |_, f| f.named = None,
             Reason::NodeNotFound,
-            "node \"precision-5820\" not found: correct spec.nodeName, or let the node join",
+            "node \"precision-5820\" not found; correct spec.nodeName or add the node to the cluster",
         ),
         (
             "no edge node",
@@ -230,7 +231,7 @@ mod tests {
                 f.selected = vec![fixtures::node("c1", &[])];
             },
             Reason::NodeNotEdge,
-            "none is an edge node (c1)",
+            "no node with the labels area=north is an edge node (c1)",
         ),
         (
             "labels of several",
@@ -254,7 +255,7 @@ mod tests {
             "neither image nor manifest",
             |m, _| m.spec.manifest.clear(),
             Reason::ManifestRequired,
-            "spec.manifest is empty",
+            "spec.manifest and spec.image are empty",
         ),
         (
             "unknown target",
@@ -266,13 +267,13 @@ mod tests {
             "no target",
             |m, _| m.spec.target_version = None,
             Reason::TargetVersionUnknown,
-            "spec.targetVersion is missing; name one of 3, 4",
+            "spec.targetVersion is missing; set it to one of 3, 4",
         ),
         (
             "duplicate",
             |m, _| m.spec.manifest[0].version = Some("4".into()),
             Reason::VersionDuplicate,
-            "spec.manifest[1].version \"4\" stands there twice",
+            "spec.manifest[1].version: duplicate version \"4\"",
         ),
         (
             "no version",
@@ -293,7 +294,7 @@ mod tests {
             "spec.manifest[0].version",
         ),
         (
-            "version is no number",
+            "version is not a number",
             |m, _| m.spec.manifest[0].version = Some("v3".into()),
             Reason::VersionInvalid,
             "must be a whole number above 0",
@@ -314,13 +315,13 @@ mod tests {
             "no URL",
             |m, _| m.spec.manifest[0].download_url = None,
             Reason::DownloadUrlInvalid,
-            "spec.manifest[0].downloadURL \"\": it is empty",
+            "spec.manifest[0].downloadURL \"\": the address is empty",
         ),
         (
             "bucket without a key",
             |m, _| m.spec.manifest[0].download_url = Some("s3://bucket/".into()),
             Reason::DownloadUrlInvalid,
-            "lacks a bucket or a key",
+            "the object key is empty",
         ),
         (
             "digest",
@@ -406,7 +407,7 @@ mod tests {
                 health(m, |h| h.http_path = Some("/{version}".into()));
             },
             Reason::HealthInvalid,
-            "has no {version}",
+            "{version} is not available with spec.image",
         ),
         (
             "files of a node in the cloud",
@@ -415,7 +416,7 @@ mod tests {
                 m.spec.manifest[0].download_url = Some("file:///m".into());
             },
             Reason::DownloadUrlInvalid,
-            "a Pod in the cloud has no files",
+            "Pods in the cloud have no access to files",
         ),
         (
             "held version",
@@ -425,7 +426,7 @@ mod tests {
                 f.deployed = Some(Deployed::Version("2".into()));
             },
             Reason::HeldVersionMissing,
-            "version 2, which the annotation",
+            "spec no longer has version 2, held by annotation",
         ),
     ];
 
@@ -441,11 +442,11 @@ mod tests {
 
     #[test]
     fn every_obstacle_in_a_spec_has_a_case() {
-        let ours = |reason: &&Reason| {
-            let is_ours = reason.group() == ReasonGroup::InferenceModel;
-            reason.phase() == Phase::Obstacle && (is_ours || **reason == Reason::NodeRequired)
+        let is_obstacle = |reason: &&Reason| {
+            let is_of_kind = reason.group() == ReasonGroup::InferenceModel;
+            reason.phase() == Phase::Obstacle && (is_of_kind || **reason == Reason::NodeRequired)
         };
-        for reason in Reason::ALL.iter().filter(ours) {
+        for reason in Reason::ALL.iter().filter(is_obstacle) {
             assert!(CASES.iter().any(|(_, _, of_case, _)| of_case == reason), "{reason}");
         }
     }
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_select_one_edge_node_and_keep_it_while_it_matches() {
+    fn selected_node_is_kept_while_it_matches() {
         assert_eq!(place(|m, f| by_labels(m, f, &["e1"])).0, on("e1"));
         let with_before = |m: &mut InferenceModel, f: &mut InferenceModelFacts, nodes: &[&str]| {
             by_labels(m, f, nodes);
@@ -498,20 +499,24 @@ mod tests {
             m.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
         };
         assert_eq!(place(|m, f| with_before(m, f, &["e1", "e2", "e3"])).0, on("e2"));
-        assert_eq!(place(|m, f| with_before(m, f, &["e1"])).0, on("e1"), "it lost the label");
+        assert_eq!(
+            place(|m, f| with_before(m, f, &["e1"])).0,
+            on("e1"),
+            "the previous node lost the label"
+        );
     }
 
     #[test]
-    fn named_node_wins_over_labels_with_a_remark() {
+    fn node_name_takes_precedence_over_labels() {
         let (at, remark) = place(|model, _| {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         });
         assert_eq!(at, on("precision-5820"));
-        assert!(remark.unwrap().contains("wins over spec.nodeSelector (area=north)"));
+        assert!(remark.unwrap().contains("takes precedence over spec.nodeSelector (area=north)"));
     }
 
     #[test]
-    fn cloud_model_runs_on_the_agent_of_an_agent_node_or_in_the_cluster() {
+    fn cloud_model_runs_on_an_agent_node_or_in_the_cluster() {
         let agent = || fixtures::node("c1", &[("neptune.io/runtime", "agent")]);
         let named = |node| {
             move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
@@ -546,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn image_wins_over_manifest_and_framework() {
+    fn image_takes_precedence_over_manifest() {
         let (mut model, facts) = (fixtures::model(), fixtures::facts());
         model.spec.image = Some("mine:1".to_owned());
         model.spec.framework_type = "caffe".to_owned();

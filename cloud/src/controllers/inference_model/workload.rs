@@ -1,4 +1,4 @@
-//! A model's servers in the cloud as Kubernetes objects: a Deployment and a Service. Pure.
+//! The Deployment and the Service of model servers in the cloud. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ServedModel, ServerUpdateMode};
+use neptune_wire::{ArtifactAddress, ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
@@ -24,28 +24,24 @@ use crate::{
     },
     kubernetes::labels::owner_annotation,
     kubernetes::workloads::{self, KubernetesObjects, fetched, some, variable},
-    worker::model_source::ModelSource,
 };
 
-/// The label of a Pod, and of its Deployment's template, that names the version.
+/// The label with the version, on Pods and on the Deployment's template.
 pub const VERSION_LABEL: &str = "neptune.io/model-version";
 
-/// Seconds in which a Pod's image and model can be had before its Deployment says that it gets nowhere.
+/// Seconds for image pull and model download before the Deployment exceeds its progress deadline.
 const FETCH_WITHIN: u64 = 600;
 
-/// The name of the container that serves.
+/// The name of the server's container.
 const SERVER: &str = "server";
 
-/// What a fetch unpacks, by the end of its URL's path.
-const ARCHIVES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"];
-
-/// What a Deployment is to serve.
+/// The version or image that a Deployment serves.
 pub fn deployed(deployment: &Deployment) -> Option<Deployed> {
     let template = &deployment.spec.as_ref()?.template;
     served(template.metadata.as_ref(), template.spec.as_ref())
 }
 
-/// The version that a Pod serves, or the image that brings it.
+/// The version that a Pod serves, or its image if that contains the model.
 pub fn pod_version(pod: &Pod) -> Option<String> {
     served(Some(&pod.metadata), pod.spec.as_ref()).map(Deployed::into_name)
 }
@@ -59,18 +55,18 @@ fn served(metadata: Option<&ObjectMeta>, spec: Option<&PodSpec>) -> Option<Deplo
     server.image.clone().map(Deployed::Image)
 }
 
-/// The objects of a model that is served in the cloud.
+/// The Deployment and the Service of a model that is served in the cloud.
 pub fn objects(
     model: &InferenceModel,
     valid: &ValidInferenceModel,
     fetch_image: &str,
 ) -> KubernetesObjects {
     let Place::Cluster { node, selector, replicas, service_type } = &valid.place else {
-        unreachable!("only a model in the cloud has objects")
+        unreachable!("only a model in the cloud has a workload")
     };
     let metadata = workloads::metadata(model, &valid.name, "model-server");
     let health = &valid.program.health;
-    let patience = FETCH_WITHIN + seconds(health.start_within_ms + health.probation_ms);
+    let progress_deadline = FETCH_WITHIN + seconds(health.start_within_ms + health.probation_ms);
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
@@ -79,7 +75,7 @@ pub fn objects(
                 match_labels: Some(workloads::selector(&valid.name)),
                 ..LabelSelector::default()
             },
-            // What serves is not touched before another Pod serves: a version that fails costs nothing.
+            // A running Pod stays until its replacement is available: a failed version causes no outage.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
                 rolling_update: Some(RollingUpdateDeployment {
@@ -88,7 +84,7 @@ pub fn objects(
                 }),
             }),
             min_ready_seconds: Some(number(seconds(health.probation_ms))),
-            progress_deadline_seconds: Some(number(patience)),
+            progress_deadline_seconds: Some(number(progress_deadline)),
             template: template(model, valid, &metadata, node.as_ref(), selector, fetch_image),
             ..DeploymentSpec::default()
         }),
@@ -132,7 +128,7 @@ fn template(
             init_containers: init,
             containers: vec![container],
             volumes,
-            // A server has nothing to ask the API server.
+            // Model servers do not use the API server.
             automount_service_account_token: Some(false),
             ..PodSpec::default()
         }),
@@ -193,14 +189,14 @@ fn container(
     }
 }
 
-/// Where a version is in the Pod: an archive's content in a directory of that name, or a file in it.
+/// The path of a version in the Pod: its directory if it is an archive, or else a file in it.
 fn output(ServedModel { version, url, directory, .. }: &ServedModel) -> String {
     let directory = format!("{}/{version}", directory.trim_end_matches('/'));
-    let path = &url[..url.find(['?', '#']).unwrap_or(url.len())].to_ascii_lowercase();
-    if ARCHIVES.iter().any(|end| path.ends_with(end)) {
+    let address: ArtifactAddress = url.parse().expect("validate checked the address");
+    if address.is_archive() {
         return directory;
     }
-    format!("{directory}/{}", ModelSource::Http(url.clone()).file_name())
+    format!("{directory}/{}", address.file_name())
 }
 
 fn seconds(millis: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Whether the CRD refuses a service that could work.
+//! Tests that the CRD rejects no service that the controller accepts.
 
 use neptune_wire::ObjectName;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::controllers::{
     },
 };
 
-/// Changes of the sample, good and bad, at the edges of what each field may be.
+/// Valid and invalid changes of the sample, at the limits of each field.
 fn changes() -> Vec<Value> {
     let edge = |change: Value| json!({ "edgeWorker": change });
     let program = |change: Value| json!({"edgeWorker": {"workerSpec": change}});
@@ -60,22 +60,25 @@ fn changes() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_crd_refuses_no_service_that_could_work() {
-    let tally = compare(&fixtures::service(), &changes(), |service| {
+async fn crd_accepts_every_valid_service() {
+    let counts = compare(&fixtures::service(), &changes(), |service| {
         let edge = &service.spec.edge_worker;
-        // Only a name of RFC 1123 can be that of a Model.
-        let can_be = edge.model.name.parse::<ObjectName>().is_ok();
+        // A Model has a name of RFC 1123.
+        let is_name = edge.model.name.parse::<ObjectName>().is_ok();
         let facts = ServiceFacts {
             edge_node: Some(fixtures::node(
                 &edge.node_name,
                 &[("node-role.kubernetes.io/edge", "")],
             )),
-            edge_model: can_be.then(|| fixtures::model(&edge.model.name, "/model/small.pb")),
+            edge_model: is_name.then(|| fixtures::model(&edge.model.name, "/model/small.pb")),
             ..fixtures::facts()
         };
         validate(service, &facts).is_ok()
     })
     .await;
-    // What only the controller says: scripts, which not every framework has, and two keys of one variable.
-    assert!(tally.accepted > 100 && tally.rejected > 50 && tally.rejected_later < 40, "{tally:?}");
+    // Only the controller checks scripts, which depend on the framework, and keys that become one variable.
+    assert!(
+        counts.accepted > 100 && counts.rejected > 50 && counts.rejected_later < 40,
+        "{counts:?}"
+    );
 }

@@ -1,12 +1,10 @@
-//! What of a status's change a user would ask about, as Kubernetes Events. Pure.
-//!
-//! Only changes make a notice, so that they are few however often a service is looked at.
+//! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
 
 use neptune_api::{JisConditionType, JointInferenceServiceStatus};
 
 use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
-/// What is to be said when `previous` becomes `next`.
+/// The Events when `previous` becomes `next`.
 pub fn events(
     previous: &JointInferenceServiceStatus,
     next: &JointInferenceServiceStatus,
@@ -20,7 +18,7 @@ pub fn events(
     if !is_obstacle(reason) && (is_new_spec || was_obstacle) {
         events.push(ObjectEvent::normal(
             "EdgeTaskPublished",
-            "the edge worker's node is told what to run",
+            "published the task to the edge worker's node",
         ));
     }
     if was.is_some_and(|(_, reason)| reason == "NodeOffline") && reason != "NodeOffline" {
@@ -29,7 +27,7 @@ pub fn events(
     for replaced in replaced(previous, next) {
         events.push(ObjectEvent::warning(
             "NodeReplaced",
-            format!("node {replaced} counts anew: its agent's data directory is another one; what it had counted stays in the metrics"),
+            format!("node {replaced} restarted its counters: its agent has a new data directory; earlier counts stay in the metrics"),
         ));
     }
     if was != Some((type_, reason)) {
@@ -56,15 +54,15 @@ fn is_obstacle(reason: &str) -> bool {
     reason.parse().is_ok_and(Reason::is_obstacle)
 }
 
-/// The nodes that had counted for the service before, and now count under another data directory.
+/// The nodes that reported counters before and now report them with another data directory.
 fn replaced<'a>(
     previous: &'a JointInferenceServiceStatus,
     next: &'a JointInferenceServiceStatus,
 ) -> impl Iterator<Item = &'a str> {
-    let knew = |node: &str| previous.reports.iter().any(|report| report.node == node);
+    let is_known = |node: &str| previous.reports.iter().any(|report| report.node == node);
     let new = next.reports.iter().filter(move |report| {
         let mut before = previous.reports.iter();
-        knew(&report.node)
+        is_known(&report.node)
             && !before.any(|old| old.node == report.node && old.instance == report.instance)
     });
     new.map(|report| report.node.as_str())
@@ -134,7 +132,7 @@ mod tests {
     fn node_with_a_new_instance_is_one_event() {
         let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
         assert_eq!(brief(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
-        assert_eq!(brief(&run(&[]), &run(&["a"])), "", "its first report");
+        assert_eq!(brief(&run(&[]), &run(&["a"])), "", "first report of the node");
         assert_eq!(brief(&run(&["a", "b"]), &run(&["a", "b"])), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Collects what a service names, from the caches and the fleet.
+//! Collects the objects that a service refers to, from the caches and the fleet.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     kubernetes::nodes::is_agent_node,
 };
 
-/// What the cluster has of what the service names.
+/// The objects that the service refers to, if they exist, and the address and port of its cloud worker.
 pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts {
     let caches = context.caches();
     let spec = &service.spec;

@@ -1,4 +1,4 @@
-//! The document's sample in a cluster that has all it names: what the tests of the pure steps vary.
+//! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers to.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const SAMPLE: &str =
 
 pub fn service() -> JointInferenceService {
     let mut service: JointInferenceService =
-        serde_saphyr::from_str(SAMPLE).expect("the document's sample is a service");
+        serde_saphyr::from_str(SAMPLE).expect("the sample is a service");
     service.metadata.uid = Some("uid-of-the-service".to_owned());
     service.metadata.generation = Some(1);
     service
@@ -36,7 +36,7 @@ pub fn facts() -> ServiceFacts {
     }
 }
 
-/// The same with an agent on the cloud node.
+/// [`facts`] with an agent on the cloud node.
 pub fn facts_with_agent() -> ServiceFacts {
     let mut node = node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]);
     let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };

@@ -107,12 +107,12 @@ impl Controller for JointInferenceService {
         if cause == Cause::Spec {
             enqueue_port_neighbours(self, context);
         }
-        // With the node, the host of the workers may change: its agent, or its kubelet.
+        // When the node changes, its workers may move between the agent and the kubelet.
         enqueue_used_models(self, context);
     }
 }
 
-/// The ports of the services whose cloud worker is on the same agent's node depend on each other.
+/// Enqueues the services whose cloud worker is on the same agent's node: their ports depend on each other.
 fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
     let node = &service.spec.cloud_worker.node_name;
     if context.caches().node(node).as_deref().is_some_and(is_agent_node) {

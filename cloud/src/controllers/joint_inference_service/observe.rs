@@ -1,4 +1,4 @@
-//! Collects how the workers of a service run, from the caches and the fleet.
+//! Collects the state of the workers of a service, from the caches and the fleet.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     worker::names::worker_name,
 };
 
-/// How the edge worker and the cloud worker run.
+/// The state of the edge worker and of the cloud worker.
 pub fn workers(
     service: &JointInferenceService,
     key: &ObjectKey,
@@ -44,8 +44,8 @@ fn agent_worker(
     (role, worker, node): (Role, &str, &str),
 ) -> ObservedWorker {
     let Ok(node) = node.parse::<NodeName>() else {
-        // `validate` has a finding for it, which comes first.
-        let message = format!("there can be no node {node:?}");
+        // The finding of `validate` takes precedence.
+        let message = format!("node name {node:?} is invalid");
         return ObservedWorker::Failed(Finding::new(Reason::NameInvalid, message));
     };
     let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);
@@ -62,7 +62,7 @@ fn agent_worker(
 }
 
 fn kubelet_worker(service: &JointInferenceService, caches: &Caches) -> ObservedWorker {
-    let deployment = caches.deployments.find(|held| is_owned(&held.metadata, service));
+    let deployment = caches.deployments.find(|cached| is_owned(&cached.metadata, service));
     let pods = caches.pods_of(service);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
     of_deployment(deployment.as_deref(), &pods)

@@ -1,4 +1,4 @@
-//! How the two workers of a service run, by the report of their node's agent or by their Pod. Pure.
+//! The state of the workers of a service, from the report of an agent or from a Deployment and its Pods. Pure.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
@@ -10,45 +10,46 @@ use crate::{
     reason::Reason,
 };
 
-/// How a worker runs.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedWorker {
-    /// It runs.
+    /// The worker is running.
     Running,
-    /// It is starting, or its node is offline.
+    /// The worker is starting, or its node is offline.
     Waiting(Finding),
-    /// It does not run, and waiting alone may not help.
+    /// The worker is not running, and may need a change by a user.
     Failed(Finding),
-    /// This controller has just started: it is as it was, or else waiting.
+    /// This controller started recently and has no report yet: the status stays as it is, or is waiting.
     Unknown(Finding),
 }
 
-/// What is known of a worker that an agent runs.
+/// The inputs of [`of_agent`].
 #[derive(Debug, Clone, Copy)]
 pub struct AgentWorker<'a> {
-    /// Its role.
+    /// The worker's role.
     pub role: Role,
-    /// Its name.
+    /// The worker's name.
     pub worker: &'a WorkerName,
-    /// Its node.
+    /// The worker's node.
     pub node: &'a NodeName,
     /// The node's agent.
     pub agent: AgentState,
-    /// The newest report on the service.
+    /// The newest report of the node on the service.
     pub report: Option<&'a StatusReport>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
 
-/// A worker that an agent runs.
+/// The state of a worker that an agent runs.
 pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let prefix = format!("{}: ", role_label(worker.role));
-    let own = if worker.connected { "" } else { "; this controller itself is not connected" };
+    let disconnected =
+        if worker.connected { "" } else { "; this controller is not connected to the broker" };
     let messages = AgentMessages::new(
         &prefix,
         worker.node,
-        "is told what to run and has not said yet how the worker fares",
-        format!("what runs there goes on, and its counters come when it is back{own}"),
+        "report worker status",
+        format!("workers keep running; counters are reported on reconnect{disconnected}"),
     );
     let report = worker.report.and_then(|report| reported(worker, report));
     match observe(worker.agent, report, &messages) {
@@ -85,10 +86,10 @@ fn role_label(role: Role) -> &'static str {
     }
 }
 
-/// A cloud worker behind a Deployment. Pods may be unknown; then only the Deployment counts.
+/// The state of a cloud worker of a Deployment. Without known Pods only the Deployment is evaluated.
 pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> ObservedWorker {
     let Some(deployment) = deployment else {
-        return waiting("cloud worker: its Deployment is being made".to_owned());
+        return waiting("cloud worker: waiting for its Deployment to be created".to_owned());
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
@@ -101,7 +102,9 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
             Reason::CloudWorkerFailed,
             format!("cloud worker: {problem}"),
         )),
-        None => waiting(format!("cloud worker: the Pod of Deployment {name} is not ready yet")),
+        None => waiting(format!(
+            "cloud worker: waiting for the Pod of Deployment {name} to become ready"
+        )),
     }
 }
 
@@ -184,7 +187,7 @@ mod tests {
             }]})
         };
         for (status, expected, text) in [
-            (waiting("ContainerCreating", ""), "waiting", "not ready yet"),
+            (waiting("ContainerCreating", ""), "waiting", "to become ready"),
             (
                 waiting("ImagePullBackOff", "no such image"),
                 "failed",
@@ -192,7 +195,7 @@ mod tests {
             ),
             (waiting("CrashLoopBackOff", "back-off 40s"), "failed", "Pod w-1: CrashLoopBackOff"),
             (json!({"phase": "Failed", "message": "evicted"}), "failed", "evicted"),
-            (json!({"phase": "Pending"}), "waiting", "not ready yet"),
+            (json!({"phase": "Pending"}), "waiting", "to become ready"),
         ] {
             let observed = of_deployment(Some(&deployment(&json!({}))), &[&pod(&status)]);
             let (brief, message) = brief(&observed);
@@ -229,14 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn missing_report_means_something_only_after_a_while() {
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+    fn missing_report_is_unknown_until_settled() {
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         for (presence, settled, expected, text) in [
-            (Presence::NeverSeen, false, "unknown", "is told what to run"),
-            (Presence::NeverSeen, true, "waiting", "start neptune-edge there"),
-            (Presence::Online, false, "unknown", "is told what to run"),
-            (Presence::Online, true, "waiting", "is told what to run"),
-            (gone, false, "waiting", "last heard 1970-01-01T00:00:00Z"),
+            (
+                Presence::NeverSeen,
+                false,
+                "unknown",
+                "waiting for node edge0 to report worker status",
+            ),
+            (Presence::NeverSeen, true, "waiting", "start neptune-edge"),
+            (Presence::Online, false, "unknown", "waiting for node edge0 to report worker status"),
+            (Presence::Online, true, "waiting", "waiting for node edge0 to report worker status"),
+            (offline, false, "waiting", "1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
             assert_eq!(brief, expected, "{presence:?} {settled}");
@@ -245,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn report_counts_while_the_agent_is_online() {
+    fn report_is_used_only_while_the_agent_is_online() {
         let missing = r#", "reason": "ImageMissing", "message": "build it""#;
         for (report, expected, text) in [
             (report("w", "Running", ""), "running", ""),
@@ -256,14 +264,18 @@ mod tests {
             ),
             (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
-            (report("another", "Running", ""), "waiting", "is told what to run"),
+            (
+                report("another", "Running", ""),
+                "waiting",
+                "waiting for node edge0 to report worker status",
+            ),
         ] {
             let (brief, message) = brief(&by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(brief, expected, "{report:?}");
             assert!(message.contains(text), "{message}");
         }
-        let gone = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let running = report("w", "Running", "");
-        assert_eq!(brief(&by_agent(gone, true, Some(&running))).0, "waiting");
+        assert_eq!(brief(&by_agent(offline, true, Some(&running))).0, "waiting");
     }
 }

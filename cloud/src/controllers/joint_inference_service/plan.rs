@@ -1,13 +1,13 @@
-//! What a service that can work means: a task and models for its nodes' agents, and a Deployment
-//! with a Service where the kubelet runs the cloud worker. Pure.
+//! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
+//! Service if the kubelet runs the cloud worker. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role, Scripts,
-    Worker, WorkerUpdateMode,
+    ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role,
+    Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -25,10 +25,10 @@ use crate::{
     worker::environment::{environment, json},
 };
 
-/// Where a cloud worker behind a Service listens, as the workers of the field do.
+/// The port of a cloud worker behind a Service.
 pub const SERVICE_PORT: u16 = 5000;
 
-/// The plan of a service.
+/// The plan of a valid service. `fetch_image` downloads models in Pods.
 pub fn plan(service: &JointInferenceService, valid: &ValidService, fetch_image: &str) -> Plan {
     let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
     let edge = edge_worker(service, valid);
@@ -50,7 +50,7 @@ pub fn plan(service: &JointInferenceService, valid: &ValidService, fetch_image: 
     Plan { requirements, objects }
 }
 
-/// What its nodes may have of a service that cannot be planned now: its task, its models and its dataset.
+/// The objects that nodes retain while the service is invalid: its task, models and dataset.
 pub fn retained(
     service: &JointInferenceService,
     key: &ObjectKey,
@@ -69,7 +69,7 @@ pub fn retained(
     nodes.into_iter().flatten().map(|node| (node, objects.clone())).collect()
 }
 
-/// The task with the workers of one node, and the models and the dataset that they use.
+/// The task with the workers of one node, and their models and dataset.
 fn contents(
     service: &JointInferenceService,
     valid: &ValidService,
@@ -91,6 +91,8 @@ fn contents(
         kind: JointInferenceService::kind(&()).into_owned(),
         metadata: valid.metadata.clone(),
         spec: value(&service.spec),
+        model: None,
+        dataset: None,
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
         serving: None,
     };
@@ -114,6 +116,12 @@ fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) 
         kind: Model::kind(&()).into_owned(),
         metadata,
         spec: value(&model.spec),
+        model: Some(Box::new(ModelContent {
+            url: model.spec.model_url.clone(),
+            format: model.spec.format.clone(),
+            sha256: model.spec.sha256sum.as_deref().map(str::to_ascii_lowercase),
+        })),
+        dataset: None,
         workers: Vec::new(),
         serving: None,
     };
@@ -332,6 +340,19 @@ mod tests {
         assert_eq!(mounts(fetch), [("/models/big-model", false)]);
     }
 
+    #[test]
+    fn pod_fetches_a_model_from_s3() {
+        let facts = ServiceFacts {
+            cloud_model: Some(fixtures::model("big-model", "s3://bucket/dir/big.pb")),
+            ..fixtures::facts()
+        };
+        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let fetch = &deployment["spec"]["template"]["spec"]["initContainers"][0];
+        let url = "s3://bucket/dir/big.pb";
+        assert_eq!(fetch["args"].as_array().unwrap()[..3], ["fetch", "--url", url]);
+    }
+
     fn mounts(container: &serde_json::Value) -> Vec<(&str, bool)> {
         let mounts = container["volumeMounts"].as_array().unwrap();
         mounts
@@ -409,12 +430,15 @@ mod tests {
         assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
-        let kept = retained(&service, &service_key);
-        assert!(kept[&"edge0".parse().unwrap()].contains(&key), "also when it is deleted");
+        let retained = retained(&service, &service_key);
+        assert!(
+            retained[&"edge0".parse().unwrap()].contains(&key),
+            "retained after the dataset is deleted"
+        );
     }
 
     #[test]
-    fn container_framework_has_no_scripts_and_env_wins_over_parameters() {
+    fn env_takes_precedence_over_parameters_of_a_container() {
         let mut service = fixtures::service();
         let worker = &mut service.spec.edge_worker.worker_spec;
         worker.framework_type = "container".to_owned();

@@ -1,4 +1,4 @@
-//! The port of a cloud worker that an agent runs on its node's own network. Pure.
+//! Chooses the port of a cloud worker that an agent runs in the host network of its node. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_api::JointInferenceService;
 use sha2::{Digest as _, Sha256};
 
-/// The ports that are handed out: above what services use, below what Linux gives to outgoing connections.
+/// The range of ports: above well-known services, below the ephemeral ports of Linux.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
 /// The port of `service` among all services whose cloud worker is on the same node.
 ///
-/// A hash of its name, moved up past the ports of the services before it. The oldest choose first,
-/// so that a new service never moves another's port.
+/// A hash of its name, increased past the ports of older services. Older services choose first, so a new
+/// service never changes the port of another one.
 pub fn port(service: &JointInferenceService, on_node: &[&JointInferenceService]) -> u16 {
     let mut older: Vec<_> =
         on_node.iter().copied().filter(|other| age(other) < age(service)).collect();
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn no_two_services_of_a_node_share_a_port() {
-        // More than a hundred of 2,000 names meet by chance in 10,000 ports.
+        // More than a hundred of 2,000 names collide in 10,000 ports.
         let mut taken = BTreeSet::new();
         let mut moved = 0;
         for n in 0..2_000 {

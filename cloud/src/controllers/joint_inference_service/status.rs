@@ -1,4 +1,4 @@
-//! The status that a service should have, from the one it has and what is known now. Pure.
+//! Computes the next status of a service from its previous status, findings, observation and counters. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
@@ -14,13 +14,13 @@ use crate::{
     reason::Reason,
 };
 
-/// The next status. Totals never go down: what was counted is added to what the status has.
+/// The next status. Totals never decrease: new counts are added to those of the previous status.
 #[must_use]
 pub fn next(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<[ObservedWorker; 2]>,
 ) -> JointInferenceServiceStatus {
-    let (reports, folded, totals) = tally(previous, inputs.unreported);
+    let (reports, folded, totals) = add_counts(previous, inputs.unreported);
     let keeps_previous = keeps_previous(previous, inputs);
     let count = |is: fn(&ObservedWorker) -> bool| {
         i32::try_from(inputs.observed.iter().filter(|worker| is(worker)).count()).ok()
@@ -48,8 +48,8 @@ pub fn next(
     }
 }
 
-/// Whether two statuses say the same: when it was said, and the number of a message that brought
-/// nothing new, are not worth a write.
+/// Whether two statuses are equal except for heartbeat times and message numbers, which alone are not
+/// written.
 pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
     let plain = |status: &JointInferenceServiceStatus| {
         let mut status = status.clone();
@@ -68,23 +68,22 @@ fn has_unknown(inputs: &StatusInputs<[ObservedWorker; 2]>) -> bool {
     inputs.observed.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
 }
 
-/// After this controller's start the agents' words are on their way: until they come, the service
-/// is as it was.
+/// Whether the conditions stay: the controller started recently and the agents have not reported yet.
 fn keeps_previous(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<[ObservedWorker; 2]>,
 ) -> bool {
     let reason = previous.conditions.last().and_then(|current| current.reason.as_deref());
-    let spoke_of_workers = reason
+    let was_about_workers = reason
         .and_then(|reason| reason.parse().ok())
         .is_some_and(|reason: Reason| !reason.is_obstacle());
     inputs.findings.is_empty()
         && has_unknown(inputs)
-        && spoke_of_workers
+        && was_about_workers
         && previous.observed_generation == inputs.generation
 }
 
-/// What the current condition becomes.
+/// The next current condition.
 #[derive(Debug)]
 struct NextCondition {
     type_: JisConditionType,
@@ -105,7 +104,7 @@ fn next_condition(inputs: &StatusInputs<[ObservedWorker; 2]>) -> NextCondition {
     }
 }
 
-/// The worst of the two: failed, then offline, then waiting.
+/// The condition of the worst worker: failed, then offline, then waiting.
 fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
     let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| workers.iter().find_map(pick);
     let failed = find(|worker| match worker {
@@ -125,12 +124,12 @@ fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, finding.clone())
     } else {
-        let message = "the edge worker and the cloud worker run";
+        let message = "edge worker and cloud worker are running";
         NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
     }
 }
 
-/// One condition a type, the current one last.
+/// One condition per type, the current one last.
 fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) -> Vec<JisCondition> {
     let now = Some(Time(now));
     let mut conditions = previous.to_vec();
@@ -161,25 +160,25 @@ fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) ->
     conditions
 }
 
-/// The totals so far with what was counted since, and where they come from.
-fn tally(
+/// Adds new counts to the totals. Returns counts per agent, counts of earlier agents, and totals.
+fn add_counts(
     previous: &JointInferenceServiceStatus,
     unreported: &[CounterReport],
 ) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
     let counters = |inference, hard| Counters { inference, hard };
-    let mut tally = RunTotals::default();
+    let mut run_totals = RunTotals::default();
     if let Some(folded) = previous.folded {
-        tally.folded = counters(folded.inference_number, folded.hard_example_number);
+        run_totals.folded = counters(folded.inference_number, folded.hard_example_number);
     }
     let run = |node: &str, instance: &str| format!("{node}/{instance}");
-    tally.runs.extend(previous.reports.iter().map(|report| RunCounters {
+    run_totals.runs.extend(previous.reports.iter().map(|report| RunCounters {
         name: run(&report.node, &report.instance),
         counters: counters(report.inference_number, report.hard_example_number),
     }));
     let mut reports = previous.reports.clone();
     for CounterReport { node, instance, epoch, seq, counters } in unreported {
         let name = run(node.as_str(), &instance.0);
-        tally.observe(&name, *counters);
+        run_totals.observe(&name, *counters);
         let is_run = |report: &&mut AgentCounters| run(&report.node, &report.instance) == name;
         match reports.iter_mut().find(is_run) {
             Some(report) => {
@@ -195,20 +194,20 @@ fn tally(
             }),
         }
     }
-    reports.retain(|report| tally.contains_run(&run(&report.node, &report.instance)));
-    for (report, run) in reports.iter_mut().zip(&tally.runs) {
+    reports.retain(|report| run_totals.contains_run(&run(&report.node, &report.instance)));
+    for (report, run) in reports.iter_mut().zip(&run_totals.runs) {
         report.inference_number = run.counters.inference;
         report.hard_example_number = run.counters.hard;
     }
-    let folded = (tally.folded != Counters::default()).then_some(CounterTotals {
-        inference_number: tally.folded.inference,
-        hard_example_number: tally.folded.hard,
+    let folded = (run_totals.folded != Counters::default()).then_some(CounterTotals {
+        inference_number: run_totals.folded.inference,
+        hard_example_number: run_totals.folded.hard,
     });
-    (reports, folded, tally.total())
+    (reports, folded, run_totals.total())
 }
 
 fn metrics(totals: Counters) -> Vec<KeyValue> {
-    // At most four decimals, and none that say nothing.
+    // At most four decimals, without trailing zeros.
     let ratio = format!("{:.4}", totals.upload_cloud_ratio());
     let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
     vec![
@@ -322,7 +321,7 @@ mod tests {
         assert_eq!(brief(&status), (JisConditionType::Failed, "ScriptDirInvalid".to_owned()));
         let message = status.conditions[0].message.as_deref();
         assert_eq!(message, Some("bad directory; no model"));
-        assert_eq!(status.active, Some(2), "what runs goes on and is counted");
+        assert_eq!(status.active, Some(2), "running workers are still counted");
         let status = fresh(&StatusInputs { findings: &findings[..1], ..inputs(workers, 1) });
         assert_eq!(brief(&status), (JisConditionType::Pending, "ModelNotFound".to_owned()));
     }
@@ -358,7 +357,7 @@ mod tests {
                 "Failed False 40, Running False 60, Pending True 60",
             ]
         );
-        assert_eq!(status.start_time, Some(Time(at(10))), "of the first look");
+        assert_eq!(status.start_time, Some(Time(at(10))), "time of the first reconcile");
     }
 
     #[test]
@@ -373,7 +372,7 @@ mod tests {
         assert!(!is_same_status(&status, &more));
         let again = [CounterReport { seq: 99, ..unreported("edge0", "a", 5, 1) }];
         let again = next(&more, &StatusInputs { unreported: &again, ..run(301) });
-        assert!(is_same_status(&more, &again), "a newer message with the same numbers");
+        assert!(is_same_status(&more, &again), "newer message with the same counts");
     }
 
     #[test]
@@ -386,20 +385,20 @@ mod tests {
         };
         assert_eq!(step(&[]), "0 0 0");
         assert_eq!(step(&[unreported("edge0", "a", 100, 10)]), "100 10 0.1");
-        assert_eq!(step(&[unreported("edge0", "a", 90, 9)]), "100 10 0.1", "late");
-        assert_eq!(step(&[unreported("edge0", "b", 3, 2)]), "103 12 0.1165", "a replaced node");
-        assert_eq!(step(&[unreported("edge0", "a", 101, 10)]), "104 12 0.1154", "its last word");
-        assert_eq!(step(&[unreported("edge1", "a", 96, 88)]), "200 100 0.5", "another node");
+        assert_eq!(step(&[unreported("edge0", "a", 90, 9)]), "100 10 0.1", "late report");
+        assert_eq!(step(&[unreported("edge0", "b", 3, 2)]), "103 12 0.1165", "replaced node");
         assert_eq!(
-            step(&[]),
-            "200 100 0.5",
-            "as after a restart: the status is all that is needed"
+            step(&[unreported("edge0", "a", 101, 10)]),
+            "104 12 0.1154",
+            "last report of the replaced node"
         );
+        assert_eq!(step(&[unreported("edge1", "a", 96, 88)]), "200 100 0.5", "another node");
+        assert_eq!(step(&[]), "200 100 0.5", "after a restart the status is sufficient");
         assert_eq!(status.reports.len(), 3);
     }
 
     #[test]
-    fn often_replaced_node_keeps_a_bounded_status_and_an_exact_total() {
+    fn status_is_bounded_and_total_exact_after_100_replacements() {
         let mut status = JointInferenceServiceStatus::default();
         for n in 0..100 {
             let counters = [unreported("edge0", &n.to_string(), 10, 1)];
@@ -417,8 +416,8 @@ mod tests {
     #[test]
     fn restarted_controller_keeps_the_status_until_agents_report() {
         let running = fresh(&inputs([ObservedWorker::Running, ObservedWorker::Running], 1));
-        let kept = next(&running, &inputs([unknown(), ObservedWorker::Running], 2));
-        assert!(is_same_status(&running, &kept));
+        let unchanged = next(&running, &inputs([unknown(), ObservedWorker::Running], 2));
+        assert!(is_same_status(&running, &unchanged));
         let changed =
             StatusInputs { generation: Some(2), ..inputs([unknown(), ObservedWorker::Running], 3) };
         let changed = next(&running, &changed);
@@ -428,7 +427,7 @@ mod tests {
         let pending =
             fresh(&StatusInputs { findings: &missed, ..inputs([unknown(), unknown()], 1) });
         let healed = next(&pending, &inputs([unknown(), ObservedWorker::Running], 2));
-        assert_eq!(brief(&healed).1, "AwaitingAgent", "an obstacle is gone when it is gone");
+        assert_eq!(brief(&healed).1, "AwaitingAgent", "a resolved obstacle is not kept");
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Whether a service can work with what the cluster has, and all that its plan needs, parsed. Pure.
-//!
-//! The only step that may say no to a spec. Each finding names the field and the remedy.
+//! Validates a service against the cluster and parses the inputs of its plan. The only step that rejects a spec;
+//! each finding names the field and the remedy. Pure.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::{
     worker::frameworks::Frameworks,
 };
 
-/// What the cluster has of what a service names.
+/// The objects that a service refers to; `None` if one does not exist.
 #[derive(Debug, Clone)]
 pub struct ServiceFacts {
     /// The edge worker's model.
@@ -34,41 +33,41 @@ pub struct ServiceFacts {
     pub edge_node: Option<Arc<Node>>,
     /// The cloud worker's node.
     pub cloud_node: Option<Arc<Node>>,
-    /// The table, or what is wrong with the `ConfigMap`.
+    /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
-    /// The address that the cloud node's agent gives of itself.
+    /// The address that the cloud node's agent reports.
     pub agent_address: Option<String>,
     /// The port of a cloud worker that an agent runs.
     pub agent_port: u16,
 }
 
-/// A service that can work.
+/// A valid service.
 #[derive(Debug, Clone)]
 pub struct ValidService {
-    /// Its key on the wire.
+    /// The key in messages.
     pub key: ObjectKey,
-    /// Its metadata on the wire.
+    /// The metadata in messages.
     pub metadata: ObjectMetadata,
     /// The edge worker.
     pub edge: ResolvedWorker,
     /// The cloud worker.
     pub cloud: ResolvedWorker,
-    /// What the edge worker infers on, if the spec names it.
+    /// The edge worker's dataset, if the spec names one.
     pub dataset: Option<Arc<Dataset>>,
-    /// Who runs the cloud worker, and how the edge worker finds it.
+    /// The runtime of the cloud worker.
     pub runtime: CloudRuntime,
 }
 
-/// Who runs a cloud worker.
+/// The runtime of a cloud worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloudRuntime {
-    /// The node's kubelet, through a Deployment behind a Service.
+    /// The node's kubelet, by a Deployment with a Service.
     Kubelet,
     /// The node's agent, on an address and a port of the node.
     Agent {
-        /// Where the node is reached.
+        /// The IP address or host name of the node.
         address: String,
-        /// Where the worker listens.
+        /// The port of the worker in the host network.
         port: u16,
     },
 }
@@ -76,7 +75,7 @@ pub enum CloudRuntime {
 /// Checks a service against the facts.
 ///
 /// # Errors
-/// Everything that stands in its way, not only the first.
+/// All findings, not only the first.
 pub fn validate(
     service: &JointInferenceService,
     facts: &ServiceFacts,
@@ -136,12 +135,12 @@ fn dataset(
         ));
         return;
     };
-    let (its, node) = (&dataset.spec.node_name, &worker.node_name);
-    if its != node {
+    let (data_node, node) = (&dataset.spec.node_name, &worker.node_name);
+    if data_node != node {
         findings.push(Finding::new(
             Reason::DatasetElsewhere,
             format!(
-                "{field}: Dataset {name} is on node {its:?}, and the worker on node {node:?}; correct one of the two nodeNames"
+                "{field}: Dataset {name:?} is on node {data_node:?} but the edge worker is on node {node:?}; set both nodeName fields to the same node"
             ),
         ));
     }
@@ -159,7 +158,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
     findings.push(Finding::new(
                 Reason::CloudAddressUnknown,
                 format!(
-                    "spec.cloudWorker.nodeName: node {} has no InternalIP in its status, and its agent has not given an address; start neptune-edge there",
+                    "spec.cloudWorker.nodeName: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",
                     node.metadata.name.as_deref().unwrap_or_default()
                 ),
             ));
@@ -213,7 +212,7 @@ mod tests {
             "model missing",
             |_, f| f.edge_model = None,
             Reason::ModelNotFound,
-            "model \"small-model\" not found in namespace \"default\": apply it, or correct spec.edgeWorker.model.name",
+            "Model \"small-model\" not found in namespace \"default\"; create it or correct spec.edgeWorker.model.name",
         ),
         (
             "big model missing",
@@ -225,7 +224,7 @@ mod tests {
             "dataset missing",
             |s, _| name_dataset(s),
             Reason::DatasetNotFound,
-            "dataset \"frames\" not found in namespace \"default\"",
+            "Dataset \"frames\" not found in namespace \"default\"",
         ),
         (
             "dataset on another node",
@@ -234,13 +233,13 @@ mod tests {
                 f.edge_dataset = Some(fixtures::dataset("frames", "edge1"));
             },
             Reason::DatasetElsewhere,
-            "is on node \"edge1\", and the worker on node \"edge0\"",
+            "is on node \"edge1\" but the edge worker is on node \"edge0\"",
         ),
         (
             "edge node missing",
             |_, f| f.edge_node = None,
             Reason::NodeNotFound,
-            "node \"edge0\" not found: correct spec.edgeWorker.nodeName",
+            "node \"edge0\" not found; correct spec.edgeWorker.nodeName",
         ),
         (
             "cloud node missing",
@@ -262,15 +261,15 @@ mod tests {
         ),
         (
             "scheme",
-            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "s3://b/m".into()),
+            |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "ftp://h/m".into()),
             Reason::ModelUrlInvalid,
-            "spec.modelUrl \"s3://b/m\" of Model small-model",
+            "spec.modelUrl \"ftp://h/m\" of Model small-model",
         ),
         (
             "no url",
             |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url.clear()),
             Reason::ModelUrlInvalid,
-            "it is empty",
+            "the address is empty",
         ),
         (
             "digest",
@@ -321,25 +320,25 @@ mod tests {
             "relative to it",
         ),
         (
-            "algorithm misspelt",
+            "algorithm misspelled",
             |s, _| s.spec.edge_worker.hard_example_algorithm.name = "cross_entropy".into(),
             Reason::HardExampleAlgorithmInvalid,
-            "is spelt \"CrossEntropy\"",
+            "must be spelled \"CrossEntropy\"",
         ),
         (
             "algorithm empty",
             |s, _| s.spec.edge_worker.hard_example_algorithm.name.clear(),
             Reason::HardExampleAlgorithmInvalid,
-            "known are IBT",
+            "known algorithms are IBT",
         ),
         (
-            "parameter twice",
+            "duplicate parameter",
             |s, _| {
                 let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
                 parameters.push(KeyValue::new("nms_threshold", "0.7"));
             },
             Reason::ParameterDuplicate,
-            "\"nms_threshold\" stands there twice",
+            "duplicate key \"nms_threshold\"",
         ),
         (
             "parameters of one variable",
@@ -356,7 +355,7 @@ mod tests {
                 s.spec.edge_worker.hard_example_algorithm.parameters.push(KeyValue::new("", "1"));
             },
             Reason::ParameterInvalid,
-            "spec.edgeWorker.hardExampleAlgorithm.parameters: a key is empty",
+            "spec.edgeWorker.hardExampleAlgorithm.parameters: empty key",
         ),
         (
             "reserved variable",
@@ -366,13 +365,13 @@ mod tests {
         ),
         ("no variable", |s, _| env(s, "1A"), Reason::EnvInvalid, "must be letters"),
         (
-            "variable twice",
+            "duplicate variable",
             |s, _| {
                 env(s, "A");
                 env(s, "A");
             },
             Reason::EnvInvalid,
-            "twice",
+            "\"A\" is a duplicate; remove one",
         ),
         (
             "worker name",
@@ -474,13 +473,14 @@ mod tests {
 
     #[test]
     fn every_obstacle_in_a_spec_has_a_case() {
-        let of_a_service = |reason: &&Reason| {
+        let is_obstacle = |reason: &&Reason| {
             let group = reason.group();
-            let is_ours = matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
-            reason.phase() == Phase::Obstacle && is_ours && **reason != Reason::NodeRequired
+            let is_of_service =
+                matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
+            reason.phase() == Phase::Obstacle && is_of_service && **reason != Reason::NodeRequired
         };
         let of_its_models = [Reason::ModelUrlInvalid];
-        for reason in Reason::ALL.iter().filter(of_a_service).chain(&of_its_models) {
+        for reason in Reason::ALL.iter().filter(is_obstacle).chain(&of_its_models) {
             assert!(CASES.iter().any(|case| case.2 == *reason), "{reason}");
         }
     }

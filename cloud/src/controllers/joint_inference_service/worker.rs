@@ -1,10 +1,10 @@
-//! Whether one worker of a service can work, and what it names, resolved. Pure: a part of `validate`.
+//! Validates one worker of a service and resolves its references. Pure: a part of `validate`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{NodeName, Resource, ResourceLimits, Role, WorkerName};
+use neptune_wire::{ArtifactAddress, NodeName, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
@@ -17,51 +17,50 @@ use crate::{
     reason::Reason,
     worker::{
         environment::{RESERVED, is_variable, variable},
-        model_source::ModelSource,
         names::worker_name,
     },
 };
 
-/// The algorithms that the workers' library knows, spelt as it spells them.
+/// The algorithms of the workers' library, in its spelling.
 const ALGORITHMS: [&str; 6] =
     ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
 
-/// One worker, with everything it names resolved.
+/// One worker with resolved references.
 #[derive(Debug, Clone)]
 pub struct ResolvedWorker {
-    /// Its name on its node.
+    /// The container name, unique on the node.
     pub name: WorkerName,
-    /// Its node.
+    /// The worker's node.
     pub node: NodeName,
-    /// Its model, as in the API.
+    /// The Model object.
     pub model: Arc<Model>,
-    /// Where its model is.
-    pub source: ModelSource,
-    /// Its image.
+    /// The path or URL of the model.
+    pub source: ArtifactAddress,
+    /// The image of the container.
     pub image: String,
-    /// What starts its script; empty when the image brings its program.
+    /// The command that starts the script; empty if the image contains the program.
     pub command: Vec<String>,
-    /// Its limits.
+    /// CPU and memory limits.
     pub limits: ResourceLimits,
-    /// Its own variables.
+    /// The variables of `spec.*.workerSpec.env`.
     pub env: BTreeMap<String, String>,
 }
 
-/// What `validate` reads of a half.
+/// The inputs of [`resolve`].
 pub struct WorkerInput<'a> {
-    /// Which half it is.
+    /// The worker's role.
     pub role: Role,
-    /// As in the spec.
+    /// The worker's name in the spec.
     pub name: &'a str,
-    /// As in the spec.
+    /// The node name in the spec.
     pub node_name: &'a str,
-    /// As in the spec.
+    /// The model name in the spec.
     pub model_name: &'a str,
-    /// As in the spec.
+    /// The worker spec.
     pub worker: &'a WorkerSpec,
-    /// What the cluster has of that name.
+    /// The Model, if it exists.
     pub model: Option<&'a Arc<Model>>,
-    /// What the cluster has of that name.
+    /// The Node, if it exists.
     pub node: Option<&'a Arc<Node>>,
 }
 
@@ -74,7 +73,7 @@ impl WorkerInput<'_> {
     }
 }
 
-/// Checks a half. Says everything that stands in its way.
+/// Validates a worker and adds all findings. Returns `None` if there is one.
 pub fn resolve(
     spec: &WorkerInput,
     namespace: &str,
@@ -131,7 +130,7 @@ fn node(spec: &WorkerInput, findings: &mut Vec<Finding>) -> Option<NodeName> {
         findings.push(Finding::new(
             Reason::NodeNotEdge,
             format!(
-                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label it, or name an edge node",
+                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
                 RUNTIME_LABEL.0, RUNTIME_LABEL.1
             ),
         ));
@@ -144,7 +143,7 @@ fn model(
     spec: &WorkerInput,
     namespace: &str,
     findings: &mut Vec<Finding>,
-) -> Option<(Arc<Model>, ModelSource)> {
+) -> Option<(Arc<Model>, ArtifactAddress)> {
     let field = spec.field("model.name");
     let name = spec.model_name;
     let Some(model) = spec.model else {
@@ -176,7 +175,7 @@ fn program(
         Ok(frameworks) => frameworks,
         Err(error) => {
             let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
-            // One table for both halves.
+            // Both workers use one table.
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
@@ -188,7 +187,7 @@ fn program(
         findings.push(Finding::new(
             Reason::FrameworkUnknown,
             format!(
-                "{} {framework:?} is not one of {}; correct it or add it to the ConfigMap neptune-frameworks",
+                "{} {framework:?} is not one of {}; correct it or add it to ConfigMap neptune-frameworks",
                 spec.field("workerSpec.frameworkType"),
                 frameworks.known()
             ),
@@ -198,12 +197,12 @@ fn program(
     if !found.command.is_empty() {
         scripts(spec, findings);
     }
-    let own = worker.image.clone().filter(|image| !image.is_empty());
-    let Some(image) = own.or(found.image) else {
+    let image = worker.image.clone().filter(|image| !image.is_empty());
+    let Some(image) = image.or(found.image) else {
         findings.push(Finding::new(
             Reason::ImageRequired,
             format!(
-                "{} is missing: the framework {framework:?} has no image of its own",
+                "{} is missing; set it because framework {framework:?} has no default image",
                 spec.field("workerSpec.image")
             ),
         ));
@@ -243,11 +242,13 @@ fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>)
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for KeyValue { key, .. } in parameters {
         if key.is_empty() {
-            findings
-                .push(Finding::new(Reason::ParameterInvalid, format!("{field}: a key is empty")));
+            findings.push(Finding::new(
+                Reason::ParameterInvalid,
+                format!("{field}: empty key; set a key or remove the parameter"),
+            ));
         } else if let Some(first) = seen.insert(variable(key), key) {
             let message = if first == key {
-                format!("{field}: {key:?} stands there twice; remove one")
+                format!("{field}: duplicate key {key:?}; remove one")
             } else {
                 format!(
                     "{field}: {first:?} and {key:?} both become the environment variable {}; rename one",
@@ -269,7 +270,7 @@ fn env(spec: &WorkerInput, findings: &mut Vec<Finding>) -> BTreeMap<String, Stri
         } else if RESERVED.contains(&name.as_str()) {
             "is set by Neptune; choose another name"
         } else if env.insert(name.clone(), variable.value.clone()).is_some() {
-            "stands there twice; remove one"
+            "is a duplicate; remove one"
         } else {
             continue;
         };
@@ -302,8 +303,8 @@ fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
     }
 }
 
-/// Known names pass. Any other may be one that the worker's own program knows and passes too, unless
-/// it is a known one in another spelling, which can only be a typing error.
+/// Checks the algorithm. An unknown name is valid, because the worker's program may implement it, unless it
+/// differs from a known name only in spelling.
 pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
     let field = "spec.edgeWorker.hardExampleAlgorithm";
     let name = &algorithm.name;
@@ -312,12 +313,12 @@ pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) 
     };
     if name.is_empty() {
         let known = ALGORITHMS.join(", ");
-        let message = format!("{field}.name is empty; known are {known}");
+        let message = format!("{field}.name is empty; known algorithms are {known}");
         findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
     } else if let Some(meant) = ALGORITHMS.iter().find(|known| plain(known) == plain(name))
         && meant != name
     {
-        let message = format!("{field}.name {name:?} is spelt {meant:?}");
+        let message = format!("{field}.name {name:?} must be spelled {meant:?}");
         findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
     }
     parameters(&format!("{field}.parameters"), &algorithm.parameters, findings);

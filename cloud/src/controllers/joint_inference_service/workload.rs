@@ -17,19 +17,18 @@ use k8s_openapi::{
     },
 };
 use neptune_api::JointInferenceService;
-use neptune_wire::Worker;
+use neptune_wire::{ArtifactAddress, Worker};
 
 use crate::{
     controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
     kubernetes::labels::owner_annotation,
     kubernetes::workloads::{self, Fetched, KubernetesObjects, fetched, read_only, some, variable},
-    worker::model_source::ModelSource,
 };
 
-/// Where a worker's models are, one directory a model.
+/// The directory of the models in the container, with one subdirectory per model.
 const MODELS: &str = "/models";
 
-/// The objects of a service's cloud worker.
+/// The Deployment and the Service of a cloud worker.
 pub fn objects(
     service: &JointInferenceService,
     resolved: &ResolvedWorker,
@@ -91,7 +90,7 @@ fn pod(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> PodSpec
         env: Some(env),
         volume_mounts: Some(mounts),
         resources: limits(worker),
-        // Ready when it listens: until then an edge worker's call would be refused.
+        // Ready when the port is open: until then requests of edge workers fail.
         readiness_probe: Some(Probe {
             tcp_socket: Some(TCPSocketAction {
                 port: IntOrString::Int(i32::from(SERVICE_PORT)),
@@ -106,13 +105,13 @@ fn pod(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> PodSpec
         init_containers: fetch.map(|fetch| vec![fetch]),
         containers: vec![container],
         volumes: Some(volumes),
-        // A worker has nothing to ask the API server.
+        // Workers do not use the API server.
         automount_service_account_token: Some(false),
         ..PodSpec::default()
     }
 }
 
-/// How the model comes into the container.
+/// The volumes, mount and init container that provide the model.
 struct Delivery {
     volumes: Vec<Volume>,
     mount: VolumeMount,
@@ -120,18 +119,18 @@ struct Delivery {
     model_url: String,
 }
 
-/// A file of the node is mounted from where it is. What has to be downloaded is put into the Pod's
-/// own directory, and checked, by an init container before the worker starts.
+/// Mounts a file of the node from its path. An init container downloads and verifies any other model in an
+/// `emptyDir` before the worker starts.
 fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> Delivery {
     let directory = format!("{MODELS}/{}", worker.model);
     let model_url = format!("{directory}/{}", resolved.source.file_name());
     let url = match &resolved.source {
-        ModelSource::Path(path) => {
+        ArtifactAddress::Path(path) => {
             let volumes = vec![host_path("model", path)];
             let mount = read_only("model", &model_url);
             return Delivery { volumes, mount, fetch: None, model_url };
         }
-        ModelSource::Http(url) => url.clone(),
+        remote @ (ArtifactAddress::Http(_) | ArtifactAddress::S3 { .. }) => remote.to_url(),
     };
     let digest = resolved.model.spec.sha256sum.as_deref();
     let Fetched { volume, mount, init } =

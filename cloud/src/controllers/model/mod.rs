@@ -1,4 +1,4 @@
-//! The `Model` controller. A model by itself means nothing to a node: the plans of the services that use it contain it.
+//! The `Model` controller. The plans of the services that use a model contain it; the model itself has an empty plan.
 
 #[cfg(test)]
 mod crd_consistency;
@@ -30,7 +30,7 @@ impl Controller for Model {
     fn facts(&self, _context: &Context) {}
 
     fn validate(&self, (): &()) -> Result<(), Vec<Finding>> {
-        // Without a URL services may name it already, and it is not invalid.
+        // A model without a URL is valid until a service uses it.
         if self.spec.model_url.is_empty() {
             return Ok(());
         }
@@ -77,14 +77,14 @@ impl Controller for Model {
 
     fn concerns(&self, node: &str) -> bool {
         self.status.as_ref().is_some_and(|status| {
-            // A node that is cut off a long list may be this one.
-            let is_cut = usize::try_from(status.wanted_on.unwrap_or_default())
+            // A truncated list may lack this node.
+            let is_truncated = usize::try_from(status.wanted_on.unwrap_or_default())
                 .is_ok_and(|wanted| wanted > status.nodes.len());
-            is_cut || status.nodes.iter().any(|listed| listed.node == node)
+            is_truncated || status.nodes.iter().any(|listed| listed.node == node)
         })
     }
 
-    /// The services that use the model.
+    /// Enqueues the services that use the model.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             let name = self.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Collects who uses a model, which nodes should have it, and what they report, from the caches and the fleet.
+//! Collects the users of a model and the reports of the nodes that need it, from the caches and the fleet.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node};
 
-/// What is known of a model.
+/// The observation of a model.
 pub fn observe(
     model: &Model,
     key: &ObjectKey,
@@ -49,7 +49,7 @@ pub fn observe(
     }
 }
 
-/// The nodes whose agents need the model for this service. A Pod downloads its own.
+/// The nodes whose agents need the model for this service. Pods download their own copy.
 fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context) -> Vec<&'a str> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut nodes = Vec::new();

@@ -1,4 +1,4 @@
-//! The status that a model should have, from the one it has and what is known now. Pure.
+//! Computes the next status of a model from its previous status and observation. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
@@ -15,41 +15,41 @@ use crate::{
     reason::Reason,
 };
 
-/// Every node that uses the model has it.
+/// Condition type: every node that uses the model has it.
 const READY: &str = "Ready";
-/// The metrics are those of the file that the spec names.
+/// Condition type: the metrics belong to the file that the spec names.
 const EVALUATED: &str = "Evaluated";
 
-/// The services and the nodes that a status lists. It tells how many there are beside.
+/// The maximum number of services and of nodes in a status. Their total numbers are separate fields.
 const MAX_LISTED: usize = 32;
 
-/// What is known of a model.
+/// The observation of a model.
 #[derive(Debug, Clone)]
 pub struct ModelObservation {
     /// The spec's URL.
     pub model_url: String,
     /// The spec's digest, in lower case.
     pub sha256: Option<String>,
-    /// The objects that use it, sorted.
+    /// The objects that use the model, as in `status.usedBy`, sorted.
     pub users: Vec<String>,
-    /// The nodes whose agents should have it.
+    /// The nodes whose agents need the model.
     pub nodes: Vec<NodeObservation>,
     /// The newest metrics that a worker reported.
     pub evaluation: Option<Evaluation>,
 }
 
-/// What is known of a node that should have the model.
+/// The observation of a node that needs the model.
 #[derive(Debug, Clone)]
 pub struct NodeObservation {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// Its agent.
+    /// The state of its agent.
     pub agent: AgentState,
     /// Its newest report on the model.
     pub presence: Option<Box<ModelPresenceReport>>,
 }
 
-/// The next status. What was not reported since this controller started stays as it was.
+/// The next status. Values without a report since the start of this controller stay.
 #[must_use]
 pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> ModelStatus {
     let observed = &inputs.observed;
@@ -111,7 +111,10 @@ fn listed(
         let is_of_this_spec = previous.observed_generation == inputs.generation;
         return match before.filter(|_| is_of_this_spec) {
             Some(before) => before.clone(),
-            None => entry(ModelNodeState::Unknown, Some(awaiting(node, "has not said anything"))),
+            None => entry(
+                ModelNodeState::Unknown,
+                Some(missing_model(node, "has not reported the model yet")),
+            ),
         };
     };
     let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
@@ -123,9 +126,10 @@ fn listed(
         Some(Finding::new(reason, message))
     };
     let listed = match state {
-        _ if !is_current => {
-            entry(ModelNodeState::Outdated, Some(awaiting(node, "has an earlier version")))
-        }
+        _ if !is_current => entry(
+            ModelNodeState::Outdated,
+            Some(missing_model(node, "still has an earlier version")),
+        ),
         PresenceState::Present => entry(ModelNodeState::Present, None),
         PresenceState::Downloading => {
             entry(ModelNodeState::Downloading, reported(Reason::ModelDownloading))
@@ -136,14 +140,12 @@ fn listed(
     ModelNode { sha256sum: sha256.clone(), bytes, ..listed }
 }
 
-/// Why a node has nothing current.
-fn awaiting(node: &NodeObservation, what: &str) -> Finding {
+/// The finding of a node without a current report.
+fn missing_model(node: &NodeObservation, what: &str) -> Finding {
     let messages = AgentMessages {
-        awaiting: format!("it {what} yet"),
-        never_seen: "no agent of that node has spoken; start neptune-edge there".to_owned(),
-        offline: Box::new(|since| {
-            format!("it {what}, and is not connected, last heard {since:.0}")
-        }),
+        awaiting: format!("agent {what}"),
+        never_seen: "no agent of this node has reported; start neptune-edge on the node".to_owned(),
+        offline: Box::new(|since| format!("node is offline since {since:.0}; its agent {what}")),
     };
     missing_report(node.agent, &messages)
 }
@@ -155,30 +157,30 @@ fn ready(
 ) -> (&'static str, Finding) {
     let finding = |reason, message: &str| Finding::new(reason, message);
     if observed.users.is_empty() {
-        let message = "no service uses it; a node gets it when one does";
+        let message = "no service uses the model; nodes download it when a service uses it";
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
     if nodes.is_empty() {
-        let message = "only Pods use it, and each fetches its own";
+        let message = "only Pods use the model; each downloads its own copy";
         return ("Unknown", finding(Reason::ModelInPods, message));
     }
     let wanted = nodes.len();
     let failed = nodes.iter().find(|node| node.state == ModelNodeState::Failed);
     let missing = nodes.iter().find(|node| node.state != ModelNodeState::Present);
     let Some(first) = failed.or(missing) else {
-        let message = format!("{present} of {wanted} nodes have it");
+        let message = format!("{present} of {wanted} nodes have the model");
         return ("True", finding(Reason::ModelPresent, &message));
     };
     let reason = first.reason.as_deref().and_then(|reason| reason.parse().ok());
     let why = first.message.as_deref().unwrap_or_default();
-    let message = format!("{present} of {wanted} nodes have it; {}: {why}", first.node);
+    let message = format!("{present} of {wanted} nodes have the model; {}: {why}", first.node);
     ("False", Finding::new(reason.unwrap_or(Reason::AwaitingAgent), message))
 }
 
-type Metrics = (Vec<KeyValue>, Option<MetricsSource>, Option<Time>);
+type ReportedMetrics = (Vec<KeyValue>, Option<MetricsSource>, Option<Time>);
 
-/// The newest metrics, and who said them when.
-fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> Metrics {
+/// The newest metrics, their source and their time.
+fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetrics {
     let known = || {
         let ModelStatus { metrics, reported_by, update_time, .. } = previous;
         (metrics.clone(), reported_by.clone(), update_time.clone())
@@ -193,7 +195,7 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> Metrics {
         sha256sum: output.sha256.clone(),
         time: output.time.clone(),
     };
-    // A status keeps whole seconds.
+    // A status has whole seconds.
     let is_older =
         previous.update_time.as_ref().is_some_and(|known| taken.as_second() < known.0.as_second());
     if is_older || previous.reported_by.as_ref() == Some(&source) {
@@ -204,7 +206,7 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> Metrics {
     (metrics.collect(), Some(source), Some(Time(second)))
 }
 
-/// Nothing where there are no metrics of which it is known whose they are.
+/// Status and finding of the condition Evaluated; `None` without metrics of a known source.
 fn evaluated(
     metrics: &[KeyValue],
     source: Option<&MetricsSource>,
@@ -217,11 +219,11 @@ fn evaluated(
             || source.sha256sum.is_none()
             || observed.sha256 == source.sha256sum);
     Some(if is_current {
-        let message = format!("the metrics are those that {object} found on node {node}");
+        let message = format!("metrics were reported by {object} on node {node}");
         ("True", Finding::new(Reason::MetricsCurrent, message))
     } else {
         let message = format!(
-            "the metrics are those that {object} found on node {node} of another version, {model_url}; they change when a worker says what it found of this one"
+            "metrics are those of another version, {model_url}, reported by {object} on node {node}; they are updated when a worker reports metrics of the current version"
         );
         ("False", Finding::new(Reason::MetricsOutdated, message))
     })
@@ -358,25 +360,25 @@ mod tests {
 
     #[test]
     fn missing_node_has_a_reason_and_keeps_its_last_state() {
-        let silent = |presence, settled| NodeObservation {
+        let without_report = |presence, settled| NodeObservation {
             agent: AgentState { presence, settled },
             ..node("a", None)
         };
         let new = |agent, settled| {
-            let observed = observed(vec![silent(agent, settled)]);
+            let observed = observed(vec![without_report(agent, settled)]);
             brief(&next(&ModelStatus::default(), observed), READY)
         };
-        let gone = Presence::Offline { since: at(1) };
-        assert_eq!(new(gone, true), "False NodeOffline");
+        let offline = Presence::Offline { since: at(1) };
+        assert_eq!(new(offline, true), "False NodeOffline");
         assert_eq!(new(Presence::NeverSeen, true), "False AgentNotSeen");
         assert_eq!(new(Presence::NeverSeen, false), "False AwaitingAgent");
         let present = next(
             &ModelStatus::default(),
             observed(vec![node("a", Some(presence(PresenceState::Present)))]),
         );
-        let restarted = next(&present, observed(vec![silent(Presence::NeverSeen, true)]));
+        let restarted = next(&present, observed(vec![without_report(Presence::NeverSeen, true)]));
         assert_eq!(restarted, present, "a restarted controller changes nothing");
-        let changed = inputs(observed(vec![silent(Presence::NeverSeen, true)]));
+        let changed = inputs(observed(vec![without_report(Presence::NeverSeen, true)]));
         let changed = StatusInputs { generation: Some(2), ..changed };
         assert_eq!(super::next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
     }
@@ -395,7 +397,7 @@ mod tests {
         assert_eq!(accuracy(&with(&first, Some(evaluation("b", 40, "0.1")))), ("0.9", 50));
         assert_eq!(accuracy(&with(&first, Some(evaluation("b", 60, "0.8")))), ("0.8", 60));
         let again = Evaluation { taken: at(70), ..evaluation("a", 50, "0.9") };
-        assert_eq!(accuracy(&with(&first, Some(again))), ("0.9", 50), "it was known");
+        assert_eq!(accuracy(&with(&first, Some(again))), ("0.9", 50), "already in the status");
     }
 
     #[test]

@@ -1,22 +1,20 @@
-//! Whether a model can be fetched and checked. Pure.
+//! Validates the URL and the digest of a model. Pure.
 
 use neptune_api::Model;
+use neptune_wire::{AddressError, ArtifactAddress};
 
-use crate::{finding::Finding, reason::Reason, worker::model_source::ModelSource};
+use crate::{finding::Finding, reason::Reason};
 
-/// Where the model is.
+/// Returns the source of the model.
 ///
 /// # Errors
-/// What stands in the way of every worker that names it.
-pub fn validate(model: &Model) -> Result<ModelSource, Finding> {
+/// The finding, which every service that uses the model reports too.
+pub fn validate(model: &Model) -> Result<ArtifactAddress, Finding> {
     let name = model.metadata.name.as_deref().unwrap_or_default();
-    let source = model.spec.model_url.parse().map_err(|error| {
+    let address = model.spec.model_url.parse().map_err(|error: AddressError| {
         Finding::new(
             Reason::ModelUrlInvalid,
-            format!(
-                "spec.modelUrl {:?} of Model {name}: {error}; write http://..., https://..., file:///... or an absolute path on the node",
-                model.spec.model_url
-            ),
+            format!("spec.modelUrl {:?} of Model {name}: {error}", model.spec.model_url),
         )
     })?;
     if let Some(digest) = &model.spec.sha256sum
@@ -29,5 +27,5 @@ pub fn validate(model: &Model) -> Result<ModelSource, Finding> {
             ),
         ));
     }
-    Ok(source)
+    Ok(address)
 }

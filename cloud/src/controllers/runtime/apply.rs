@@ -1,5 +1,5 @@
-//! Applies an object's Deployment and Service, and deletes other ones of it. Server-side apply with one field manager;
-//! objects of another owner are never changed.
+//! Applies an object's Deployment and Service with server-side apply, and deletes stale ones. Never changes objects of
+//! another owner.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     kubernetes::{identity::is_owned, workloads::KubernetesObjects},
 };
 
-/// After a refusal that nothing tells us the end of: a name that is free again, a quota raised.
-pub const REFUSED_RETRY: Duration = Duration::from_secs(30);
+/// The pause after a rejection that no watch event resolves: a name in use, an exceeded quota.
+pub const REJECTED_RETRY: Duration = Duration::from_secs(30);
 
-/// Who we are to the API server, on every write.
+/// The field manager of every write.
 pub const FIELD_MANAGER: &str = "neptune-cloud";
 
-/// What was applied last, so that a reconcile without a change costs no request.
+/// The last applied workload, so that a reconcile without a change sends no request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     desired: ContentHash,
@@ -32,43 +32,43 @@ pub struct Applied {
     service: Option<String>,
 }
 
-/// How it went.
+/// The result of [`apply`].
 #[derive(Debug)]
-pub enum Outcome {
-    /// The API server has what it should have. `created` is the new Deployment's name, if it is new.
+pub enum WorkloadOutcome {
+    /// The API server has the desired workload.
     Done {
-        /// To be remembered.
+        /// The state for the next call; `None` without a workload.
         applied: Option<Applied>,
-        /// The Deployment that was made.
+        /// The name of a created Deployment.
         created: Option<String>,
     },
-    /// An object of that name is somebody else's.
+    /// An object with the desired name has another owner.
     NameTaken {
-        /// Its kind and name.
+        /// Kind, namespace and name of that object.
         object: String,
     },
 }
 
-/// Applies `objects`, or removes what was applied before when an agent runs what they would.
+/// Applies `objects`, or deletes the applied workload if `objects` is `None`.
 ///
 /// # Errors
-/// The API server's answer.
+/// The error of the API server.
 pub async fn apply<O: Controller>(
     owner: &O,
     objects: Option<&KubernetesObjects>,
     before: Option<&Applied>,
     context: &Context,
-) -> Result<Outcome, Error> {
+) -> Result<WorkloadOutcome, Error> {
     let (client, caches) = (context.client(), context.caches());
     let keep = objects.map(|objects| objects.deployment.name_any());
     delete_stale(client, owner, &caches.deployments, keep.as_deref()).await?;
     delete_stale(client, owner, &caches.services, keep.as_deref()).await?;
     let Some(KubernetesObjects { deployment, service: address }) = objects else {
-        return Ok(Outcome::Done { applied: None, created: None });
+        return Ok(WorkloadOutcome::Done { applied: None, created: None });
     };
     let desired = ContentHash::of(&(deployment, address));
     let unchanged = |cached: Option<String>, known: Option<&String>| {
-        // An object that is not cached yet was applied a moment ago: a deletion resets `before`.
+        // An object that is not cached was applied just now: a deletion resets `before`.
         cached.is_none() || cached.as_ref() == known
     };
     let cached_deployment =
@@ -78,15 +78,15 @@ pub async fn apply<O: Controller>(
         && unchanged(cached_deployment, before.deployment.as_ref())
         && unchanged(cached_service, before.service.as_ref())
     {
-        return Ok(Outcome::Done { applied: Some(before.clone()), created: None });
+        return Ok(WorkloadOutcome::Done { applied: Some(before.clone()), created: None });
     }
     let deployed = match apply_one(client, owner, &caches.deployments, deployment).await? {
-        ApplyOutcome::NameTaken(object) => return Ok(Outcome::NameTaken { object }),
-        ApplyOutcome::Done(applied) => applied,
+        ObjectOutcome::NameTaken(object) => return Ok(WorkloadOutcome::NameTaken { object }),
+        ObjectOutcome::Done(applied) => applied,
     };
     let address = match apply_one(client, owner, &caches.services, address).await? {
-        ApplyOutcome::NameTaken(object) => return Ok(Outcome::NameTaken { object }),
-        ApplyOutcome::Done(applied) => applied,
+        ObjectOutcome::NameTaken(object) => return Ok(WorkloadOutcome::NameTaken { object }),
+        ObjectOutcome::Done(applied) => applied,
     };
     let applied = Applied {
         desired,
@@ -94,11 +94,11 @@ pub async fn apply<O: Controller>(
         service: Some(version(&address.object.metadata)),
     };
     let created = deployed.is_new.then(|| deployed.object.name_any());
-    Ok(Outcome::Done { applied: Some(applied), created })
+    Ok(WorkloadOutcome::Done { applied: Some(applied), created })
 }
 
-/// What changes when somebody changes what we applied: the generation where there is one, so that
-/// a Deployment's progress is no change.
+/// The version that changes with the spec: the generation if the kind has one, so that status updates of a
+/// Deployment do not change it.
 fn version(metadata: &ObjectMeta) -> String {
     let generation = metadata.generation.filter(|generation| *generation > 0);
     generation.map_or_else(
@@ -107,7 +107,7 @@ fn version(metadata: &ObjectMeta) -> String {
     )
 }
 
-enum ApplyOutcome<K> {
+enum ObjectOutcome<K> {
     Done(AppliedObject<K>),
     NameTaken(String),
 }
@@ -122,7 +122,7 @@ async fn apply_one<O, K>(
     owner: &O,
     store: &Store<K>,
     desired: &K,
-) -> Result<ApplyOutcome<K>, Error>
+) -> Result<ObjectOutcome<K>, Error>
 where
     O: Controller,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -137,7 +137,7 @@ where
     let object = format!("{} {}/{name}", K::kind(&()), desired.namespace().unwrap_or_default());
     let existing = match cached(store, desired) {
         Some(cached) => Some(cached.meta().clone()),
-        // The copy has only what carries our label.
+        // The cache has only objects with the label of Neptune.
         None => api
             .get_opt(&name)
             .await
@@ -147,21 +147,23 @@ where
     let params = PatchParams::apply(FIELD_MANAGER);
     let mut desired = desired.clone();
     let params = match &existing {
-        Some(metadata) if !is_owned(metadata, owner) => return Ok(ApplyOutcome::NameTaken(object)),
+        Some(metadata) if !is_owned(metadata, owner) => {
+            return Ok(ObjectOutcome::NameTaken(object));
+        }
         Some(metadata) => {
-            // Not another one of that name which somebody made meanwhile.
+            // The uid prevents a change of an object that was recreated meanwhile.
             desired.meta_mut().uid.clone_from(&metadata.uid);
             params.force()
         }
-        // Without force: one that somebody makes in this moment is a conflict, and then taken.
+        // Without force an object that is created concurrently is a conflict, and then has another owner.
         None => params,
     };
     let applied = api
         .patch(&name, &params, &Patch::Apply(&desired))
         .await
         .map_err(Error::api(format!("apply {object}")))?;
-    tracing::info!(object, "applied");
-    Ok(ApplyOutcome::Done(AppliedObject { object: applied, is_new: existing.is_none() }))
+    tracing::info!(object, "object applied");
+    Ok(ObjectOutcome::Done(AppliedObject { object: applied, is_new: existing.is_none() }))
 }
 
 fn cached<K>(store: &Store<K>, desired: &K) -> Option<std::sync::Arc<K>>
@@ -171,7 +173,7 @@ where
     store.get(&ObjectRef::from_obj(desired))
 }
 
-/// Removes what was made for this owner under another name or for another runtime.
+/// Deletes the objects of this owner with another name than `keep`.
 async fn delete_stale<O, K>(
     client: &Client,
     owner: &O,
@@ -198,7 +200,7 @@ where
         let only_this = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
         let params = DeleteParams::background().preconditions(only_this);
         match api.delete(&name, &params).await {
-            Ok(_) => tracing::info!(kind = %K::kind(&()), name, "removed"),
+            Ok(_) => tracing::info!(kind = %K::kind(&()), name, "object deleted"),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 let step = format!("delete {} {namespace}/{name}", K::kind(&()));

@@ -1,4 +1,4 @@
-//! What every reconcile shares: the API server, the caches, the fleet, and the state of the controllers. Decides nothing.
+//! The shared context of every reconcile: API client, caches, fleet, publisher, metrics and controller state.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Cheap to clone.
+/// The shared context of the controllers. Cheap to clone.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 impl Context {
-    /// Nothing is enqueued before [`super::run_all`].
+    /// Creates the context. Enqueueing has no effect before [`super::run_all`].
     pub fn new(
         client: Client,
         caches: Caches,
@@ -52,12 +52,12 @@ impl Context {
         Self(Arc::new(inner))
     }
 
-    /// The API server.
+    /// The client of the API server.
     pub fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// The caches of its objects.
+    /// The caches of Kubernetes objects.
     pub fn caches(&self) -> &Caches {
         &self.0.caches
     }
@@ -72,7 +72,7 @@ impl Context {
         &self.0.metrics
     }
 
-    /// What the nodes report. Must not be held across an `await`.
+    /// Locks the reports of the nodes. Must not be held across an `await`.
     pub fn fleet(&self) -> MutexGuard<'_, FleetState> {
         self.0.fleet.lock()
     }
@@ -92,7 +92,7 @@ impl Context {
         &self.0.states
     }
 
-    /// What is remembered of an object.
+    /// Runs `action` on the state of an object.
     pub fn object_state<K: Controller, T>(
         &self,
         object: &K,
@@ -115,7 +115,7 @@ impl Context {
 
     /// Enqueues these objects because an input of their plan may have changed.
     pub fn enqueue_where<K: Controller>(&self, which: impl Fn(&K) -> bool) {
-        for object in K::cache(self.caches()).state_filter(|held| which(held)) {
+        for object in K::cache(self.caches()).state_filter(|cached| which(cached)) {
             self.enqueue(&*object);
         }
     }
@@ -130,7 +130,7 @@ impl Context {
         each_kind!(K => self.enqueue_where(|_: &K| true));
     }
 
-    /// Forgets a deleted object, and removes it from its nodes.
+    /// Drops the state of a deleted object and removes the object from its nodes.
     pub fn forget<K: Controller>(&self, object: &K) {
         let uid = object.uid().unwrap_or_default();
         if let Some(key) = key(object) {

@@ -17,34 +17,34 @@ use crate::{
 pub trait Controller:
     Stateful + HasStatus<Status: Clone + Default + Serialize + Send + Sync + 'static>
 {
-    /// What `validate` reads of the cluster.
+    /// The inputs of `validate` from the cluster.
     type Facts: Send;
 
-    /// A valid spec with all that its plan needs, parsed.
+    /// A valid spec, with the parsed inputs of its plan.
     type Valid: Send + Sync + 'static;
 
-    /// What `next_status` reads of the nodes and the cluster.
+    /// The inputs of `next_status` from the nodes and the cluster.
     type Observation: Send;
 
     /// The texts of the generic steps.
     const MESSAGES: ControllerMessages;
 
-    /// Collects what the spec names.
+    /// Collects the objects that the spec refers to.
     fn facts(&self, context: &Context) -> Self::Facts;
 
-    /// Whether the object can work.
+    /// Validates the spec.
     ///
     /// # Errors
-    /// Everything that prevents it, not only the first finding.
+    /// All findings, not only the first.
     fn validate(&self, facts: &Self::Facts) -> Result<Self::Valid, Vec<Finding>>;
 
-    /// What a valid spec means for the nodes and the API server.
+    /// The desired state of the nodes and the API server for a valid spec.
     fn plan(&self, valid: &Self::Valid, fetch_image: &str) -> Plan;
 
-    /// What nodes keep of an object that cannot be planned now.
+    /// The objects that nodes retain while the spec is invalid.
     fn retained(&self, key: &ObjectKey) -> Retained;
 
-    /// Collects how the object runs. `valid` is missing while the spec is invalid.
+    /// Collects the observed state. `valid` is `None` while the spec is invalid.
     fn observe(
         &self,
         key: &ObjectKey,
@@ -53,14 +53,14 @@ pub trait Controller:
         now: Timestamp,
     ) -> Self::Observation;
 
-    /// The status that the object should have.
+    /// Computes the next status.
     fn next_status(
         &self,
         previous: &Self::Status,
         inputs: &StatusInputs<Self::Observation>,
     ) -> Self::Status;
 
-    /// Whether a change of the status is not worth a write.
+    /// Whether `next` need not be written.
     fn is_same_status(previous: &Self::Status, next: &Self::Status) -> bool;
 
     /// The generation that a status was computed for.
@@ -78,24 +78,24 @@ pub trait Controller:
     /// Enqueues the objects that depend on the status, after `next` replaced this object's status.
     fn enqueue_by_status(&self, _next: &Self::Status, _context: &Context) {}
 
-    /// What is wrong with the spec, as the conditions report it.
+    /// The findings of the spec, as the conditions report them.
     fn findings(&self, context: &Context) -> Vec<Finding> {
         self.validate(&self.facts(context)).err().unwrap_or_default()
     }
 }
 
-/// What the next status is computed from.
+/// The inputs of the next status.
 #[derive(Debug, Clone)]
 pub struct StatusInputs<'a, O> {
     /// The generation of the spec.
     pub generation: Option<i64>,
     /// What prevents the spec from being in effect.
     pub findings: &'a [Finding],
-    /// How the object runs.
+    /// The observed state.
     pub observed: O,
     /// Counters that are not in the status yet.
     pub unreported: &'a [CounterReport],
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
@@ -110,7 +110,7 @@ pub enum Cause {
 
 /// The texts of the generic steps that differ per kind.
 pub struct ControllerMessages {
-    /// What to do when the object exceeds the size of a message.
+    /// The remedy if the object exceeds the size limit of a message.
     pub shorten: &'static str,
     /// For kinds with a Deployment and a Service.
     pub workload: Option<WorkloadMessages>,
@@ -118,11 +118,11 @@ pub struct ControllerMessages {
 
 /// The texts about an object's Deployment and Service.
 pub struct WorkloadMessages {
-    /// The reason of the Event after their creation.
+    /// The reason of the Event of their creation.
     pub created: &'static str,
-    /// What the Deployment runs, after "the".
+    /// The noun for what the Deployment runs.
     pub what: &'static str,
-    /// What to rename when an object of that name has another owner.
+    /// The field or object to rename if an object with the same name has another owner.
     pub rename: &'static str,
     /// The reason when the API server rejects them.
     pub refused: Reason,

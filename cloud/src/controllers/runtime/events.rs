@@ -1,10 +1,10 @@
-//! Kubernetes Events: as values, and their publishing.
+//! Kubernetes Events as values, and their publication.
 
 use kube::runtime::events::{Event, EventType};
 
 use super::{context::Context, controller::Controller};
 
-/// The longest note of an Event that an API server takes, in bytes.
+/// The maximum length of the note of an Event in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
 
 /// An Event to publish.
@@ -12,9 +12,9 @@ const MAX_NOTE: usize = 1024;
 pub struct ObjectEvent {
     /// Whether a user may have to act.
     pub warning: bool,
-    /// For programs, in CamelCase.
+    /// The reason in CamelCase.
     pub reason: String,
-    /// For people.
+    /// The message.
     pub note: String,
 }
 
@@ -44,6 +44,6 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         secondary: None,
     };
     if let Err(error) = context.recorder().publish(&event, &object.object_ref(&())).await {
-        tracing::warn!(%error, reason = event.reason, "an Event could not be written");
+        tracing::warn!(%error, reason = event.reason, "cannot publish Event");
     }
 }

@@ -1,11 +1,11 @@
-//! Executes a plan: publishes what the nodes should have, and applies what the API server should have.
+//! Executes a plan: publishes the requirements of the nodes and applies the workload.
 
 use std::time::Duration;
 
 use neptune_wire::ObjectKey;
 
 use super::{
-    apply::{self, REFUSED_RETRY, apply},
+    apply::{REJECTED_RETRY, WorkloadOutcome, apply},
     context::Context,
     controller::{Controller, WorkloadMessages},
     events::{ObjectEvent, publish_event},
@@ -18,13 +18,13 @@ use crate::{
     reason::Reason,
 };
 
-/// What an object means for the nodes and the API server.
+/// The desired state of the nodes and of the API server for one object.
 #[must_use]
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// What each node's agent should have because of this object.
+    /// The objects that each node needs for this object.
     pub requirements: Requirements,
-    /// What the API server should have; `None` if no workload runs in the cluster.
+    /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
 }
 
@@ -40,7 +40,7 @@ pub struct Executed {
 /// Executes a plan.
 ///
 /// # Errors
-/// The API server's answer, unless it rejects the workload: that is a finding.
+/// The error of the API server. A rejected workload is a finding instead.
 pub async fn execute<K: Controller>(
     object: &K,
     key: &ObjectKey,
@@ -55,7 +55,7 @@ pub async fn execute<K: Controller>(
     let mut executed = Executed { findings: too_large.into_iter().collect(), retry_after: None };
     if let Some(messages) = &messages.workload {
         let finding = apply_workload(object, plan.objects.as_ref(), messages, context).await?;
-        executed.retry_after = finding.is_some().then_some(REFUSED_RETRY);
+        executed.retry_after = finding.is_some().then_some(REJECTED_RETRY);
         executed.findings.extend(finding);
     }
     Ok(executed)
@@ -70,27 +70,27 @@ async fn apply_workload<K: Controller>(
     let (before, removals) =
         context.object_state(object, |state| (state.applied.clone(), state.removals));
     match apply(object, objects, before.as_ref(), context).await {
-        Ok(apply::Outcome::Done { applied, created }) => {
+        Ok(WorkloadOutcome::Done { applied, created }) => {
             context.object_state(object, |state| {
                 // If a workload was deleted meanwhile, the object is enqueued already.
                 state.applied = applied.filter(|_| state.removals == removals);
             });
             if let Some(name) = created {
-                let note = format!("Deployment and Service {name} are made");
+                let note = format!("created Deployment and Service {name}");
                 publish_event(object, ObjectEvent::normal(messages.created, note), context).await;
             }
             Ok(None)
         }
-        Ok(apply::Outcome::NameTaken { object }) => {
+        Ok(WorkloadOutcome::NameTaken { object }) => {
             let message = format!(
-                "{object} exists and belongs to somebody else; delete it, or rename {}",
+                "{object} exists and has another owner; delete it or rename {}",
                 messages.rename
             );
             Ok(Some(Finding::new(Reason::NameTaken, message)))
         }
         Err(error) if error.class() == Class::Refused => {
             let message =
-                format!("the API server refuses the {}: {}", messages.what, error.answer());
+                format!("the API server rejected the {}: {}", messages.what, error.answer());
             Ok(Some(Finding::new(messages.refused, message)))
         }
         Err(error) => Err(error),

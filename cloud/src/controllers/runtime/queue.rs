@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::runtime::controller::{Action, Config, applier};
+use neptune_backoff::Backoff;
 
 use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
@@ -15,14 +16,14 @@ use crate::{
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
 const CONCURRENCY: u16 = 32;
 
-/// After a conflict: until the cache has the other write.
+/// The pause after a conflict, until the cache has the other write.
 const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 
-/// The first and the longest pause after an error.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
+/// The delay before an object is requeued after an error.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
 
 /// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is published to the nodes
-/// before every object was planned once.
+/// before every object is planned once.
 pub async fn run_all(context: &Context) {
     let mut objects = std::collections::BTreeSet::new();
     let mut runs = Vec::new();
@@ -61,13 +62,7 @@ fn error_policy<K: Controller>(object: Arc<K>, error: &Error, context: Arc<Conte
         state.failures = state.failures.saturating_add(1);
         state.failures
     });
-    Action::requeue(pause(failures))
-}
-
-/// Doubles from the first pause to the longest.
-fn pause(failures: u32) -> Duration {
-    let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
-    BACKOFF.0.saturating_mul(doubled).min(BACKOFF.1)
+    Action::requeue(BACKOFF.step(failures))
 }
 
 #[cfg(test)]
@@ -75,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_never_wrap() {
-        let millis = [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| pause(failures).as_millis());
+    fn requeue_delay_doubles_up_to_a_minute() {
+        let millis =
+            [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| BACKOFF.step(failures).as_millis());
         assert_eq!(millis, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000, 60_000]);
-        assert_eq!(pause(0), BACKOFF.0);
     }
 }

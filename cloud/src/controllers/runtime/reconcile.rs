@@ -38,8 +38,10 @@ pub async fn reconcile<K: Controller>(
     context.metrics().reconciled::<K>(outcome, start.elapsed());
     match &result {
         Ok(_) => context.object_state(&*object, |state| state.failures = 0),
-        Err(error) if error.class() == Class::Conflict => tracing::debug!(%error, "looking again"),
-        Err(error) => tracing::warn!(%error, "trying again"),
+        Err(error) if error.class() == Class::Conflict => {
+            tracing::debug!(%error, "conflict, object requeued");
+        }
+        Err(error) => tracing::warn!(%error, "reconcile failed, object requeued"),
     }
     forget_if_deleted(&*object, &context);
     result.map(|requeue| requeue.map_or_else(Action::await_change, Action::requeue))
@@ -56,7 +58,7 @@ async fn steps<K: Controller>(
         return Ok(None);
     }
     let Some(key) = key(&**cached) else {
-        // An API server names objects by RFC 1123, so this cannot happen.
+        // Object names in Kubernetes conform to RFC 1123, so this cannot happen.
         return Ok(None);
     };
     let object = latest(cached, context);
@@ -69,7 +71,7 @@ async fn steps<K: Controller>(
     Ok(retry.into_iter().chain(requeue).min())
 }
 
-/// The object with the status that was written last, also before the cache has it.
+/// The object with the last written status, also before the cache has it.
 fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
     let version = cached.resource_version();
     let written = context.object_state(&**cached, |state| {
@@ -109,7 +111,7 @@ async fn prepare<K: Controller>(
         }
     };
     let prepared = Arc::new(prepared);
-    // Before the initial sync is complete, nothing is published, and it is not known what cannot be.
+    // Before the initial sync is complete, nothing is published, and findings of the publication are unknown.
     let is_published = context.publisher().is_synced();
     context.object_state(object, |state| {
         // If an input changed meanwhile, the object is enqueued already and is prepared again.
@@ -119,7 +121,7 @@ async fn prepare<K: Controller>(
     Ok(prepared)
 }
 
-/// An object that is deleted while it is reconciled was forgotten too early: what this reconcile published of it stayed.
+/// Drops the state of an object that was deleted during its reconcile, which may have published it again.
 fn forget_if_deleted<K: Controller>(object: &K, context: &Context) {
     let uid = object.uid().unwrap_or_default();
     if let Some(key) = key(object)

@@ -1,4 +1,4 @@
-//! What a controller remembers of each object, and its queue. Losing it costs requests and nothing else.
+//! The in-memory state of a controller per object, and its queue. Losing it costs only requests.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,7 +14,7 @@ use crate::{cache::Cached, finding::Finding};
 
 /// A kind with a [`ControllerState`]: every registered kind.
 pub trait Stateful: Cached {
-    /// The state of its controller.
+    /// The state of the kind's controller.
     fn state(states: &States) -> &ControllerState<Self>
     where
         Self: Controller;
@@ -38,25 +38,25 @@ for_each_kind!(define_states!());
 
 /// The state of one kind's controller.
 pub struct ControllerState<K: Controller> {
-    /// Missing until the controller runs: a standby replica enqueues nothing.
+    /// `None` until the controller runs: a standby replica enqueues nothing.
     queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
     /// By uid.
     objects: Mutex<HashMap<String, ObjectState<K>>>,
 }
 
-/// What is remembered of an object.
+/// The state of one object.
 pub struct ObjectState<K: Controller> {
-    /// What was applied to the API server last.
+    /// The last applied workload.
     pub applied: Option<Applied>,
-    /// How often a workload of the object was deleted: what was applied meanwhile may be deleted too.
+    /// Deletions of the workload. If it increases during an apply, the applied workload may be deleted too.
     pub removals: u64,
     /// The status that was written last.
     pub last_write: Option<LastWrite<K>>,
-    /// Errors in a row.
+    /// Consecutive failed reconciles.
     pub failures: u32,
-    /// The result of the last facts, validate and plan. Missing when one of their inputs changed since.
+    /// The result of the last facts, validate and plan. `None` after a change of an input.
     pub prepared: Option<Arc<Prepared<K>>>,
-    /// How often an input of facts, validate or plan changed.
+    /// Changes of the inputs of facts, validate or plan.
     pub invalidations: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct ObjectState<K: Controller> {
 pub struct Prepared<K: Controller> {
     /// The generation of the spec.
     pub generation: Option<i64>,
-    /// The valid spec.
+    /// The valid spec; `None` if the spec is invalid.
     pub valid: Option<K::Valid>,
     /// What prevents the spec from being in effect.
     pub findings: Vec<Finding>,
@@ -78,7 +78,7 @@ pub struct LastWrite<K> {
     pub over: Option<String>,
     /// The object as the API server returned it.
     pub object: Arc<K>,
-    /// When.
+    /// The time of the write.
     pub at: Instant,
 }
 
@@ -112,12 +112,12 @@ impl<K: Controller> ControllerState<K> {
     /// Enqueues an object, if the controller runs.
     pub fn enqueue(&self, reference: ObjectRef<K>) {
         if let Some(queue) = &*self.lock_queue() {
-            // The receiver is dropped only when the program ends.
+            // The receiver is dropped only at program exit.
             let _ = queue.unbounded_send(reference);
         }
     }
 
-    /// What is remembered of the object of a uid.
+    /// Runs `action` on the state of the object with this uid.
     pub fn with_object<T>(&self, uid: &str, action: impl FnOnce(&mut ObjectState<K>) -> T) -> T {
         let mut objects = self.lock_objects();
         if !objects.contains_key(uid) {
@@ -126,12 +126,12 @@ impl<K: Controller> ControllerState<K> {
         action(objects.get_mut(uid).expect("it was inserted"))
     }
 
-    /// Forgets an object.
+    /// Drops the state of an object.
     pub fn forget(&self, uid: &str) {
         self.lock_objects().remove(uid);
     }
 
-    /// Forgets all objects except these.
+    /// Drops the state of all objects except these.
     pub fn retain(&self, uids: &BTreeSet<String>) {
         self.lock_objects().retain(|uid, _| uids.contains(uid));
     }

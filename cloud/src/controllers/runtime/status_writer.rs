@@ -1,4 +1,4 @@
-//! Writes the status of every kind, and publishes the Events of its change.
+//! Writes the status of an object of any kind, and publishes the Events of the change.
 
 use std::{
     sync::Arc,
@@ -23,14 +23,14 @@ use super::{
 };
 use crate::{error::Error, metrics};
 
-/// Between two writes of one status that only reports change.
+/// The minimum interval between two status writes of an object without a new spec.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes the status if it changes, and returns when to compute it again although nothing changes. `cached` is the
 /// object as the watch has it, `object` the newest known.
 ///
 /// # Errors
-/// The API server's answer.
+/// The error of the API server.
 pub async fn write_status<K: Controller>(
     object: &K,
     cached: &K,
@@ -53,7 +53,7 @@ pub async fn write_status<K: Controller>(
     };
     let previous = object.status().cloned().unwrap_or_default();
     let next = object.next_status(&previous, &inputs);
-    // From then on, a missing report means something.
+    // After that time a missing report is significant.
     let until_settled = settled_at.duration_since(now).try_into().ok();
     if K::is_same_status(&previous, &next) {
         context.fleet().mark_reported(&uid, &unreported);
@@ -84,7 +84,7 @@ fn remaining_pause<K: Controller>(
     (!is_new_spec && !pause.is_zero()).then_some(pause)
 }
 
-/// Writes a status over exactly the version that it was computed from: of two writers, one gets a conflict.
+/// Writes a status to the version that it was computed from. Another writer causes a conflict.
 async fn save<K: Controller>(
     object: &K,
     cached: &K,

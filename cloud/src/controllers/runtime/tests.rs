@@ -28,10 +28,10 @@ use crate::{
 async fn context() -> (Context, Api<Dataset>) {
     let client = cluster().await;
     let (changes, mut unused) = mpsc::unbounded();
-    // The watches end when nobody receives their changes.
+    // The watches stop if their changes are not received.
     tokio::spawn(async move { while unused.next().await.is_some() {} });
     let caches = Caches::watch(&client, None, "default", &changes);
-    // Nobody listens there, which is no error.
+    // No broker listens on this port; that is not an error.
     let options = LinkOptions::new("mqtt://127.0.0.1:1".parse().unwrap(), "test".to_owned());
     let metrics = Metrics::default();
     let (transport, _events) =
@@ -52,18 +52,19 @@ async fn context() -> (Context, Api<Dataset>) {
     (Context::new(client, caches, fleet, publisher, metrics, String::new()), datasets)
 }
 
-/// The cached object, as soon as the cache has this version of it.
-async fn cached(context: &Context, wanted: &Dataset) -> Arc<Dataset> {
+/// Waits until the cache has this version of the object, and returns it.
+async fn cached(context: &Context, expected: &Dataset) -> Arc<Dataset> {
     loop {
-        let held = context.caches().get::<Dataset>("default", &wanted.name_any());
-        if let Some(held) = held.filter(|h| h.resource_version() == wanted.resource_version()) {
-            return held;
+        let cached = context.caches().get::<Dataset>("default", &expected.name_any());
+        if let Some(cached) = cached.filter(|c| c.resource_version() == expected.resource_version())
+        {
+            return cached;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Reconciles the object as the API server has it. Returns it afterwards.
+/// Reconciles the current object. Returns the result from the API server.
 async fn run(context: &Context, datasets: &Api<Dataset>) -> Dataset {
     let current = datasets.get(&fixtures::dataset().name_any()).await.unwrap();
     let object = cached(context, &current).await;
@@ -79,7 +80,7 @@ fn reason(dataset: &Dataset) -> String {
     dataset.status.as_ref().unwrap().conditions[0].reason.clone()
 }
 
-/// The node's agent reports that it counted the dataset.
+/// Simulates a report of the node's agent that the dataset is counted.
 fn report(context: &Context, dataset: &Dataset) {
     let key: ObjectKey = key(dataset).unwrap();
     let node: NodeName = "edge0".parse().unwrap();

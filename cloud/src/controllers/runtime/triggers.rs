@@ -1,7 +1,7 @@
-//! Enqueues the objects that a change affects, and forgets deleted objects.
+//! Enqueues the objects that a change affects, and drops the state of deleted objects.
 //!
-//! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the echo of our own status
-//! write, only compute the status again.
+//! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the watch event of our
+//! own status write, only compute the status again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Enqueues the objects that a change affects, until the program ends.
+/// Enqueues the objects that a change affects, until the program exits.
 pub async fn dispatch(
     mut changes: UnboundedReceiver<Change>,
     mut reports: UnboundedReceiver<FleetChange>,
@@ -63,7 +63,7 @@ impl KnownNodes {
                 update_readiness(name, context);
                 self.update(name, context)
             }
-            // A node may have been deleted, and created again, unseen.
+            // A node may have been deleted and recreated without a watch event.
             Change::Relisted => {
                 let known = std::mem::take(&mut self.0).into_keys();
                 let existing = context.caches().nodes.state();
@@ -93,8 +93,8 @@ impl KnownNodes {
 
 fn update_readiness(name: &str, context: &Context) {
     if let Ok(node) = name.parse() {
-        let held = context.caches().node(name);
-        context.publisher().transport().set_readiness(&node, readiness(held.as_deref()));
+        let cached = context.caches().node(name);
+        context.publisher().transport().set_readiness(&node, readiness(cached.as_deref()));
     }
 }
 
@@ -162,7 +162,7 @@ fn on_workload_changed<K: Controller>(
     context.enqueue(&*object);
 }
 
-/// After a gap in the watch: deletions in it left no event.
+/// Drops objects that were deleted during a gap of the watch, without an event.
 fn forget_missing<K: Controller>(context: &Context) {
     let cache = K::cache(context.caches());
     for key in context.publisher().objects() {
@@ -170,6 +170,6 @@ fn forget_missing<K: Controller>(context: &Context) {
             context.publisher().remove(&key);
         }
     }
-    let uids = cache.state().iter().filter_map(|held| held.uid()).collect();
+    let uids = cache.state().iter().filter_map(|cached| cached.uid()).collect();
     K::state(context.states()).retain(&uids);
 }

@@ -1,5 +1,5 @@
-//! Listens to the nodes: decodes each message, updates the fleet, and reports which objects it affects. What a message
-//! changes is decided by `fleet::state`.
+//! Receives the nodes' messages: decodes each one, updates the fleet, and reports which objects it affects. What a
+//! message changes is decided by `fleet::state`.
 
 mod rejection;
 
@@ -22,7 +22,7 @@ use super::{Fleet, Presence, Publisher, state::Affected};
 use crate::{
     cache::Caches,
     metrics::{MessageKind, Metrics, NodeState, Rejection},
-    transport::{Event, Events, OrderKind, Orders},
+    transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
 
 /// Larger counters are rejected: JSON numbers are exact up to here, and a status holds no larger ones.
@@ -53,11 +53,11 @@ pub struct Upstream {
     pub metrics: Metrics,
     /// The objects that are affected.
     pub changes: UnboundedSender<FleetChange>,
-    /// What every topic begins with.
+    /// The prefix of every topic.
     pub prefix: TopicPrefix,
 }
 
-/// How current a message is, by the way it came.
+/// How current a message is, by how it arrived.
 #[derive(Debug, Clone, Copy)]
 struct Freshness {
     /// It was sent just now: a sign of life.
@@ -74,7 +74,7 @@ struct UpstreamHandler {
 }
 
 /// Listens until the transport is closed.
-pub async fn listen(mut events: Events, upstream: Upstream) {
+pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
     let (orders, warned_senders) = (Orders::default(), BTreeSet::new());
     let mut handler = UpstreamHandler { upstream, orders, warned_senders };
     loop {
@@ -86,7 +86,7 @@ pub async fn listen(mut events: Events, upstream: Upstream) {
             Either::Right(_) => {
                 let expired = handler.upstream.fleet.lock().expire(Timestamp::now());
                 for node in expired {
-                    tracing::warn!(%node, "no heartbeat: the node is offline");
+                    tracing::warn!(%node, "heartbeats missed, node is offline");
                     handler.upstream.report(FleetChange::Node(node));
                 }
             }
@@ -103,23 +103,23 @@ fn until_expiry(upstream: &Upstream) -> Duration {
 }
 
 impl UpstreamHandler {
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: TransportEvent) {
         match event {
-            Event::Up => {
+            TransportEvent::Up => {
                 self.upstream.fleet.lock().on_reconnected();
                 self.upstream.publisher.republish();
             }
-            Event::Down => {}
-            Event::Message(message) => {
+            TransportEvent::Down => {}
+            TransportEvent::Message(message) => {
                 if let Err(rejected) = self.on_published(&message) {
                     self.reject(sender(&message.topic), &message.topic, &rejected);
                 }
             }
-            Event::Batch(node, batch) => self.on_batch(&node, &batch),
+            TransportEvent::Batch(node, batch) => self.on_batch(&node, &batch),
         }
     }
 
-    /// A broker authenticates nodes, and does not know which Nodes are registered.
+    /// Checks that the Node is registered: the broker only authenticates it.
     fn on_published(&self, message: &Message) -> Result<(), Rejected> {
         let topic = Topic::parse(&self.upstream.prefix, &message.topic)?;
         let caches = &self.upstream.caches;
@@ -188,7 +188,7 @@ impl UpstreamHandler {
         if self.warned_senders.len() < MAX_WARNED_SENDERS
             && self.warned_senders.insert((sender.to_owned(), reason))
         {
-            tracing::warn!(sender, topic, %rejected, "dropped a message; more of this kind from there are only counted");
+            tracing::warn!(sender, topic, %rejected, "dropped a message; further ones of this sender and reason are only counted");
         }
     }
 }
@@ -266,7 +266,7 @@ impl Upstream {
         let online = report.online;
         let affected = self.fleet.lock().on_node_report(node, report, is_live, Timestamp::now());
         if affected != Affected::None {
-            tracing::info!(%node, online, "node");
+            tracing::info!(%node, online, "node presence changed");
         }
         self.report_affected(affected, node, None);
         if online {

@@ -9,19 +9,19 @@ use crate::metrics::Rejection;
 pub enum Rejected {
     #[error(transparent)]
     Topic(#[from] neptune_wire::TopicError),
-    #[error("nodes do not speak on this topic")]
+    #[error("nodes do not publish on this topic")]
     Direction,
-    #[error("node {from} speaks for another")]
+    #[error("node {from} published on another node's topic")]
     OtherNode { from: NodeName },
-    #[error("there is no Node {node}; what it says counts when there is")]
+    #[error("Node {node} not found; its messages are processed when it is registered")]
     UnknownNode { node: NodeName },
     #[error(transparent)]
     Payload(#[from] DecodeError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("the numbers {inference} and {hard} of taskInfo cannot be")]
+    #[error("taskInfo: {hard} hard examples of {inference} inferences are not possible")]
     Impossible { inference: u64, hard: u64 },
-    #[error("there is no {key} with uid {uid:?}")]
+    #[error("object {key} with uid {uid:?} not found")]
     UnknownObject { key: ObjectKey, uid: String },
 }
 

@@ -1,4 +1,4 @@
-//! The addresses of `--router-url` and `--upstream-url`: what paths are put behind. Pure.
+//! Parses `--router-url` and `--upstream-url`, to which paths are appended. Pure.
 
 use std::{fmt, str::FromStr};
 
@@ -20,13 +20,16 @@ impl FromStr for BaseUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| format!("{error}; write http://host:port"))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("{}:// is neither http:// nor https://", url.scheme()));
+            return Err(format!(
+                "the scheme {:?} is not supported; use http:// or https://",
+                url.scheme()
+            ));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("paths are put behind it, so it can have neither '?' nor '#'".to_owned());
+            return Err("paths are appended to it; remove '?' and '#' with what follows".to_owned());
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("it can have neither user nor password".to_owned());
+            return Err("remove the user and the password".to_owned());
         }
         Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
     }
@@ -37,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_can_be_put_behind_it() {
+    fn base_url_accepts_only_what_paths_can_be_appended_to() {
         for (text, read) in [
             ("http://cloudcore.kubeedge:9443", "http://cloudcore.kubeedge:9443"),
             ("http://127.0.0.1:9443/", "http://127.0.0.1:9443"),
@@ -54,7 +57,7 @@ mod tests {
             "http://u:p@a",
             "",
         ] {
-            assert!(wrong.parse::<BaseUrl>().is_err(), "{wrong:?} was taken");
+            assert!(wrong.parse::<BaseUrl>().is_err(), "{wrong:?} was accepted");
         }
     }
 }

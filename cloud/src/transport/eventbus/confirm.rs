@@ -1,89 +1,81 @@
-//! When an index is said to a node again: until the node tells that it has it. Pure.
+//! Decides when an index is posted again, until the node confirms it. Pure.
 //!
-//! The router's 200 means only that the message is in cloudcore's memory. What tells of delivery is the
-//! node's sync: an agent on this transport answers each index with one, also one that it has already.
+//! The router's 200 only means that the message is in cloudcore's memory. The node's sync confirms the delivery: an
+//! agent on this transport answers each index with a sync, also a repeated one.
 
 use std::time::{Duration, Instant};
 
+use neptune_backoff::Backoff;
 use neptune_wire::{Revision, Sync};
 
-/// Before the first repetition; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// The time before a repetition: 2 s to 60 s, and up to a quarter more, so that controllers and nodes
+/// that started together do not repeat together.
+const REPEAT: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
 
-/// Between two repetitions at most, jitter apart.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
-
-/// A node that says nothing at all over so many repetitions, two minutes at least, has no agent now: it gets
-/// its index when it speaks.
+/// Repetitions without any message of the node, over at least two minutes. Then the node counts as having no agent, and
+/// gets its index at its next message.
 const MAX_UNANSWERED: u32 = 6;
 
-/// An index that the node is not known to have.
+/// An index that the node has not confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unconfirmed {
     revision: Revision,
-    /// How often the router has taken it.
+    /// How often the router accepted it.
     published: u32,
-    /// How often it was said since the node spoke last.
+    /// How often the router accepted it since the node's last message.
     unanswered: u32,
     repeat_at: Option<Instant>,
 }
 
-/// What is to be done when the time has come.
+/// The action when the pause is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Say it again.
+    /// Post it again.
     Repeat,
-    /// Wait until the node speaks.
+    /// Wait for a message of the node.
     Wait,
 }
 
 impl Unconfirmed {
-    /// A new index. It is not said again before it was said.
+    /// A new index. It is repeated only after the router accepted it.
     pub fn new(revision: Revision) -> Self {
         Self { revision, published: 0, unanswered: 0, repeat_at: None }
     }
 
-    /// The router took it.
+    /// The router accepted the message with this index.
     pub fn taken(&mut self, revision: Revision, now: Instant, random: u64) {
         if revision == self.revision {
-            self.repeat_at = Some(now + pause(self.published, random));
             self.published = self.published.saturating_add(1);
+            self.repeat_at = Some(now + REPEAT.period(self.published, random));
             self.unanswered = self.unanswered.saturating_add(1);
         }
     }
 
-    /// The node said something.
+    /// The node sent a message.
     pub fn on_sign_of_life(&mut self) {
         self.unanswered = 0;
     }
 
-    /// The node was away: it is told at once, and then as if for the first time.
+    /// The node was offline: its index is posted at once, and the pauses start again.
     pub fn reset(&mut self) {
         *self = Self::new(self.revision);
     }
 
-    /// Whether this sync tells that the node has it.
+    /// Whether this sync confirms the index.
     pub fn is_confirmed_by(&self, sync: &Sync) -> bool {
         sync.complete && sync.index_revision >= self.revision
     }
 
-    /// When something is to be done.
+    /// When [`Unconfirmed::due`] is to be called.
     pub fn due_at(&self) -> Option<Instant> {
         self.repeat_at
     }
 
-    /// The time has come. Until the router takes it again there is no next time.
+    /// The pause is over. The next one begins when the router accepts the index again.
     pub fn due(&mut self) -> Due {
         self.repeat_at = None;
         if self.unanswered < MAX_UNANSWERED { Due::Repeat } else { Due::Wait }
     }
-}
-
-/// 2 s, 4 s ... 60 s, and up to a quarter more: controllers and nodes that started together drift apart.
-fn pause(published: u32, random: u64) -> Duration {
-    let step = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(published)).min(MAX_PAUSE);
-    let span = u64::try_from(step.as_millis() / 4).unwrap_or(u64::MAX);
-    step + Duration::from_millis(random % (span + 1))
 }
 
 #[cfg(test)]
@@ -103,8 +95,9 @@ mod tests {
         }
     }
 
-    /// How many seconds after being taken it is due, each time the router takes it at once. `on_sign_of_life` tells
-    /// after which repetitions the node speaks.
+    /// The seconds from acceptance until the index is due, if the router accepts each repetition at once.
+    /// `on_sign_of_life` is
+    /// whether the node sends a message after a repetition.
     fn seconds(on_sign_of_life: impl Fn(usize) -> bool, random: u64, times: usize) -> Vec<u64> {
         let start = Instant::now();
         let mut unconfirmed = Unconfirmed::new(Revision(7));
@@ -126,11 +119,11 @@ mod tests {
     #[test]
     fn index_is_repeated_after_2_s_doubling_up_to_a_minute() {
         assert_eq!(seconds(|_| true, 0, 8), [2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(seconds(|_| true, 15_000, 8).last(), Some(&75), "a quarter of jitter at most");
-        for published in [31, 32, 63, 64, u32::MAX] {
-            assert_eq!(pause(published, 0), MAX_PAUSE, "{published}");
-            assert!(pause(published, u64::MAX) <= MAX_PAUSE + MAX_PAUSE / 4);
-        }
+        assert_eq!(
+            seconds(|_| true, 15_000_000_000, 8).last(),
+            Some(&75),
+            "a quarter of jitter at most"
+        );
     }
 
     #[test]
@@ -141,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_said_again_before_the_router_took_it() {
+    fn index_is_not_repeated_before_the_router_accepted_it() {
         let mut unconfirmed = Unconfirmed::new(Revision(7));
         assert_eq!(unconfirmed.due_at(), None);
         unconfirmed.taken(Revision(6), Instant::now(), 0);
@@ -176,6 +169,6 @@ mod tests {
         unconfirmed.reset();
         assert_eq!(unconfirmed.due_at(), None);
         unconfirmed.taken(Revision(7), start, 0);
-        assert_eq!(unconfirmed.due_at(), Some(start + FIRST_PAUSE));
+        assert_eq!(unconfirmed.due_at(), Some(start + Duration::from_secs(2)));
     }
 }

@@ -1,6 +1,6 @@
-//! The nodes through `KubeEdge`, with no broker in the cloud: a POST to cloudcore's router becomes a message on the
-//! node's own broker, and a message on that broker becomes a POST to us. At most once, whatever is answered:
-//! see docs/kubeedge.md for what was seen.
+//! The transport through `KubeEdge`, without a broker in the cloud: a POST to cloudcore's router becomes a message on
+//! the node's local broker, and a message on that broker becomes a POST to this program. Delivery is at most once,
+//! regardless of the response; see docs/kubeedge.md.
 
 mod base_url;
 mod confirm;
@@ -32,69 +32,69 @@ use tokio::{
 
 pub use self::{
     base_url::BaseUrl,
-    order::{Kind as OrderKind, Orders},
+    order::{OrderKind, Orders},
 };
 use crate::{
     error::Error,
     kubernetes::nodes::NodeReadiness,
     metrics::{Metrics, PostOutcome, Rejection},
     transport::{
-        Event, Events, Refused, Transport, encode_message,
+        Refused, Transport, TransportEvent, TransportEvents, encode_message,
         eventbus::{
-            outbox::QueuedMessage, rate::Rates, rules::State as RulesState, schedule::Schedule,
+            outbox::QueuedMessage, rate::Rates, rules::RulesState, schedule::Schedule,
             token::Tokens,
         },
     },
 };
 
-/// How often agents say on this transport that they are there.
+/// The heartbeat of agents on this transport, in seconds.
 pub const HEARTBEAT_SECONDS: u32 = 15;
 
-/// Bytes of a message. The router takes no more; it would answer 400. A node may say as much: of what it was told it
-/// has to be able to say that it has it.
+/// Maximum message size in bytes. The router responds 400 to a larger one. The limit of a node's batches is the same,
+/// because a sync lists everything that was published to the node.
 const MAX_MESSAGE_BYTES: usize = 12 << 20;
 
-/// Batches that may wait to be looked at.
+/// Batches that may wait to be processed.
 const MAX_QUEUED_ARRIVALS: usize = 64;
 
-/// KiB of batches that are being read or wait, all together: the largest, and many of the usual ones beside it.
+/// Total size in KiB of the batches that are being read or wait: the largest one and many of the usual size.
 const BUFFER_KIB: u32 = 16 * 1024;
 
-/// Senders whose bad batches were logged; more than these are only counted.
+/// Senders whose rejected batches were logged. Batches of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;
 
-/// Where everything is.
+/// The addresses and names of this transport.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct EventBusSettings {
     /// `KubeEdge`'s router.
     pub router: BaseUrl,
     /// The namespace of the Rules.
     pub namespace: Namespace,
-    /// Where the Rules send what nodes say: this program, as cloudcore reaches it.
+    /// The URL to which the Rules send the nodes' messages: this program, as cloudcore reaches it.
     pub upstream: BaseUrl,
-    /// What stands before every topic.
+    /// The prefix of every topic.
     pub prefix: TopicPrefix,
-    /// The file with the token that stands in the Rules.
+    /// The file with the token in the Rules' URLs.
     pub token_file: Option<PathBuf>,
 }
 
-/// What came, with the room that it takes until it is looked at.
-pub type Arrival = (Event, OwnedSemaphorePermit);
+/// A received event, with the buffer space that it occupies until it is processed.
+pub type Arrival = (TransportEvent, OwnedSemaphorePermit);
 
-/// The way through `KubeEdge`. Cheap to clone.
+/// The transport through `KubeEdge`. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct EventBus(Arc<Inner>);
+pub struct EventBus(Arc<EventBusInner>);
 
 #[derive(Debug)]
-struct Inner {
-    settings: Settings,
+struct EventBusInner {
+    settings: EventBusSettings,
     listener: TcpListener,
     client: reqwest::Client,
     metrics: Metrics,
     arrivals: mpsc::Sender<Arrival>,
     buffer: Arc<Semaphore>,
     schedule: Mutex<Schedule>,
-    /// Something is in the schedule that was not there.
+    /// The schedule changed.
     changed: Notify,
     rates: Mutex<Rates>,
     tokens: Mutex<Tokens>,
@@ -106,18 +106,18 @@ struct Inner {
 }
 
 impl EventBus {
-    /// Takes the receiver's address. Nothing is posted or taken before [`EventBus::run`].
+    /// Binds the receiver's address. Nothing is posted or received before [`EventBus::run`].
     ///
     /// # Errors
-    /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]; that there is no
-    /// `KubeEdge` is none.
+    /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]. A missing
+    /// `KubeEdge` is not an error.
     pub async fn start(
-        settings: Settings,
+        settings: EventBusSettings,
         listen: SocketAddr,
         metrics: Metrics,
-    ) -> Result<(Transport, Events), Error> {
+    ) -> Result<(Transport, TransportEvents), Error> {
         let prefix = settings.prefix.to_string();
-        // The rule's path is a regular expression to cloudcore, and part of a URL.
+        // The rule's path is a regular expression for cloudcore, and part of a URL.
         if !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/".contains(&byte)) {
             return Err(Error::TopicPrefix(prefix));
         }
@@ -125,8 +125,8 @@ impl EventBus {
         let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let client = post::client().map_err(|error| Error::Client(error.to_string()))?;
-        let (arrivals, arriving) = mpsc::channel(MAX_QUEUED_ARRIVALS);
-        let inner = Inner {
+        let (arrivals, events) = mpsc::channel(MAX_QUEUED_ARRIVALS);
+        let inner = EventBusInner {
             settings,
             listener,
             client,
@@ -142,10 +142,10 @@ impl EventBus {
             warned_outcome: Mutex::default(),
             warned_senders: Mutex::default(),
         };
-        Ok((Transport::EventBus(Self(Arc::new(inner))), Events::EventBus(arriving)))
+        Ok((Transport::EventBus(Self(Arc::new(inner))), TransportEvents::EventBus(events)))
     }
 
-    /// Posts, receives and keeps the Rules, for ever. The copy of the nodes has to be whole.
+    /// Posts, receives and reconciles the Rules, indefinitely. The cache of the nodes must be complete.
     pub(super) async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
         futures::join!(
             post::run(self),
@@ -165,7 +165,7 @@ impl EventBus {
         if payload.len() > MAX_MESSAGE_BYTES {
             let size = payload.len();
             let text = format!(
-                "message on {topic} has {size} bytes, KubeEdge's router takes {MAX_MESSAGE_BYTES} at most"
+                "message on {topic} has {size} bytes; KubeEdge's router accepts at most {MAX_MESSAGE_BYTES}"
             );
             return Err(Refused::TooLarge(text));
         }
@@ -215,9 +215,9 @@ impl EventBus {
         let mut held = self.lock_rules();
         if *held != state {
             match &state {
-                RulesState::InPlace => tracing::info!("KubeEdge's rules are in place"),
+                RulesState::InPlace => tracing::info!("KubeEdge Rules are in place"),
                 RulesState::Waiting(why) => {
-                    tracing::warn!(why, "KubeEdge's rules are not in place");
+                    tracing::warn!(why, "KubeEdge Rules are not in place");
                 }
             }
             self.0.metrics.set_rules_in_place(state == RulesState::InPlace);
@@ -225,22 +225,22 @@ impl EventBus {
         }
     }
 
-    /// Says once what the router does not do, until it does something.
+    /// Logs a failure of the router once, until a post succeeds.
     fn warn_outcome(&self, outcome: PostOutcome, why: &str) {
         let mut warned_outcome = self.0.warned_outcome.lock().expect(NO_PANIC);
         match outcome {
             PostOutcome::Taken => *warned_outcome = None,
-            // A node that is away is no matter of the router's.
+            // A disconnected node is not a failure of the router.
             PostOutcome::NoSession => {}
             _ if warned_outcome.replace(outcome) == Some(outcome) => {}
             _ => {
                 let router = &self.0.settings.router;
-                tracing::warn!(%router, ?outcome, why, "the router took no message");
+                tracing::warn!(%router, ?outcome, why, "router accepted no message");
             }
         }
     }
 
-    /// Says once a sender and reason what was dropped.
+    /// Logs a dropped batch, once per sender and reason.
     fn warn_once(&self, path: &str, reason: Rejection, why: impl FnOnce() -> String) {
         let mut warned_senders = self.0.warned_senders.lock().expect(NO_PANIC);
         // Without the token.
@@ -252,7 +252,7 @@ impl EventBus {
             tracing::warn!(
                 node = sender,
                 why,
-                "dropped a batch; more of this node are only counted"
+                "dropped a batch; further ones of this node are only counted"
             );
         }
     }
@@ -266,11 +266,11 @@ impl EventBus {
         self.0.schedule.lock().expect(NO_PANIC)
     }
 
-    /// Waits until there is room for a batch of so many bytes.
+    /// Waits until there is buffer space for a batch of this size.
     async fn reserve_buffer(&self, bytes: usize) -> OwnedSemaphorePermit {
         let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(BUFFER_KIB).min(BUFFER_KIB);
         let buffer = Arc::clone(&self.0.buffer).acquire_many_owned(needed).await;
-        buffer.expect("nobody closes the semaphore")
+        buffer.expect("the semaphore is never closed")
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {
@@ -297,9 +297,9 @@ mod tests {
     use super::*;
 
     async fn start(prefix: &str, token_file: Option<PathBuf>) -> Result<Transport, Error> {
-        // Fails only when there is one already, which is as good.
+        // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let settings = Settings {
+        let settings = EventBusSettings {
             router: "http://127.0.0.1:9".parse().unwrap(),
             namespace: "neptune-system".parse().unwrap(),
             upstream: "http://127.0.0.1:9".parse().unwrap(),

@@ -1,5 +1,5 @@
-//! What waits to be posted to one node. Of two messages on one topic only the later waits, so the memory
-//! is bounded by the number of topics; the order of the rest stays. Pure.
+//! The queue of messages for one node. A later message replaces a queued one on its topic, so the memory is bounded by
+//! the number of topics. The order of the others is kept. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use neptune_wire::Revision;
 /// A message for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// The whole topic, prefix included.
+    /// The topic, with the prefix.
     pub topic: String,
     /// Its payload.
     pub payload: Bytes,
@@ -17,51 +17,51 @@ pub struct QueuedMessage {
     pub index: Option<Revision>,
 }
 
-/// Letters in the order in which they are to leave.
+/// Messages in the order in which they are posted.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: BTreeMap<i64, QueuedMessage>,
-    places: HashMap<String, i64>,
+    queued: BTreeMap<i64, QueuedMessage>,
+    positions: HashMap<String, i64>,
     last: i64,
-    /// Places below zero are of those that were put back.
+    /// Messages that were put back have negative positions.
     first: i64,
 }
 
 impl Outbox {
-    /// Adds a letter at the end. One that waits on the same topic is dropped.
+    /// Appends a message. Drops a queued one on the same topic.
     pub fn push(&mut self, message: QueuedMessage) {
         self.last += 1;
-        if let Some(before) = self.places.insert(message.topic.clone(), self.last) {
-            self.waiting.remove(&before);
+        if let Some(before) = self.positions.insert(message.topic.clone(), self.last) {
+            self.queued.remove(&before);
         }
-        self.waiting.insert(self.last, message);
+        self.queued.insert(self.last, message);
     }
 
-    /// The next letter.
+    /// Removes the next message.
     pub fn pop(&mut self) -> Option<QueuedMessage> {
-        let (_, message) = self.waiting.pop_first()?;
-        self.places.remove(&message.topic);
+        let (_, message) = self.queued.pop_first()?;
+        self.positions.remove(&message.topic);
         Some(message)
     }
 
-    /// Puts a letter that did not leave back to its place, unless a newer one on its topic has come.
+    /// Puts a message that was not posted back to the front, unless a newer one on its topic is queued.
     pub fn put_back(&mut self, message: QueuedMessage) {
-        if self.places.contains_key(&message.topic) {
+        if self.positions.contains_key(&message.topic) {
             return;
         }
         self.first -= 1;
-        self.places.insert(message.topic.clone(), self.first);
-        self.waiting.insert(self.first, message);
+        self.positions.insert(message.topic.clone(), self.first);
+        self.queued.insert(self.first, message);
     }
 
-    /// Drops all.
+    /// Drops all messages.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether nothing waits.
+    /// Whether no message is queued.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.queued.is_empty()
     }
 }
 
@@ -75,7 +75,9 @@ mod tests {
 
     fn all(outbox: &mut Outbox) -> Vec<String> {
         std::iter::from_fn(|| outbox.pop())
-            .map(|l| format!("{}={}", l.topic, String::from_utf8_lossy(&l.payload)))
+            .map(|message| {
+                format!("{}={}", message.topic, String::from_utf8_lossy(&message.payload))
+            })
             .collect()
     }
 
@@ -86,7 +88,7 @@ mod tests {
             outbox.push(message(topic, payload));
         }
         assert_eq!(all(&mut outbox), ["b=1", "a=2", "c=1"]);
-        assert!(outbox.is_empty() && outbox.places.is_empty());
+        assert!(outbox.is_empty() && outbox.positions.is_empty());
     }
 
     #[test]
@@ -103,11 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_one_letter_a_topic_whatever_is_said() {
+    fn outbox_holds_one_message_per_topic() {
         let mut outbox = Outbox::default();
         for n in 0..10_000 {
             outbox.push(message(["a", "b", "c"][n % 3], "x"));
         }
-        assert_eq!((outbox.waiting.len(), outbox.places.len()), (3, 3));
+        assert_eq!((outbox.queued.len(), outbox.positions.len()), (3, 3));
     }
 }

@@ -1,4 +1,4 @@
-//! Posts to `KubeEdge`'s router what the schedule gives out, and tells it what came of it.
+//! Posts the scheduled messages to `KubeEdge`'s router, and reports the outcomes to the schedule.
 
 use std::{
     error::Error as _,
@@ -16,12 +16,12 @@ use crate::{
     transport::eventbus::{EventBus, outbox::QueuedMessage},
 };
 
-/// The router answers within 2 s when it has no session; the rest is for 12 MiB on a slow network.
-const ANSWER: Duration = Duration::from_secs(20);
+/// Timeout of a post. The router responds within 2 s if it has no session; the rest is for 12 MiB on a slow network.
+const POST_TIMEOUT: Duration = Duration::from_secs(20);
 
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What cloudcore says when it has put the message into its queue. Some of its internal errors are an empty 200.
+/// The response body if cloudcore has queued the message. Some of its internal errors are an empty 200.
 const DELIVERED: &str = "message delivered";
 
 /// The HTTP client.
@@ -30,14 +30,14 @@ const DELIVERED: &str = "message delivered";
 /// As of [`reqwest::ClientBuilder::build`].
 #[expect(clippy::disallowed_methods, reason = "the one HTTP client of the transport")]
 pub fn client() -> reqwest::Result<Client> {
-    Client::builder().no_proxy().connect_timeout(CONNECT).timeout(ANSWER).build()
+    Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).timeout(POST_TIMEOUT).build()
 }
 
-/// Posts for ever.
+/// Posts indefinitely.
 pub async fn run(bus: &EventBus) {
     let mut posts = FuturesUnordered::new();
     loop {
-        // Registered before the look, so that what is said between the look and the wait is not missed.
+        // Registered before the check, so that a change between the check and the wait is not missed.
         let mut changed = std::pin::pin!(bus.0.changed.notified());
         changed.as_mut().enable();
         while let Some((node, message)) = bus.schedule().next(Instant::now()) {
@@ -47,9 +47,9 @@ pub async fn run(bus: &EventBus) {
             });
         }
         bus.0.metrics.set_router_reachable(bus.schedule().is_router_reachable());
-        let wake_at = bus.schedule().wake_at();
+        let due_at = bus.schedule().next_due_at();
         let timer = async {
-            match wake_at {
+            match due_at {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
@@ -67,7 +67,7 @@ pub async fn run(bus: &EventBus) {
 
 async fn post(bus: &EventBus, node: &NodeName, message: &QueuedMessage) -> PostOutcome {
     let settings = &bus.0.settings;
-    // The rule's path is the prefix, with which the topic begins.
+    // The rule's path is the prefix of the topic.
     let url = format!("{}/{node}/{}/{}", settings.router, settings.namespace, message.topic);
     let sent = bus.0.client.post(&url).body(message.payload.clone()).send().await;
     let answer = match sent {
@@ -95,7 +95,7 @@ async fn post(bus: &EventBus, node: &NodeName, message: &QueuedMessage) -> PostO
     outcome
 }
 
-/// What the router's answer means.
+/// Maps the router's response to an outcome.
 fn meaning(status: StatusCode, text: &str) -> PostOutcome {
     match status {
         StatusCode::OK if text.trim() == DELIVERED => PostOutcome::Taken,
@@ -106,7 +106,7 @@ fn meaning(status: StatusCode, text: &str) -> PostOutcome {
     }
 }
 
-/// Nobody is at the address, or whoever is there hangs up before it answers: cloudcore restarts.
+/// Whether the address refuses or closes the connection before a response, as while cloudcore restarts.
 fn is_absent(error: &reqwest::Error) -> bool {
     if error.is_connect() {
         return true;
@@ -124,7 +124,7 @@ fn is_absent(error: &reqwest::Error) -> bool {
         }
         source = inner.source();
     }
-    // The client library's own word for an end before an answer has no kind that could be asked for.
+    // The client library's error for a connection that is closed before the response has no public kind.
     error.is_request() && !error.is_timeout()
 }
 
@@ -136,7 +136,7 @@ fn innermost(error: &reqwest::Error) -> String {
     innermost.to_string()
 }
 
-/// The standard library's only source of randomness.
+/// A random number, from the only source of randomness in the standard library.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_200_that_says_so_is_taken() {
+    fn only_a_200_with_the_expected_body_is_taken() {
         for (status, text, outcome) in [
             (200, "message delivered", PostOutcome::Taken),
             (200, "message delivered\n", PostOutcome::Taken),

@@ -1,4 +1,4 @@
-//! How much a node may send: as many batches as `EventBus` itself lets through, and a large one counts as several. Pure.
+//! Limits how much a node may send: as many batches as `EventBus` itself allows; a large one counts as several. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -7,17 +7,17 @@ use std::{
 
 use neptune_wire::NodeName;
 
-/// Batches a second, on the average.
+/// Batches per second, on average.
 const RATE: f64 = 30.0;
 
-/// Batches at once, after a rest.
+/// Batches at once, after a pause.
 const BURST: f64 = 60.0;
 
-/// Bytes of a batch that counts as one: an agent fills them no further. What is larger, a single message, counts as
-/// so many more, and as all at most that may come at once.
+/// Bytes of a batch that counts as one: agents fill batches up to this size. A larger one, with a single message,
+/// counts as several, at most as [`BURST`].
 const UNIT: usize = 64 * 1024;
 
-/// What each node may send still. Ask only for nodes that there are: each is remembered until it has rested.
+/// The remaining tokens per node. Only for registered nodes: each is remembered until its bucket is full.
 #[derive(Debug, Default)]
 pub struct Rates {
     nodes: BTreeMap<NodeName, Bucket>,
@@ -31,26 +31,26 @@ struct Bucket {
 }
 
 impl Rates {
-    /// Whether the node may send one more, of so many bytes.
+    /// Whether the node may send another batch of this size.
     pub fn take(&mut self, node: &NodeName, bytes: usize, now: Instant) -> bool {
         let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
-        let price = f64::from(units).min(BURST);
+        let cost = f64::from(units).min(BURST);
         self.sweep(now);
         let bucket = self.nodes.entry(node.clone()).or_insert(Bucket { tokens: BURST, at: now });
-        let rested = now.saturating_duration_since(bucket.at).as_secs_f64();
-        bucket.tokens = (bucket.tokens + rested * RATE).min(BURST);
+        let elapsed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        bucket.tokens = (bucket.tokens + elapsed * RATE).min(BURST);
         bucket.at = now;
-        if bucket.tokens < price {
+        if bucket.tokens < cost {
             return false;
         }
-        bucket.tokens -= price;
+        bucket.tokens -= cost;
         true
     }
 
-    /// Forgets, now and then, those that are full again: they are as nodes that never sent anything.
+    /// Removes full buckets, once per minute: they equal those of nodes that never sent anything.
     fn sweep(&mut self, now: Instant) {
-        const EVERY: Duration = Duration::from_secs(60);
-        if self.swept.is_some_and(|at| now < at + EVERY) {
+        const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+        if self.swept.is_some_and(|at| now < at + SWEEP_INTERVAL) {
             return;
         }
         self.swept = Some(now);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_rested_is_forgotten() {
+    fn idle_node_is_removed() {
         let (mut rates, start) = (Rates::default(), Instant::now());
         for n in 0..100 {
             assert!(rates.take(&format!("n{n}").parse().unwrap(), 0, start));

@@ -1,7 +1,7 @@
-//! Takes what the nodes say: `POST /upstream/{node}`, or `/upstream/{node}/{token}` where a token is asked for.
+//! Receives the nodes' batches: `POST /upstream/{node}`, or `/upstream/{node}/{token}` if a token is configured.
 //!
-//! The node in the path is what the Rule says, so it is the one thing to be trusted; what the batch says it
-//! is from is `upstream`'s to compare. `KubeEdge` ignores every status: they are for people.
+//! The node in the path comes from the Rule and is trusted; `upstream` compares the sender in the batch with it.
+//! `KubeEdge` ignores the response status; it is for people.
 
 use std::{
     convert::Infallible,
@@ -30,42 +30,42 @@ use tokio::{
 use crate::{
     metrics::Rejection,
     transport::{
-        Event,
+        TransportEvent,
         eventbus::{EventBus, MAX_MESSAGE_BYTES},
     },
 };
 
-/// Connections at once. `KubeEdge` makes one a message.
+/// Maximum number of connections. `KubeEdge` opens one per message.
 const MAX_CONNECTIONS: usize = 256;
 
 /// How long a connection may take, from its first byte to the last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Before the next attempt to accept, when there are no more file descriptors, say.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Why a batch was not taken.
+/// Why a batch was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
-    #[error("write POST /upstream/<node>")]
+enum BatchRejection {
+    #[error("not found; use POST /upstream/<node>")]
     Path,
     #[error("the token is missing or wrong")]
     Token,
-    #[error("there is no such Node")]
+    #[error("Node not found")]
     UnknownNode,
-    #[error("this node sends more than 30 batches or 2 MiB a second")]
+    #[error("the node exceeds 30 batches or 2 MiB per second")]
     TooFast,
     #[error("the batch is larger than {MAX_MESSAGE_BYTES} bytes")]
     TooLarge,
-    #[error("the body broke off")]
+    #[error("the body is incomplete")]
     Broken,
-    #[error("this is no batch in JSON and UTF-8")]
+    #[error("the body is not a batch in JSON and UTF-8")]
     Batch,
-    #[error("the controller ends")]
-    Ending,
+    #[error("the controller is shutting down")]
+    ShuttingDown,
 }
 
-impl Refusal {
+impl BatchRejection {
     fn status(self) -> StatusCode {
         match self {
             Self::Path | Self::UnknownNode => StatusCode::NOT_FOUND,
@@ -73,14 +73,14 @@ impl Refusal {
             Self::TooFast => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Broken | Self::Batch => StatusCode::BAD_REQUEST,
-            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
-    /// As it is counted.
+    /// The label in the metrics; `None` if it is not counted.
     fn reason(self) -> Option<Rejection> {
         match self {
-            Self::Path | Self::Ending => None,
+            Self::Path | Self::ShuttingDown => None,
             Self::Token => Some(Rejection::Token),
             Self::UnknownNode => Some(Rejection::UnknownNode),
             Self::TooFast => Some(Rejection::TooFast),
@@ -90,24 +90,24 @@ impl Refusal {
     }
 }
 
-/// Serves for ever. Not before the copy of the nodes is whole.
+/// Serves indefinitely. The cache of the nodes must be complete.
 pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
     let slots = std::sync::Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
-        let slot = slots.clone().acquire_owned().await.expect("nobody closes the semaphore");
+        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (bus, nodes) = (bus.clone(), nodes.clone());
                 connections.spawn(async move {
-                    // Whoever is too slow is cut off.
+                    // A connection that exceeds the timeout is closed.
                     let _ = timeout(CONNECTION_TIMEOUT, connection(&bus, stream, &nodes)).await;
                     drop(slot);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "receiver cannot accept a connection; retrying");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -120,7 +120,7 @@ async fn connection(bus: &EventBus, stream: TcpStream, nodes: &Store<Node>) {
     let service = service_fn(|request| async move {
         let (status, text) = match answer(bus, request, nodes).await {
             Ok(()) => (StatusCode::OK, String::new()),
-            Err(refusal) => (refusal.status(), format!("{refusal}\n")),
+            Err(rejection) => (rejection.status(), format!("{rejection}\n")),
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));
         *response.status_mut() = status;
@@ -129,7 +129,7 @@ async fn connection(bus: &EventBus, stream: TcpStream, nodes: &Store<Node>) {
     let served =
         http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection to the receiver broke");
+        tracing::debug!(%error, "receiver connection failed");
     }
 }
 
@@ -137,18 +137,18 @@ async fn answer(
     bus: &EventBus,
     request: Request<Incoming>,
     nodes: &Store<Node>,
-) -> Result<(), Refusal> {
+) -> Result<(), BatchRejection> {
     let (head, body) = request.into_parts();
     let result = match path(&head.method, head.uri.path()) {
-        None => Err((Refusal::Path, String::new())),
+        None => Err((BatchRejection::Path, String::new())),
         Some((node, token)) => take(bus, node, token, body, nodes).await,
     };
-    result.map_err(|(refusal, why)| {
-        if let Some(reason) = refusal.reason() {
+    result.map_err(|(rejection, why)| {
+        if let Some(reason) = rejection.reason() {
             bus.0.metrics.rejected(reason);
-            bus.warn_once(head.uri.path(), reason, || format!("{refusal} {why}"));
+            bus.warn_once(head.uri.path(), reason, || format!("{rejection} {why}"));
         }
-        refusal
+        rejection
     })
 }
 
@@ -158,38 +158,38 @@ async fn take(
     token: Option<&str>,
     body: Incoming,
     nodes: &Store<Node>,
-) -> Result<(), (Refusal, String)> {
-    let bare = |refusal| (refusal, String::new());
+) -> Result<(), (BatchRejection, String)> {
+    let bare = |rejection| (rejection, String::new());
     let now = Instant::now();
     if !bus.tokens().admit(token, now) {
-        return Err(bare(Refusal::Token));
+        return Err(bare(BatchRejection::Token));
     }
-    let name: NodeName = node.parse().map_err(|_| bare(Refusal::UnknownNode))?;
+    let name: NodeName = node.parse().map_err(|_| bare(BatchRejection::UnknownNode))?;
     if nodes.get(&ObjectRef::new(node)).is_none() {
-        return Err(bare(Refusal::UnknownNode));
+        return Err(bare(BatchRejection::UnknownNode));
     }
-    // One that does not say how long it will be may be as long as any.
+    // A body without a length may have the maximum length.
     let length = body
         .size_hint()
         .upper()
         .map_or(MAX_MESSAGE_BYTES, |length| length.try_into().unwrap_or(usize::MAX));
     if length > MAX_MESSAGE_BYTES {
-        return Err((Refusal::TooLarge, format!("it has {length}")));
+        return Err((BatchRejection::TooLarge, format!("(it has {length})")));
     }
     if !bus.rates().take(&name, length, now) {
-        return Err(bare(Refusal::TooFast));
+        return Err(bare(BatchRejection::TooFast));
     }
     let buffer = bus.reserve_buffer(length).await;
     let body = Limited::new(body, length).collect().await.map_err(|error| {
         let is_long = error.downcast_ref::<LengthLimitError>().is_some();
-        (if is_long { Refusal::TooLarge } else { Refusal::Broken }, error.to_string())
+        (if is_long { BatchRejection::TooLarge } else { BatchRejection::Broken }, error.to_string())
     })?;
     let body = body.to_bytes();
-    // Elsewhere than in texts, JSON's parser would not see it.
-    std::str::from_utf8(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
-    let batch: Batch = decode(&body).map_err(|error| (Refusal::Batch, error.to_string()))?;
-    let arrived = bus.0.arrivals.send((Event::Batch(name, batch), buffer)).await;
-    arrived.map_err(|_| bare(Refusal::Ending))
+    // The JSON parser checks UTF-8 only in strings.
+    std::str::from_utf8(&body).map_err(|error| (BatchRejection::Batch, error.to_string()))?;
+    let batch: Batch = decode(&body).map_err(|error| (BatchRejection::Batch, error.to_string()))?;
+    let arrived = bus.0.arrivals.send((TransportEvent::Batch(name, batch), buffer)).await;
+    arrived.map_err(|_| bare(BatchRejection::ShuttingDown))
 }
 
 /// The node and the token in a request.
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_names_the_node_and_the_token() {
+    fn path_contains_the_node_and_the_token() {
         for (text, read) in [
             ("/upstream/edge0", Some(("edge0", None))),
             ("/upstream/edge0/secret", Some(("edge0", Some("secret")))),

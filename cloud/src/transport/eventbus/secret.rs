@@ -1,5 +1,4 @@
-//! Reads the file of `--upstream-token-file`, and again and again: a Secret that is mounted changes there
-//! without a word.
+//! Reads the file of `--upstream-token-file`, and polls it: a mounted Secret changes without a notification.
 
 use std::{
     path::Path,
@@ -11,37 +10,37 @@ use crate::{
     transport::eventbus::{EventBus, token::Token},
 };
 
-/// Between two looks at the file.
-const EVERY: Duration = Duration::from_secs(10);
+/// The interval between two reads of the file.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads the token.
 ///
 /// # Errors
-/// [`Error::TokenFile`]: the file cannot be read, or what it holds is no token.
+/// [`Error::TokenFile`]: the file cannot be read, or does not contain a valid token.
 pub fn read(path: &Path) -> Result<Token, Error> {
     let error = |why: String| Error::TokenFile { path: path.to_owned(), why };
     let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
     text.parse().map_err(|why: &str| error(why.to_owned()))
 }
 
-/// Takes over what the file holds, for ever.
+/// Applies changes of the file, indefinitely.
 pub async fn follow(bus: &EventBus) {
     let Some(path) = &bus.0.settings.token_file else { return std::future::pending().await };
-    let mut is_bad = false;
+    let mut is_invalid = false;
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         match read(path) {
             Ok(token) => {
-                is_bad = false;
+                is_invalid = false;
                 if bus.tokens().replace(token, Instant::now()) {
-                    tracing::info!("another upstream token: the Rules are made anew");
+                    tracing::info!("upstream token changed; recreating the Rules");
                     bus.0.rules_changed.notify_one();
                 }
             }
-            // The one that was read before holds on.
+            // The previous token stays valid.
             Err(error) => {
-                if !std::mem::replace(&mut is_bad, true) {
-                    tracing::warn!(%error, "the upstream token stays what it was");
+                if !std::mem::replace(&mut is_invalid, true) {
+                    tracing::warn!(%error, "cannot read the upstream token; keeping the previous one");
                 }
             }
         }

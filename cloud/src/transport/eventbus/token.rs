@@ -1,5 +1,4 @@
-//! The secret in the path of the receiver: what it may look like, which ones hold now. Pure; reading its file
-//! is `secret`'s.
+//! The token in the path of the receiver: its format, and which tokens are valid now. Pure; `secret` reads the file.
 
 use std::{
     fmt,
@@ -9,15 +8,14 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-/// How long the former one is taken yet: until then every Rule has been made anew, and what was on the way
-/// has come.
+/// How long the previous token stays valid: until all Rules are recreated and messages in flight have arrived.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// Letters, digits, '-' and '_': it stands in URLs as it is.
+/// A token of letters, digits, '-' and '_', which need no escaping in a URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Whoever posts has to know one of these.
+/// The valid tokens.
 #[derive(Debug, Clone)]
 pub struct Tokens {
     current: Option<Token>,
@@ -36,39 +34,39 @@ impl FromStr for Token {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if !(16..=256).contains(&text.len()) {
-            return Err("give 16 to 256 characters, as of `openssl rand -hex 32`");
+            return Err("must have 16 to 256 characters; create one with `openssl rand -hex 32`");
         }
         if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            return Err("only letters, digits, '-' and '_' can stand in a path");
+            return Err("must contain only letters, digits, '-' and '_'");
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl Token {
-    /// As it stands in a path.
+    /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Digests are compared, so the time that it takes tells nothing of the token.
-    fn is(&self, given: &str) -> bool {
+    /// Compares digests, so that the duration does not depend on the token.
+    fn matches(&self, given: &str) -> bool {
         Sha256::digest(self.0.as_bytes()) == Sha256::digest(given.as_bytes())
     }
 }
 
 impl Tokens {
-    /// This one, or that none is asked for.
+    /// Requires this token, or none.
     pub fn new(current: Option<Token>) -> Self {
         Self { current, former: None }
     }
 
-    /// The one that Rules are made with.
+    /// The token in the Rules' URLs.
     pub fn current(&self) -> Option<&Token> {
         self.current.as_ref()
     }
 
-    /// Another one from now on. Returns whether it is another.
+    /// Replaces the token. Returns whether it differs from the current one.
     pub fn replace(&mut self, token: Token, now: Instant) -> bool {
         if self.current.as_ref() == Some(&token) {
             return false;
@@ -78,14 +76,14 @@ impl Tokens {
         true
     }
 
-    /// Whether this path segment, or its absence, is right.
+    /// Whether this path segment, or its absence, is valid.
     pub fn admit(&self, given: Option<&str>, now: Instant) -> bool {
         match (&self.current, given) {
             (None, given) => given.is_none(),
             (Some(_), None) => false,
             (Some(current), Some(given)) => {
                 let former = self.former.as_ref().filter(|(_, until)| now < *until);
-                current.is(given) | former.is_some_and(|(former, _)| former.is(given))
+                current.matches(given) | former.is_some_and(|(former, _)| former.matches(given))
             }
         }
     }
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_can_stand_in_a_path_and_is_not_short() {
+    fn token_is_long_enough_and_valid_in_a_path() {
         assert_eq!("0123456789abcDEF\n".parse::<Token>().unwrap().as_str(), "0123456789abcDEF");
         for wrong in ["", "short", "0123456789abcdef/", "0123456789abc def", &"a".repeat(257)] {
             assert!(wrong.parse::<Token>().is_err(), "{wrong:?}");
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_none_is_taken() {
+    fn request_with_a_token_is_rejected_if_none_is_configured() {
         let tokens = Tokens::new(None);
         assert!(tokens.admit(None, Instant::now()));
         assert!(!tokens.admit(Some("anything-at-all-here"), Instant::now()));

@@ -17,7 +17,7 @@ use crate::{
     kubernetes::nodes::NodeReadiness,
     metrics::{Metrics, Outcome},
     transport::{
-        Event, Events, Refused, Transport, encode_message,
+        Refused, Transport, TransportEvent, TransportEvents, encode_message,
         mqtt::unregistered_nodes::UnregisteredNodes,
     },
 };
@@ -60,7 +60,7 @@ impl Mqtt {
         options: LinkOptions,
         prefix: TopicPrefix,
         metrics: Metrics,
-    ) -> Result<(Transport, Events), LinkError> {
+    ) -> Result<(Transport, TransportEvents), LinkError> {
         let options = LinkOptions { subscriptions: vec![prefix.upstream_filter()], ..options };
         let (link, events) = Link::start(options)?;
         let replay = Arc::<RetainedReplay>::default();
@@ -72,7 +72,7 @@ impl Mqtt {
         };
         Ok((
             Transport::Mqtt(Box::new(Self { link, prefix, metrics, replay })),
-            Events::Mqtt(Box::new(mqtt_events)),
+            TransportEvents::Mqtt(Box::new(mqtt_events)),
         ))
     }
 
@@ -83,7 +83,7 @@ impl Mqtt {
     ) -> Result<(), Refused> {
         if let DownstreamMessage::Delete(key, _) = message {
             let retained = Topic::Insert(node.clone(), key.clone());
-            // If it fails, the index tells the node as well.
+            // If it fails, the index deletes the object on the node.
             let _ = self.publish_topic(&retained, Vec::new(), true);
         }
         let (topic, payload) = encode_message(node, message);
@@ -129,7 +129,7 @@ impl Mqtt {
 }
 
 impl MqttEvents {
-    pub(super) async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<TransportEvent> {
         loop {
             let replay_at = self.replay.nodes().replay_at();
             let replay_is_due = async {
@@ -141,7 +141,7 @@ impl MqttEvents {
             tokio::select! {
                 event = self.events.next() => return event.map(|event| self.translate(event)),
                 () = replay_is_due => {
-                    tracing::info!("nodes that spoke are registered now: the broker is asked what they said");
+                    tracing::info!("nodes with rejected messages are registered now; requesting retained messages");
                     self.replay.nodes().on_replay_requested(Instant::now());
                     self.link.resubscribe();
                 }
@@ -151,19 +151,19 @@ impl MqttEvents {
         }
     }
 
-    fn translate(&self, event: LinkEvent) -> Event {
+    fn translate(&self, event: LinkEvent) -> TransportEvent {
         match event {
             LinkEvent::Up => {
                 tracing::info!("connected to the broker");
                 self.metrics.set_connected(true);
-                Event::Up
+                TransportEvent::Up
             }
             LinkEvent::Down { reason } => {
-                tracing::warn!(reason, "no connection to the broker; trying again");
+                tracing::warn!(reason, "disconnected from the broker; reconnecting");
                 self.metrics.set_connected(false);
-                Event::Down
+                TransportEvent::Down
             }
-            LinkEvent::Message(message) => Event::Message(message),
+            LinkEvent::Message(message) => TransportEvent::Message(message),
         }
     }
 }

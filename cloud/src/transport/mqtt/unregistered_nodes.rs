@@ -67,7 +67,7 @@ mod tests {
         (0..9).for_each(|n| unregistered.add(&node(n)));
         assert!(unregistered.on_registered(&node(0), start));
         assert_eq!(unregistered.replay_at(), Some(start));
-        assert!(!unregistered.on_registered(&node(1), start), "one question is for both");
+        assert!(!unregistered.on_registered(&node(1), start), "one replay is for both");
         unregistered.on_replay_requested(start);
         assert_eq!(unregistered.replay_at(), None);
         let later = start + Duration::from_secs(1);
@@ -89,7 +89,7 @@ mod tests {
         unregistered.on_replay_requested(now);
         assert!(
             !unregistered.on_registered(&node(0), now),
-            "its kubelet writes it again and again"
+            "the kubelet updates the Node regularly"
         );
         assert_eq!(unregistered.replay_at(), None);
     }

@@ -68,7 +68,7 @@ async fn local_metadata_and_malformed_urls_are_refused_with_a_remedy() {
         ("s3://a@169.254.169.254/m", "bucket name"),
         ("s3://bucket/../other/m", "object key"),
         ("s3://bucket/", "object key"),
-        ("", "neither"),
+        ("", "is empty"),
     ];
     for (url, reason) in cases {
         let error = fixture.fetch(url, None).await.expect_err(url);

@@ -65,7 +65,7 @@ pub const MESSAGES: &[(&str, &[Field])] = &[
             (14, "finalizers", Texts),
         ],
     ),
-    ("Unknown", &[(1, "typeMeta", Message("TypeMeta"))]),
+    // Sent by `helm uninstall` for the release's Secret.
     ("DeleteOptions", &[(4, "propagationPolicy", Text), (5, "dryRun", Texts)]),
     ("TypeMeta", &[(1, "apiVersion", Text), (2, "kind", Text)]),
 ];

@@ -1,6 +1,7 @@
-//! Decodes the protobuf bodies of `kubectl create namespace|configmap|secret|serviceaccount` into JSON objects. Pure.
+//! Decodes protobuf bodies into JSON objects: those of `kubectl create namespace|configmap|secret|serviceaccount` and of
+//! `helm uninstall`. Pure.
 //!
-//! Newer versions of kubectl send these kinds in no other form. Other kinds and unknown fields are refused.
+//! Newer clients send these messages in no other form. Other kinds and unknown fields are refused.
 
 mod messages;
 
@@ -182,6 +183,14 @@ mod tests {
         assert_eq!(
             decode(&body("ConfigMap", &raw)).unwrap(),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "v"}})
+        );
+    }
+
+    #[test]
+    fn delete_options_are_decoded() {
+        assert_eq!(
+            decode(&body("DeleteOptions", &field(4, b"Background"))).unwrap(),
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
         );
     }
 

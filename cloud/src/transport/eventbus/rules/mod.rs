@@ -1,5 +1,5 @@
-//! Keeps the Rules and `RuleEndpoints` of `KubeEdge` as they have to be: watches them and the nodes, and makes the
-//! requests that the plan asks for. What they are is `plan`'s.
+//! Reconciles `KubeEdge`'s Rules and `RuleEndpoints`: watches them and the nodes, and executes the plan. The desired
+//! objects and the steps are decided by `plan`.
 
 mod plan;
 
@@ -23,55 +23,57 @@ use crate::{
     kubernetes::{labels::MANAGED_BY, nodes::is_edge_node},
     transport::eventbus::{
         EventBus,
-        rules::plan::{DesiredRule, ExistingRule, Key, Kind, Step, desired_rules, plan},
+        rules::plan::{
+            DesiredRule, ExistingRule, RuleKey, RuleKind, RulesStep, desired_rules, plan,
+        },
     },
 };
 
-/// Labels of what is made here, beside [`MANAGED_BY`]: together they tell that it is ours.
+/// The label of the objects that are created here. With [`MANAGED_BY`] it marks objects of this controller.
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "eventbus");
 
-/// The annotation of a Rule that names its node; a label would be too short for some.
+/// The annotation of a Rule that names its node; a label is too short for some names.
 const NODE: &str = "neptune.io/node";
 
-/// Between two looks, so that changes that come together are one.
+/// The pause before a reconciliation, so that simultaneous changes cause one.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// After a request that failed.
+/// The pause after a failed request.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How far it is.
+/// The state of the Rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
-    /// Something is missing; for people.
+pub enum RulesState {
+    /// Something is missing; the message names it.
     Waiting(String),
-    /// All is as it should be.
+    /// All objects exist as desired.
     InPlace,
 }
 
-/// One kind, watched.
-struct Watched {
-    kind: Kind,
+/// The watch of one kind.
+struct RuleWatch {
+    kind: RuleKind,
     api: Api<DynamicObject>,
     resource: ApiResource,
     store: Store<DynamicObject>,
     events: BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>>,
-    /// Once they were read, a watch that breaks changes nothing of what is in place.
+    /// Whether the objects were listed once. A later failure of the watch does not change the state.
     is_listed: bool,
-    /// What was in the way of reading them last.
-    trouble: Option<String>,
+    /// The last error of the watch.
+    error: Option<String>,
 }
 
-impl Default for State {
+impl Default for RulesState {
     fn default() -> Self {
-        Self::Waiting("the API server's Rules and RuleEndpoints were not read yet".to_owned())
+        Self::Waiting("waiting for the list of Rules and RuleEndpoints".to_owned())
     }
 }
 
-/// Keeps them for ever.
+/// Reconciles indefinitely.
 pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
     let namespace = bus.0.settings.namespace.as_str();
-    let mut endpoints = Watched::new(Kind::Endpoint, client, namespace);
-    let mut rules = Watched::new(Kind::Rule, client, namespace);
+    let mut endpoints = RuleWatch::new(RuleKind::Endpoint, client, namespace);
+    let mut rules = RuleWatch::new(RuleKind::Rule, client, namespace);
     let mut retry = None;
     loop {
         let timer = async {
@@ -90,22 +92,22 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
         endpoints.drain_events();
         rules.drain_events();
         if !endpoints.is_listed || !rules.is_listed {
-            let trouble = endpoints.trouble.clone().or_else(|| rules.trouble.clone());
-            bus.set_rules_state(trouble.map_or_else(State::default, State::Waiting));
+            let error = endpoints.error.clone().or_else(|| rules.error.clone());
+            bus.set_rules_state(error.map_or_else(RulesState::default, RulesState::Waiting));
             continue;
         }
         let state = reconcile_rules(bus, &endpoints, &rules, nodes).await;
-        retry = (state != State::InPlace).then_some(RETRY);
+        retry = (state != RulesState::InPlace).then_some(RETRY);
         bus.set_rules_state(state);
     }
 }
 
 async fn reconcile_rules(
     bus: &EventBus,
-    endpoints: &Watched,
-    rules: &Watched,
+    endpoints: &RuleWatch,
+    rules: &RuleWatch,
     nodes: &Store<Node>,
-) -> State {
+) -> RulesState {
     let nodes = nodes.state();
     let edge = nodes.iter().filter(|node| is_edge_node(node));
     let token = bus.tokens().current().cloned();
@@ -115,29 +117,29 @@ async fn reconcile_rules(
     let plan = plan(&desired_rules, &existing);
     for step in plan.steps {
         let (key, done) = match &step {
-            Step::Delete { key, .. } => (key, "removed"),
-            Step::Create { key, .. } => (key, "made"),
+            RulesStep::Delete { key, .. } => (key, "deleted"),
+            RulesStep::Create { key, .. } => (key, "created"),
         };
-        let watched = if key.0 == Kind::Endpoint { endpoints } else { rules };
+        let watched = if key.0 == RuleKind::Endpoint { endpoints } else { rules };
         let name = key.1.clone();
         match watched.execute(step).await {
             Ok(true) => tracing::info!(kind = watched.resource.kind, name, "{done}"),
             Ok(false) => {}
-            Err(error) => return State::Waiting(error.to_string()),
+            Err(error) => return RulesState::Waiting(error.to_string()),
         }
     }
-    match plan.taken.first() {
-        None => State::InPlace,
-        Some((kind, name)) => State::Waiting(format!(
-            "{} {}/{name} is somebody else's and says something else: remove or rename it",
+    match plan.conflicts.first() {
+        None => RulesState::InPlace,
+        Some((kind, name)) => RulesState::Waiting(format!(
+            "{} {}/{name} is not managed by neptune-cloud and has a different spec; delete or rename it",
             kind.name(),
             bus.0.settings.namespace
         )),
     }
 }
 
-impl Watched {
-    fn new(kind: Kind, client: &Client, namespace: &str) -> Self {
+impl RuleWatch {
+    fn new(kind: RuleKind, client: &Client, namespace: &str) -> Self {
         let gvk = GroupVersionKind::gvk("rules.kubeedge.io", "v1", kind.name());
         let resource = ApiResource::from_gvk(&gvk);
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -147,19 +149,19 @@ impl Watched {
             .modify(|object| object.managed_fields_mut().clear())
             .default_backoff();
         let events = reflector::reflector(writer, events).boxed();
-        Self { kind, api, resource, store, events, is_listed: false, trouble: None }
+        Self { kind, api, resource, store, events, is_listed: false, error: None }
     }
 
     /// Waits for a change.
     async fn next(&mut self) {
         match self.events.next().await {
             Some(event) => self.on_event(event),
-            // It never ends.
+            // The watch never ends.
             None => std::future::pending().await,
         }
     }
 
-    /// Takes what has come meanwhile.
+    /// Processes the events that have arrived meanwhile.
     fn drain_events(&mut self) {
         while let Some(Some(event)) = self.events.next().now_or_never() {
             self.on_event(event);
@@ -168,7 +170,7 @@ impl Watched {
 
     fn on_event(&mut self, event: watcher::Result<watcher::Event<DynamicObject>>) {
         let plural = &self.resource.plural;
-        self.trouble = match event {
+        self.error = match event {
             Ok(watcher::Event::InitDone) => {
                 self.is_listed = true;
                 None
@@ -178,48 +180,48 @@ impl Watched {
                 if status.code == 404 =>
             {
                 Some(format!(
-                    "the API server has no {plural}: apply KubeEdge's CRDs (rules.kubeedge.io) and turn cloudcore's router on"
+                    "the API server has no {plural}; apply KubeEdge's CRDs (rules.kubeedge.io) and enable cloudcore's router"
                 ))
             }
             Err(error) => {
-                tracing::debug!(plural, %error, "cannot watch; trying again");
+                tracing::debug!(plural, %error, "watch failed; retrying");
                 Some(format!("watch {plural}: {error}"))
             }
         };
     }
 
-    fn existing(&self) -> impl Iterator<Item = (Key, ExistingRule)> {
+    fn existing(&self) -> impl Iterator<Item = (RuleKey, ExistingRule)> {
         self.store.state().into_iter().map(|object| {
             let labels = object.labels();
             let has = |(name, value): (&str, &str)| labels.get(name).is_some_and(|v| v == value);
             let existing = ExistingRule {
                 spec: object.data.get("spec").cloned().unwrap_or_default(),
-                is_ours: has(MANAGED_BY) && has(COMPONENT),
+                is_managed: has(MANAGED_BY) && has(COMPONENT),
                 uid: object.uid().unwrap_or_default(),
             };
             ((self.kind, object.name_any()), existing)
         })
     }
 
-    /// Returns whether that was needed yet.
-    async fn execute(&self, step: Step) -> Result<bool, Error> {
+    /// Executes a step. Returns whether it was still needed.
+    async fn execute(&self, step: RulesStep) -> Result<bool, Error> {
         match step {
-            Step::Delete { key: (_, name), uid } => {
+            RulesStep::Delete { key: (_, name), uid } => {
                 let preconditions = Preconditions { uid: Some(uid), resource_version: None };
                 let params =
                     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 match self.api.delete(&name, &params).await {
                     Ok(_) => Ok(true),
-                    // It is gone, or another one already, and the watch is about to say so.
+                    // It is deleted or replaced already; the watch will report it.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
                     Err(error) => Err(self.failed("delete", &name)(error)),
                 }
             }
-            Step::Create { key: (_, name), desired } => {
+            RulesStep::Create { key: (_, name), desired } => {
                 let object = self.object(&name, &desired);
                 match self.api.create(&PostParams::default(), &object).await {
                     Ok(_) => Ok(true),
-                    // It is there already, and the watch is about to say so.
+                    // It exists already; the watch will report it.
                     Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
                     Err(error) => Err(self.failed("create", &name)(error)),
                 }
@@ -233,7 +235,7 @@ impl Watched {
 
     fn object(&self, name: &str, desired: &DesiredRule) -> DynamicObject {
         let mut spec = Value::Object(desired.spec.clone());
-        if self.kind == Kind::Endpoint {
+        if self.kind == RuleKind::Endpoint {
             spec["properties"] = json!({});
         }
         let labels =
@@ -253,7 +255,7 @@ impl Watched {
     }
 }
 
-impl Kind {
+impl RuleKind {
     fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "RuleEndpoint",

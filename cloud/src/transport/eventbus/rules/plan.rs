@@ -1,43 +1,44 @@
-//! Which Rules and `RuleEndpoints` there have to be, and what has to be made or removed so that they are. Pure.
+//! Decides which Rules and `RuleEndpoints` are desired, and which to create and delete. Pure.
+//! "Managed" objects have the labels of this controller.
 //!
-//! | what is there | what follows |
+//! | existing object | action |
 //! |---|---|
-//! | nothing of that name | it is made, endpoints before rules: a Rule without its endpoints is soon given up |
-//! | ours, and as it should be | nothing |
-//! | ours, and different | it is removed and made anew: an edit has no effect in cloudcore |
-//! | an endpoint of ours, and different | with it all Rules of ours: without its endpoint cloudcore cannot end a Rule |
-//! | ours, and of no node | it is removed |
-//! | somebody else's, and as it should be | it serves |
-//! | somebody else's, and different | nothing: the name is taken, and that is said |
+//! | none of that name | create, endpoints before Rules: cloudcore soon gives up a Rule without its endpoints |
+//! | managed, as desired | none |
+//! | managed, different | delete and recreate: an update has no effect in cloudcore |
+//! | managed endpoint, different | also recreate all managed Rules: cloudcore cannot stop a Rule without its endpoint |
+//! | managed, not desired | delete |
+//! | not managed, as desired | none: it is used |
+//! | not managed, different | none: the name conflict is reported |
 
 use std::collections::BTreeMap;
 
 use neptune_wire::{ContentHash, NodeName};
 use serde_json::{Map, Value, json};
 
-use crate::transport::eventbus::{Settings, token::Token};
+use crate::transport::eventbus::{EventBusSettings, token::Token};
 
 /// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to that by itself,
 /// also when the Rule came while the node was offline.
 pub const UPSTREAM_TOPIC: &str = "user/neptune/upstream";
 
-/// The names of what is there once.
+/// The names of the objects that do not depend on a node.
 const REST: &str = "neptune-rest";
 const BUS: &str = "neptune-bus";
 const DOWNSTREAM: &str = "neptune-downstream";
 
-/// What the name of a node's Rule begins with.
+/// The prefix of the name of a node's Rule.
 const UPSTREAM: &str = "neptune-upstream-";
 
-/// The longest name that an object may have.
+/// Maximum length of an object's name.
 const MAX_NAME: usize = 253;
 
-/// Names shorter than this stand as they are, so no shortened one can be another node's.
+/// Names shorter than this are not shortened, so a shortened one cannot be equal to another node's.
 const MAX_PLAIN_NAME: usize = 240;
 
-/// Endpoints come first: they are made before Rules and removed after them.
+/// Endpoints are first in the order: they are created before Rules and deleted after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum RuleKind {
     /// `RuleEndpoint`.
     Endpoint,
     /// `Rule`.
@@ -45,72 +46,72 @@ pub enum Kind {
 }
 
 /// A kind and a name.
-pub type Key = (Kind, String);
+pub type RuleKey = (RuleKind, String);
 
-/// What an object should be.
+/// A desired object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredRule {
-    /// The spec, as far as it matters.
+    /// The fields of the spec that must match.
     pub spec: Map<String, Value>,
     /// The node whose Rule it is.
     pub node: Option<NodeName>,
 }
 
-/// What an object is.
+/// An existing object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExistingRule {
     /// The whole spec.
     pub spec: Value,
-    /// Whether it has our labels.
-    pub is_ours: bool,
-    /// Tells it from a later one of the same name.
+    /// Whether it has the labels of this controller.
+    pub is_managed: bool,
+    /// The uid, which distinguishes it from a later one of the same name.
     pub uid: String,
 }
 
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Remove what is not as it should be.
+pub enum RulesStep {
+    /// Delete an object that is not as desired.
     Delete {
-        /// What.
-        key: Key,
-        /// And no other one.
+        /// The object.
+        key: RuleKey,
+        /// The uid of the object, as a precondition.
         uid: String,
     },
-    /// Make what is not there.
+    /// Create a missing object.
     Create {
-        /// What.
-        key: Key,
-        /// How.
+        /// The object.
+        key: RuleKey,
+        /// Its content.
         desired: DesiredRule,
     },
 }
 
-/// The requests in the order in which they are to be made. Empty when all is as it should be.
+/// The requests in their order. Empty if all objects exist as desired.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
-pub struct Plan {
+pub struct RulesPlan {
     /// The requests.
-    pub steps: Vec<Step>,
-    /// Names that somebody else has for something else.
-    pub taken: Vec<Key>,
+    pub steps: Vec<RulesStep>,
+    /// Desired objects whose names are used by others for something else.
+    pub conflicts: Vec<RuleKey>,
 }
 
-/// Everything that should be there for these nodes.
+/// The desired objects for these nodes.
 pub fn desired_rules(
-    settings: &Settings,
+    settings: &EventBusSettings,
     token: Option<&Token>,
     nodes: impl IntoIterator<Item = NodeName>,
-) -> BTreeMap<Key, DesiredRule> {
+) -> BTreeMap<RuleKey, DesiredRule> {
     let endpoint = |kind: &str| desired(json!({ "ruleEndpointType": kind }), None);
     let downstream = json!({
         "source": REST, "sourceResource": {"path": format!("/{}", settings.prefix)},
         "target": BUS, "targetResource": {"topic": settings.prefix.to_string()},
     });
     let mut desired_rules: BTreeMap<_, _> = [
-        ((Kind::Endpoint, REST.to_owned()), endpoint("rest")),
-        ((Kind::Endpoint, BUS.to_owned()), endpoint("eventbus")),
-        ((Kind::Rule, DOWNSTREAM.to_owned()), desired(downstream, None)),
+        ((RuleKind::Endpoint, REST.to_owned()), endpoint("rest")),
+        ((RuleKind::Endpoint, BUS.to_owned()), endpoint("eventbus")),
+        ((RuleKind::Rule, DOWNSTREAM.to_owned()), desired(downstream, None)),
     ]
     .into();
     for node in nodes {
@@ -120,47 +121,49 @@ pub fn desired_rules(
             "source": BUS, "sourceResource": {"topic": UPSTREAM_TOPIC, "node_name": node},
             "target": REST, "targetResource": {"resource": url},
         });
-        desired_rules.insert((Kind::Rule, name_for(&node)), desired(upstream, Some(node)));
+        desired_rules.insert((RuleKind::Rule, name_for(&node)), desired(upstream, Some(node)));
     }
     desired_rules
 }
 
-/// What is to be done so that `desired_rules` are there and nothing else of ours.
+/// The requests after which exactly `desired_rules` exist among the managed objects.
 pub fn plan(
-    desired_rules: &BTreeMap<Key, DesiredRule>,
-    existing: &BTreeMap<Key, ExistingRule>,
-) -> Plan {
-    let mut plan = Plan::default();
-    let is_wrong = |key: &Key, existing: &ExistingRule| {
+    desired_rules: &BTreeMap<RuleKey, DesiredRule>,
+    existing: &BTreeMap<RuleKey, ExistingRule>,
+) -> RulesPlan {
+    let mut plan = RulesPlan::default();
+    let is_wrong = |key: &RuleKey, existing: &ExistingRule| {
         desired_rules.get(key).is_none_or(|desired| !desired.is_met(existing))
     };
     let endpoint_is_wrong = existing.iter().any(|(key, existing)| {
-        key.0 == Kind::Endpoint && existing.is_ours && is_wrong(key, existing)
+        key.0 == RuleKind::Endpoint && existing.is_managed && is_wrong(key, existing)
     });
-    let goes = |key: &Key, existing: &ExistingRule| {
-        existing.is_ours && (is_wrong(key, existing) || (endpoint_is_wrong && key.0 == Kind::Rule))
+    let is_deleted = |key: &RuleKey, existing: &ExistingRule| {
+        existing.is_managed
+            && (is_wrong(key, existing) || (endpoint_is_wrong && key.0 == RuleKind::Rule))
     };
     // Rules before endpoints.
-    for (key, existing) in existing.iter().rev().filter(|(key, existing)| goes(key, existing)) {
-        plan.steps.push(Step::Delete { key: key.clone(), uid: existing.uid.clone() });
+    for (key, existing) in existing.iter().rev().filter(|(key, existing)| is_deleted(key, existing))
+    {
+        plan.steps.push(RulesStep::Delete { key: key.clone(), uid: existing.uid.clone() });
     }
     // Endpoints before Rules.
     for (key, desired) in desired_rules {
         match existing.get(key) {
-            Some(existing) if existing.is_ours && !goes(key, existing) => {}
-            Some(existing) if !existing.is_ours => {
+            Some(existing) if existing.is_managed && !is_deleted(key, existing) => {}
+            Some(existing) if !existing.is_managed => {
                 if !desired.is_met(existing) {
-                    plan.taken.push(key.clone());
+                    plan.conflicts.push(key.clone());
                 }
             }
-            _ => plan.steps.push(Step::Create { key: key.clone(), desired: desired.clone() }),
+            _ => plan.steps.push(RulesStep::Create { key: key.clone(), desired: desired.clone() }),
         }
     }
     plan
 }
 
 impl DesiredRule {
-    /// Whether an object does what is wished. Fields of which nothing is wished may be anything.
+    /// Whether an object has the desired fields. Other fields are ignored.
     fn is_met(&self, existing: &ExistingRule) -> bool {
         self.spec.iter().all(|(field, value)| existing.spec.get(field) == Some(value))
     }
@@ -171,7 +174,7 @@ fn desired(spec: Value, node: Option<NodeName>) -> DesiredRule {
     DesiredRule { spec, node }
 }
 
-/// A node's name may be as long as an object's.
+/// The name of a node's Rule, shortened with a hash if the node's name is too long.
 fn name_for(node: &NodeName) -> String {
     let plain = format!("{UPSTREAM}{node}");
     if plain.len() < MAX_PLAIN_NAME {
@@ -190,8 +193,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> EventBusSettings {
+        EventBusSettings {
             router: "http://cloudcore.kubeedge:9443".parse().unwrap(),
             namespace: "neptune-system".parse().unwrap(),
             upstream: "http://neptune-cloud.neptune-system:8081".parse().unwrap(),
@@ -200,31 +203,33 @@ mod tests {
         }
     }
 
-    fn desired_for(nodes: &[&str]) -> BTreeMap<Key, DesiredRule> {
+    fn desired_for(nodes: &[&str]) -> BTreeMap<RuleKey, DesiredRule> {
         desired_rules(&settings(), None, nodes.iter().map(|node| node.parse().unwrap()))
     }
 
-    /// A cluster in which all of it was made.
-    fn made(desired_rules: &BTreeMap<Key, DesiredRule>) -> BTreeMap<Key, ExistingRule> {
+    /// A cluster in which all desired objects exist.
+    fn existing_for(
+        desired_rules: &BTreeMap<RuleKey, DesiredRule>,
+    ) -> BTreeMap<RuleKey, ExistingRule> {
         let existing = |desired: &DesiredRule| ExistingRule {
             spec: Value::Object(desired.spec.clone()),
-            is_ours: true,
+            is_managed: true,
             uid: "uid".to_owned(),
         };
         desired_rules.iter().map(|(key, desired)| (key.clone(), existing(desired))).collect()
     }
 
-    fn steps(plan: &Plan) -> Vec<String> {
-        let text = |step: &Step| match step {
-            Step::Delete { key, .. } => format!("- {}", key.1),
-            Step::Create { key, .. } => format!("+ {}", key.1),
+    fn steps(plan: &RulesPlan) -> Vec<String> {
+        let text = |step: &RulesStep| match step {
+            RulesStep::Delete { key, .. } => format!("- {}", key.1),
+            RulesStep::Create { key, .. } => format!("+ {}", key.1),
         };
         plan.steps.iter().map(text).collect()
     }
 
     fn change(
-        existing: &mut BTreeMap<Key, ExistingRule>,
-        kind: Kind,
+        existing: &mut BTreeMap<RuleKey, ExistingRule>,
+        kind: RuleKind,
         name: &str,
         change: impl Fn(&mut ExistingRule),
     ) {
@@ -232,14 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_are_those_that_were_tried_on_a_cluster() {
+    fn desired_objects_have_the_format_of_kubeedge() {
         let desired_rules = desired_for(&["edge0"]);
         let spec =
             |kind, name: &str| Value::Object(desired_rules[&(kind, name.to_owned())].spec.clone());
-        assert_eq!(spec(Kind::Endpoint, "neptune-rest"), json!({"ruleEndpointType": "rest"}));
-        assert_eq!(spec(Kind::Endpoint, "neptune-bus"), json!({"ruleEndpointType": "eventbus"}));
+        assert_eq!(spec(RuleKind::Endpoint, "neptune-rest"), json!({"ruleEndpointType": "rest"}));
         assert_eq!(
-            spec(Kind::Rule, "neptune-downstream"),
+            spec(RuleKind::Endpoint, "neptune-bus"),
+            json!({"ruleEndpointType": "eventbus"})
+        );
+        assert_eq!(
+            spec(RuleKind::Rule, "neptune-downstream"),
             json!({"source": "neptune-rest", "sourceResource": {"path": "/neptune"},
                    "target": "neptune-bus", "targetResource": {"topic": "neptune"}})
         );
@@ -249,17 +257,17 @@ mod tests {
             "target": "neptune-rest",
             "targetResource": {"resource": "http://neptune-cloud.neptune-system:8081/upstream/edge0"},
         });
-        assert_eq!(spec(Kind::Rule, "neptune-upstream-edge0"), upstream);
+        assert_eq!(spec(RuleKind::Rule, "neptune-upstream-edge0"), upstream);
         let token = "0123456789abcdef".parse().unwrap();
         let desired_rules =
             super::desired_rules(&settings(), Some(&token), ["edge0".parse().unwrap()]);
-        let rule = &desired_rules[&(Kind::Rule, "neptune-upstream-edge0".to_owned())];
+        let rule = &desired_rules[&(RuleKind::Rule, "neptune-upstream-edge0".to_owned())];
         let url = rule.spec["targetResource"]["resource"].as_str().unwrap();
         assert!(url.ends_with(":8081/upstream/edge0/0123456789abcdef"), "{url}");
     }
 
     #[test]
-    fn what_is_missing_is_made_endpoints_first() {
+    fn missing_objects_are_created_endpoints_first() {
         let plan = plan(&desired_for(&["edge0", "edge1"]), &BTreeMap::new());
         assert_eq!(
             steps(&plan),
@@ -276,17 +284,17 @@ mod tests {
     #[test]
     fn rule_with_additional_fields_is_unchanged() {
         let desired_rules = desired_for(&["edge0"]);
-        let mut existing = made(&desired_rules);
-        change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
+        let mut existing = existing_for(&desired_rules);
+        change(&mut existing, RuleKind::Endpoint, "neptune-rest", |existing| {
             existing.spec["properties"] = json!({});
         });
-        assert_eq!(plan(&desired_rules, &existing), Plan::default());
+        assert_eq!(plan(&desired_rules, &existing), RulesPlan::default());
     }
 
     #[test]
     fn edited_rule_is_recreated_and_rule_of_a_deleted_node_is_removed() {
-        let mut existing = made(&desired_for(&["edge0", "gone"]));
-        change(&mut existing, Kind::Rule, "neptune-upstream-edge0", |existing| {
+        let mut existing = existing_for(&desired_for(&["edge0", "gone"]));
+        change(&mut existing, RuleKind::Rule, "neptune-upstream-edge0", |existing| {
             existing.spec["targetResource"]["resource"] = json!("http://elsewhere");
         });
         let plan = plan(&desired_for(&["edge0"]), &existing);
@@ -294,14 +302,14 @@ mod tests {
             steps(&plan),
             ["- neptune-upstream-gone", "- neptune-upstream-edge0", "+ neptune-upstream-edge0"]
         );
-        assert!(plan.taken.is_empty());
+        assert!(plan.conflicts.is_empty());
     }
 
     #[test]
     fn endpoint_is_removed_after_all_rules() {
         let desired_rules = desired_for(&["edge0"]);
-        let mut existing = made(&desired_rules);
-        change(&mut existing, Kind::Endpoint, "neptune-rest", |existing| {
+        let mut existing = existing_for(&desired_rules);
+        change(&mut existing, RuleKind::Endpoint, "neptune-rest", |existing| {
             existing.spec["ruleEndpointType"] = json!("servicebus");
         });
         assert_eq!(
@@ -318,21 +326,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebody_elses_is_never_touched() {
+    fn unmanaged_object_is_never_changed() {
         let desired_rules = desired_for(&["edge0"]);
-        let mut existing = made(&desired_rules);
+        let mut existing = existing_for(&desired_rules);
         for existing in existing.values_mut() {
-            existing.is_ours = false;
+            existing.is_managed = false;
         }
-        let foreign = ExistingRule { spec: json!({}), is_ours: false, uid: "uid".to_owned() };
-        existing.insert((Kind::Rule, "theirs".to_owned()), foreign);
-        assert_eq!(plan(&desired_rules, &existing), Plan::default(), "made by hand, it serves");
-        change(&mut existing, Kind::Rule, "neptune-downstream", |existing| {
+        let foreign = ExistingRule { spec: json!({}), is_managed: false, uid: "uid".to_owned() };
+        existing.insert((RuleKind::Rule, "theirs".to_owned()), foreign);
+        assert_eq!(
+            plan(&desired_rules, &existing),
+            RulesPlan::default(),
+            "created by a user, it is used"
+        );
+        change(&mut existing, RuleKind::Rule, "neptune-downstream", |existing| {
             existing.spec["sourceResource"]["path"] = json!("/other");
         });
         let plan = plan(&desired_rules, &existing);
         assert_eq!(plan.steps, []);
-        assert_eq!(plan.taken, [(Kind::Rule, "neptune-downstream".to_owned())]);
+        assert_eq!(plan.conflicts, [(RuleKind::Rule, "neptune-downstream".to_owned())]);
     }
 
     #[test]

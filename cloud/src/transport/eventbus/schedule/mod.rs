@@ -1,18 +1,18 @@
-//! Which message is posted when, over all nodes: one at a time to each, a bounded number at once, nothing to
-//! nodes that are away. Pure; the posting itself is `post`'s.
+//! Decides which message is posted when, over all nodes: one at a time per node, a bounded number at once, none to
+//! nodes that are away. Pure; `post` sends them.
 //!
-//! | what happened | what follows |
+//! | event | action |
 //! |---|---|
-//! | the router took it | the next of that node; an index is said again until the node confirms it |
-//! | the router knows no session of the node | nothing until the node speaks or its Node turns Ready |
-//! | no answer, or a strange one | the same again after a pause of that node |
-//! | no rule, or no router | the same again after a pause of all |
-//! | it is too large for the router | it is dropped |
-//! | the Node is not Ready, or gone | as without a session |
-//! | the node speaks, or its Node turns Ready, after it was away | its index at once |
+//! | the router accepts the message | the next one of that node; an index is repeated until the node confirms it |
+//! | the router has no session of the node | the node is away until it sends a message or its Node becomes Ready |
+//! | no response, or an unknown one | the same message again after a pause of that node |
+//! | no Rule, or no router | the same message again after a pause of all nodes |
+//! | the message is too large for the router | it is dropped |
+//! | the Node is not Ready, or deleted | as without a session |
+//! | a node that is away sends a message, or its Node becomes Ready | its index at once |
 //!
-//! For a node that is away only the index is kept: it tells the node what it has not, and the answer to
-//! the sync that follows brings it.
+//! For a node that is away only the index is kept. It lists all objects, and the answer to the sync that follows
+//! contains those that the node lacks.
 
 mod node;
 
@@ -21,33 +21,34 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_backoff::Backoff;
 use neptune_wire::{NodeName, Sync};
 
-use self::node::{Node, Pause};
+use self::node::{NodeQueue, Pause};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
 use crate::{kubernetes::nodes::NodeReadiness, metrics::PostOutcome};
 
-/// Posts at once, over the fleet. A node whose session is missing holds its place for two seconds.
+/// Concurrent posts over the fleet. A post to a node without a session takes two seconds.
 const MAX_IN_FLIGHT: usize = 32;
 
-/// Pauses of one node after a post that failed; they double.
-const NODE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The pauses of a node after failed posts.
+const NODE_RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Pauses of all nodes while there is no router or no rule.
-const ROUTER_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// The pauses of all nodes while there is no router or no rule.
+const ROUTER_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
-/// What waits, and for what.
+/// The queues of all nodes, and when each is due.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    nodes: BTreeMap<NodeName, Node>,
-    /// Of each node for which something is to be done at a time, the time.
+    nodes: BTreeMap<NodeName, NodeQueue>,
+    /// The nodes with a due time, by that time.
     due: BTreeSet<(Instant, NodeName)>,
     in_flight: usize,
     router: Pause,
 }
 
 impl Schedule {
-    /// Adds a message. A newer one on its topic takes its place.
+    /// Queues a message. It replaces a queued one on its topic.
     pub fn enqueue(&mut self, name: &NodeName, message: QueuedMessage, now: Instant) {
         let node = self.nodes.entry(name.clone()).or_default();
         if let Some(revision) = message.index {
@@ -60,7 +61,7 @@ impl Schedule {
         self.reschedule(name, now);
     }
 
-    /// The next message to post, if there may be one more. From now on it is in flight.
+    /// The next message to post, if one is due and the limit allows it. From then on it is in flight.
     pub fn next(&mut self, now: Instant) -> Option<(NodeName, QueuedMessage)> {
         while self.in_flight < MAX_IN_FLIGHT && self.router.is_over(now) {
             let (at, name) = self.due.first()?;
@@ -86,7 +87,7 @@ impl Schedule {
         None
     }
 
-    /// What became of the message in flight. `random` is any number.
+    /// Processes the outcome of the message in flight. `random` is any number.
     pub fn done(
         &mut self,
         name: &NodeName,
@@ -97,9 +98,9 @@ impl Schedule {
     ) {
         self.in_flight -= 1;
         match outcome {
-            // Of those that were in flight together only the first counts.
+            // Of several failures in flight at the same time, only the first counts.
             PostOutcome::NoRule | PostOutcome::NoRouter if self.router.is_over(now) => {
-                self.router.fail(ROUTER_PAUSES, now, random);
+                self.router.fail(ROUTER_RETRY, now, random);
             }
             PostOutcome::NoRule | PostOutcome::NoRouter | PostOutcome::Failed => {}
             PostOutcome::Taken | PostOutcome::NoSession | PostOutcome::TooLarge => {
@@ -118,7 +119,7 @@ impl Schedule {
             }
             PostOutcome::NoSession if !node.seen_meanwhile => node.mark_away(),
             PostOutcome::NoSession | PostOutcome::Failed => {
-                node.pause.fail(NODE_PAUSES, now, random);
+                node.pause.fail(NODE_RETRY, now, random);
                 node.put_back(message);
             }
             PostOutcome::NoRule | PostOutcome::NoRouter => node.put_back(message),
@@ -127,22 +128,22 @@ impl Schedule {
         self.reschedule(name, now);
     }
 
-    /// A node spoke; `is_back` if it had been silent for too long.
+    /// A node sent a message; `is_back` if it was offline before.
     pub fn on_sign_of_life(&mut self, name: &NodeName, is_back: bool, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.seen_meanwhile = true;
-        let rests = node.unconfirmed.as_mut().is_some_and(|unconfirmed| {
+        let is_waiting = node.unconfirmed.as_mut().is_some_and(|unconfirmed| {
             unconfirmed.on_sign_of_life();
             unconfirmed.due_at().is_none()
         });
-        let rests = rests && !node.in_flight && node.outbox.is_empty();
-        if is_back || rests || node.is_away {
+        let is_waiting = is_waiting && !node.in_flight && node.outbox.is_empty();
+        if is_back || is_waiting || node.is_away {
             node.mark_back();
         }
         self.reschedule(name, now);
     }
 
-    /// A node told what it has.
+    /// A node sent its sync.
     pub fn on_sync(&mut self, name: &NodeName, sync: &Sync, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if node.unconfirmed.as_ref().is_some_and(|index| index.is_confirmed_by(sync)) {
@@ -151,7 +152,7 @@ impl Schedule {
         self.reschedule(name, now);
     }
 
-    /// How Kubernetes sees a node.
+    /// The readiness of a Node changed.
     pub fn set_readiness(&mut self, name: &NodeName, readiness: NodeReadiness, now: Instant) {
         let node = self.nodes.entry(name.clone()).or_default();
         let is_ready = readiness == NodeReadiness::Ready;
@@ -170,8 +171,8 @@ impl Schedule {
         self.reschedule(name, now);
     }
 
-    /// When [`Schedule::next`] may have something, unless something happens before.
-    pub fn wake_at(&self) -> Option<Instant> {
+    /// When [`Schedule::next`] may return a message, if nothing changes before.
+    pub fn next_due_at(&self) -> Option<Instant> {
         if self.in_flight >= MAX_IN_FLIGHT {
             return None;
         }
@@ -179,7 +180,7 @@ impl Schedule {
         Some(self.router.until.map_or(*at, |until| until.max(*at)))
     }
 
-    /// Whether the router answered last, as far as it was asked.
+    /// Whether the last post reached the router.
     pub fn is_router_reachable(&self) -> bool {
         self.router.until.is_none()
     }
@@ -190,7 +191,7 @@ impl Schedule {
         }
     }
 
-    /// Puts a node where it belongs in `due`.
+    /// Updates a node's entry in `due`.
     fn reschedule(&mut self, name: &NodeName, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         let due_at = node.due(now);

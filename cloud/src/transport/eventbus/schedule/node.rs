@@ -1,6 +1,8 @@
 //! One node of the schedule: what is queued for it, and when. Pure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use neptune_backoff::Backoff;
 
 use crate::transport::eventbus::{
     confirm::{Due, Unconfirmed},
@@ -9,7 +11,7 @@ use crate::transport::eventbus::{
 
 /// What is queued for a node, and what is known of it.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct NodeQueue {
     /// The messages to post.
     pub outbox: Outbox,
     /// Whether a post is in flight.
@@ -38,7 +40,7 @@ pub struct Pause {
     pub until: Option<Instant>,
 }
 
-impl Node {
+impl NodeQueue {
     /// When to post something.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         if self.in_flight || self.is_away {
@@ -47,7 +49,7 @@ impl Node {
         let earliest = if self.outbox.is_empty() {
             self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?
         } else {
-            // It keeps its place behind the nodes that were queued before it.
+            // It keeps its position behind the nodes that were queued before it.
             self.due_at.unwrap_or(now).min(now)
         };
         Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
@@ -90,12 +92,9 @@ impl Node {
 
 impl Pause {
     /// Starts a longer pause. `random` is any number.
-    pub fn fail(&mut self, (first, longest): (Duration, Duration), now: Instant, random: u64) {
-        let step = first.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest);
+    pub fn fail(&mut self, backoff: Backoff, now: Instant, random: u64) {
         self.failures = self.failures.saturating_add(1);
-        let half = step / 2;
-        let span = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
-        self.until = Some(now + half + Duration::from_millis(random % (span + 1)));
+        self.until = Some(now + backoff.delay(self.failures, random));
     }
 
     /// Whether the pause is over.

@@ -32,7 +32,7 @@ impl Harness {
         let mut posts = Vec::new();
         while let Some((node, message)) = self.schedule.next(self.now) {
             posts.push(format!("{node} {}", String::from_utf8_lossy(&message.payload)));
-            assert!(self.in_flight.insert(node.to_string(), message).is_none(), "one a node");
+            assert!(self.in_flight.insert(node.to_string(), message).is_none(), "one per node");
         }
         posts
     }
@@ -42,7 +42,7 @@ impl Harness {
         self.schedule.done(&node.parse().unwrap(), message, outcome, self.now, 0);
     }
 
-    /// Each is taken at once until nothing is left; what was posted.
+    /// Accepts each post at once until none is left. Returns the posts.
     fn all_taken(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
@@ -77,9 +77,9 @@ impl Harness {
         self.schedule.on_sync(&node.parse().unwrap(), &sync, self.now);
     }
 
-    /// Jumps to the next moment at which something may be due. Returns the milliseconds since the start.
+    /// Advances the clock to the next due time. Returns the milliseconds since the start.
     fn advance(&mut self) -> u128 {
-        self.now = self.schedule.wake_at().unwrap().max(self.now);
+        self.now = self.schedule.next_due_at().unwrap().max(self.now);
         (self.now - self.start).as_millis()
     }
 }
@@ -95,7 +95,7 @@ fn messages_are_sequential_per_node_and_concurrent_across_nodes() {
     assert_eq!(controller.posts(), Vec::<String>::new());
     controller.done("edge1", PostOutcome::Taken);
     assert_eq!(controller.posts(), Vec::<String>::new());
-    assert_eq!(controller.schedule.wake_at(), None, "edge0's answer is awaited");
+    assert_eq!(controller.schedule.next_due_at(), None, "edge0's answer is awaited");
     controller.done("edge0", PostOutcome::Taken);
     assert_eq!(controller.all_taken(), ["edge0 b", "edge0 index1"]);
 }
@@ -114,7 +114,7 @@ fn posts_in_flight_are_bounded_and_the_longest_waiting_is_next() {
 }
 
 #[test]
-fn an_index_is_said_until_the_node_confirms_it() {
+fn index_is_repeated_until_the_node_confirms_it() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "index1");
     assert_eq!(controller.all_taken(), ["edge0 index1"]);
@@ -129,7 +129,7 @@ fn an_index_is_said_until_the_node_confirms_it() {
     controller.on_sync("edge0", 1);
     assert_eq!(controller.advance(), 16_000, "a new index begins with the shortest pause");
     controller.on_sync("edge0", 2);
-    assert_eq!(controller.schedule.wake_at(), None);
+    assert_eq!(controller.schedule.next_due_at(), None);
     assert_eq!(controller.posts(), Vec::<String>::new());
 }
 
@@ -145,9 +145,9 @@ fn node_without_a_session_gets_its_index_at_its_next_message() {
         controller.enqueue("edge0", text);
     }
     assert_eq!(controller.posts(), Vec::<String>::new());
-    assert_eq!(controller.schedule.wake_at(), None, "it costs nothing");
+    assert_eq!(controller.schedule.next_due_at(), None, "nothing is scheduled");
     controller.on_sign_of_life("edge0", false);
-    assert_eq!(controller.all_taken(), ["edge0 index2"], "the sync that follows asks for the rest");
+    assert_eq!(controller.all_taken(), ["edge0 index2"], "the sync that follows requests the rest");
 }
 
 #[test]
@@ -179,14 +179,14 @@ fn unready_node_gets_its_index_when_it_is_ready_or_sends_a_message() {
     assert_eq!(
         controller.all_taken(),
         ["edge0 index1"],
-        "its word is worth more than the kubelet's"
+        "its message outweighs the kubelet's status"
     );
     controller.set_readiness("edge0", NodeReadiness::NotReady);
     controller.enqueue("edge0", "b");
     assert_eq!(
         controller.all_taken(),
         ["edge0 b"],
-        "it is known already, and the node spoke since"
+        "no transition, and the node sent a message since"
     );
 }
 
@@ -208,7 +208,7 @@ fn silent_node_gets_its_index_at_its_first_message() {
     let mut controller = Harness::new();
     controller.enqueue("edge0", "index1");
     controller.all_taken();
-    while controller.schedule.wake_at().is_some() {
+    while controller.schedule.next_due_at().is_some() {
         controller.advance();
         controller.all_taken();
     }
