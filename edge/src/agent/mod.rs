@@ -21,6 +21,7 @@ mod model_servers;
 mod node_artifacts;
 mod object_status;
 mod on_event;
+mod rollout_log;
 mod service_notifier;
 mod worker_pool;
 

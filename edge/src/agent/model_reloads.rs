@@ -81,9 +81,8 @@ impl ModelReloads {
         let mut to_publish = Vec::new();
         for (name, wanted) in &node.desired.workers {
             let Some(Ok(worker)) = node.resolved.get(name) else { continue };
-            let Some(target) = worker.model_version.clone() else { continue };
-            let decision =
-                self.decide_one(wanted, worker, target, node.context, counts, containers, now);
+            let decision = self.decide_one((wanted, worker), node.context, counts, containers, now);
+            let Some(decision) = decision else { continue };
             // The previous version, which is used until the desired one is on the node, was
             // published before.
             if decision.place.is_none() && worker.model_problem.is_none() {
@@ -99,17 +98,16 @@ impl ModelReloads {
         decisions
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is another part of the agent")]
+    /// Decides for one worker; `None` if it does not reload.
     fn decide_one(
         &mut self,
-        wanted: &WantedWorker,
-        worker: &ResolvedWorker<'_>,
-        target: String,
+        (wanted, worker): (&WantedWorker, &ResolvedWorker<'_>),
         context: &NodeContext,
         counts: &Counts,
         containers: &mut Containers,
         now: Instant,
-    ) -> ReloadDecision {
+    ) -> Option<ReloadDecision> {
+        let target = worker.model_version.clone()?;
         let name = &wanted.worker.name;
         let hash = &worker.container.hash;
         let running = containers.observed_of(name).find(|it| it.is_alive() && it.has_spec(hash));
@@ -128,7 +126,7 @@ impl ModelReloads {
             let within = RELOAD_TIMEOUT.as_secs();
             warn!(worker = %name, within, "model reload not confirmed in time; restarting worker");
         }
-        decision
+        Some(decision)
     }
 
     fn publish_version(

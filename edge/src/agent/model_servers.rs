@@ -8,13 +8,14 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ModelServerReport, ObjectKey, Transition};
+use neptune_wire::ObjectKey;
 use tokio::sync::mpsc;
-use tracing::{error, info, warn};
+use tracing::error;
 
 use super::{
     containers::Containers,
     node_artifacts::{ServerNeeds, sync_downloads},
+    rollout_log::{log_changes, log_switch},
 };
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
@@ -32,7 +33,6 @@ use crate::{
         instance::{InstanceFacts, ModelServerInstance},
         plan::plan_server,
         probe::http,
-        rollout::RolloutDecision,
     },
     plan::{NodeFacts, Plan},
     storage::Store,
@@ -288,39 +288,4 @@ fn send_probe(
         let answer = http::probe(port, path.as_deref(), timeout).await;
         let _ = events.send(AgentEvent::ProbeDone { key, version: id, run, answer }).await;
     });
-}
-
-/// Logs a switch to another version. Returns whether the version switched.
-fn log_switch(key: &ObjectKey, before: &RolloutState, decision: &RolloutDecision) -> bool {
-    if decision.state.current == before.current {
-        return false;
-    }
-    let version =
-        |state: &RolloutState| state.current.as_ref().map(|current| current.version().to_owned());
-    info!(object = %key, from = version(before), to = version(&decision.state), "model version switched");
-    true
-}
-
-fn log_changes(key: &ObjectKey, before: &ModelServerReport, report: &ModelServerReport) {
-    let logged = |report: &ModelServerReport| {
-        (report.transition, report.serving_version.clone(), report.message.clone())
-    };
-    if logged(before) == logged(report) {
-        return;
-    }
-    let ModelServerReport {
-        serving_version: serving,
-        target_version: target,
-        transition,
-        message,
-        ..
-    } = report;
-    match transition {
-        Transition::UpToDate | Transition::InProgress => {
-            info!(object = %key, serving, target, ?transition, message, "model server status changed");
-        }
-        Transition::BlockedByFailedLoad | Transition::InvalidSpec => {
-            warn!(object = %key, serving, target, ?transition, message, "model server status changed");
-        }
-    }
 }

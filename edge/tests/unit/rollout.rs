@@ -20,7 +20,8 @@ use neptune_edge::{
     },
 };
 use neptune_wire::{
-    DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode, Transition, WorkerReason,
+    ContentHash, DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode, Transition,
+    WorkerReason,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -618,4 +619,23 @@ fn server_reloads_another_version_but_no_other_change() {
     assert!(!changed(|s| s.reload = ServerUpdateMode::Replace));
     assert!(!changed(|s| s.args.push("{version}".into())));
     assert!(!changed(|s| s.model.as_mut().unwrap().directory.push('2')));
+}
+
+/// The database of an earlier release has these names. They must not change.
+#[test]
+fn stored_rollout_state_has_stable_field_names() {
+    let version = |name: &str| {
+        let serving = serving(name, "watch");
+        json!({"id": ContentHash::of(&serving), "lineage": 2, "serving": serving})
+    };
+    let stored = json!({
+        "current": version("4"), "good": version("3"), "blocked": "some-id",
+        "last_failure": {"version": "5", "reason": "HealthCheckFailed", "message": "m", "time": "t"},
+        "leaving": version("5"), "lineage": 2, "used": {"4": "id-4"},
+    });
+    let state: RolloutState = serde_json::from_value(stored.clone()).unwrap();
+    let versions = [&state.current, &state.last_good, &state.draining];
+    let names = versions.map(|it| it.as_ref().unwrap().version());
+    assert_eq!((names, state.directory_generation), (["4", "3", "5"], 2));
+    assert_eq!(serde_json::to_value(&state).unwrap(), stored);
 }
