@@ -93,7 +93,7 @@ async fn status_conflict_is_reconciled_again() {
     agent.report_running(&task, Some((13, 1)));
     let status = harness.status("the merged counters", |s| s.inference == 1013 && s.hard > 0).await;
     assert_eq!(status.hard, 10);
-    let line = "neptune_controller_status_write_total{result=\"Conflict\"}";
+    let line = "neptune_controller_status_write_total{result=\"conflict\"}";
     assert!(harness.metric(line).await > 0);
 }
 
@@ -113,7 +113,7 @@ async fn controller_without_the_api_publishes_nothing() {
         }
     });
     assert!(ready.await.contains("services: waiting for the API server"));
-    assert_eq!(harness.metric("neptune_controller_publish_total{result=\"Ok\"}").await, 0);
+    assert_eq!(harness.metric("neptune_controller_publish_total{result=\"ok\"}").await, 0);
     assert!(
         harness
             .api::<Deployment>()

@@ -41,7 +41,7 @@ fn invalid_settings_exit_with_2_and_name_the_flag() {
             &["mqtt://broker", "--kubeconfig", "/nonexistent/kubeconfig"],
             "--kubeconfig /nonexistent",
         ),
-        (&["mqtt://broker"], "no --kubeconfig"),
+        (&["mqtt://broker"], "--kubeconfig is not set"),
         (&["mqtt://broker", "--topic-prefix", "a/#"], "--topic-prefix"),
         (&["mqtt://broker", "--listen", "192.0.2.1:1"], "--listen"),
     ] {

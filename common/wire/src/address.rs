@@ -138,11 +138,11 @@ fn file(rest: &str) -> Result<ArtifactAddress, AddressError> {
 }
 
 fn http(text: &str, rest: &str) -> Result<ArtifactAddress, AddressError> {
+    let rest = rest.strip_prefix("//").ok_or(AddressError::Host)?;
     if rest.contains('\\') {
         // URL parsers treat it as `/`, so that the host would be another one than it seems.
         return Err(AddressError::Backslash);
     }
-    let rest = rest.strip_prefix("//").ok_or(AddressError::Host)?;
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
@@ -321,6 +321,7 @@ mod tests {
             ("http:///model", E::Host),
             ("http:/host/model", E::Host),
             ("http:host", E::Host),
+            ("http:\\\\host/m", E::Host),
             ("http://?", E::Host),
             ("http://ann@/m", E::Host),
             ("http://ho st/m", E::Host),

@@ -169,7 +169,7 @@ async fn hundred_forged_messages_are_rejected_and_counted() {
     publish(&victim, &status_topic("edge0"), &report(&uid, 2, 43, 7), true).await;
     until_counted(&cluster, Counters { inference: 43, hard: 7 }).await;
     let nodes = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
-    let online = nodes.lines().find(|line| line.contains("nodes{state=\"Online\"}")).unwrap();
+    let online = nodes.lines().find(|line| line.contains("nodes{state=\"online\"}")).unwrap();
     assert!(online.ends_with(" 1"), "only edge0 has published valid messages: {online}");
     drop(controller);
 }
