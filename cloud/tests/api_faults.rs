@@ -135,7 +135,7 @@ async fn standby_replica_takes_over_when_the_leader_dies() {
     let (first, first_port) = harness.start_replica();
     harness.until_replica(first_port, "/metrics", "neptune_controller_leader 1").await;
     let (mut second, second_port) = harness.start_replica();
-    harness.until_replica(second_port, "/readyz", "another replica leads").await;
+    harness.until_replica(second_port, "/readyz", "another replica is leader").await;
     let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
     let task = agent.task().await;
     agent.report_running(&task, Some((100, 10)));
@@ -163,7 +163,7 @@ async fn standby_replica_takes_over_when_the_leader_dies() {
 
     // A terminated replica releases the Lease, and the other acquires it at its next attempt.
     let (_third, third_port) = harness.start_replica();
-    harness.until_replica(third_port, "/readyz", "another replica leads").await;
+    harness.until_replica(third_port, "/readyz", "another replica is leader").await;
     let ended = Instant::now();
     assert!(second.terminate().await.success());
     harness.until_replica(third_port, "/metrics", "neptune_controller_leader 1").await;

@@ -62,8 +62,7 @@ async fn birth_before_controller_and_node_exist_is_not_lost() {
         agent.flushed().await;
     }
     until_refused(&harness, 51).await;
-    let logged =
-        harness.log().lines().filter(|line| line.contains("there is no Node edge7")).count();
+    let logged = harness.log().lines().filter(|line| line.contains("Node edge7 not found")).count();
     assert_eq!(logged, 1, "logged once, counted always:\n{}", harness.log());
     assert_eq!(harness.metric(ONLINE).await, 0);
 
