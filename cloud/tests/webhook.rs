@@ -300,8 +300,8 @@ async fn missing_references_are_denied_by_flag_except_existing_ones() {
     );
     let other = json!({"spec": {"edgeWorker": {"model": {"name": "none"}}}}).to_string();
     let moved = harness.kubectl(&["patch", "jis", SERVICE, "--type=merge", "-p", &other], "");
-    assert!(!moved.ok && moved.stderr.contains("model \"none\" not found"), "{moved:?}");
-    assert!(!moved.stderr.contains("denied the request: model \"big-model\""), "{moved:?}");
+    assert!(!moved.ok && moved.stderr.contains("Model \"none\" not found"), "{moved:?}");
+    assert!(!moved.stderr.contains("denied the request: Model \"big-model\""), "{moved:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
