@@ -83,7 +83,7 @@ async fn hanging_loop_sends_no_watchdog_notification() {
     #[expect(clippy::disallowed_methods, reason = "locks the database as another process")]
     let lock = rusqlite::Connection::open(agent.data_dir().join("neptune.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    cloud.insert("default/models/small", &json!({}));
+    cloud.insert("default/models/small", &json!({"spec": {"modelUrl": "/absent"}}));
     let mut quiet = Duration::ZERO;
     let end = Instant::now() + TIMEOUT;
     while quiet < 3 * LIMIT && Instant::now() < end {

@@ -67,7 +67,7 @@ async fn unusable_ca_file_is_named_and_read_again() {
     assert!(reason.contains("CA file") && reason.contains("No such file"), "{reason}");
     std::fs::write(&ca_file, "not a certificate").unwrap();
     let reason = next_down(&mut events).await;
-    assert!(reason.contains("it has no PEM certificate"), "{reason}");
+    assert!(reason.contains("it contains no PEM certificate"), "{reason}");
     std::fs::copy(authority.file(), &ca_file).unwrap();
     assert_eq!(next(&mut events).await, LinkEvent::Up);
 }
