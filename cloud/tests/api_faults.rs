@@ -14,17 +14,13 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
+use neptune_harness::eventually;
 use neptune_wire::replica::ReplicaChange;
 use serde_json::json;
 
 /// Waits until that many requests have failed.
 async fn failed_requests(harness: &Harness, times: usize) {
-    within("failed requests", async {
-        while harness.faulty_api.failed() < times {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    eventually("failed requests", || harness.faulty_api.failed() >= times).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

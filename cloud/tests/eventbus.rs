@@ -17,6 +17,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use kubeedge::{BusAgent, KubeEdge, batch, install_crds, rules, status_topic};
+use neptune_harness::eventually_async;
 use serde_json::{Value, json};
 
 const NODE: &str = "edge0";
@@ -46,10 +47,8 @@ async fn rules_in_place(harness: &Harness) {
 }
 
 async fn ready(harness: &Harness, text: &str) {
-    within(text, async {
-        while !harness.http("/readyz").await.is_some_and(|body| body.contains(text)) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    eventually_async(text, async || {
+        harness.http("/readyz").await.is_some_and(|body| body.contains(text))
     })
     .await;
 }
@@ -154,12 +153,8 @@ async fn node_that_is_not_ready_is_not_posted_to() {
     harness.until_metric(&posted("no_session"), 1).await;
     assert_eq!(harness.metric(&posted("taken")).await, 0, "{}", harness.log());
     set("True").await;
-    within("the index of the node", async {
-        while harness.metric(&posted("taken")).await == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    eventually_async("the index of the node", async || harness.metric(&posted("taken")).await > 0)
+        .await;
     assert_eq!(kubeedge.emulator.traffic(NODE).unwrap().down.taken, 1);
 }
 

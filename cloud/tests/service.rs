@@ -344,9 +344,9 @@ async fn malformed_messages_are_counted_and_dropped() {
     agent.flushed().await;
     agent.report_running(&task, Some((1, 2)));
     agent.flushed().await;
-    let mut stranger = task.clone();
-    stranger.metadata.uid = "another".to_owned();
-    agent.report_running(&stranger, Some((1000, 0)));
+    let mut other_object = task.clone();
+    other_object.metadata.uid = "another".to_owned();
+    agent.report_running(&other_object, Some((1000, 0)));
     agent.flushed().await;
     agent.report_running(&task, Some((3, 1)));
     let status = harness.status("valid reports", |s| s.inference > 0).await;

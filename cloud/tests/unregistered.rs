@@ -6,23 +6,17 @@
 
 mod harness;
 
-use std::time::Duration;
-
-use harness::{Agent, Harness, within};
+use harness::{Agent, Harness};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
+use neptune_harness::eventually_async;
 use serde_json::json;
 
 const REFUSED: &str = "neptune_controller_upstream_rejected_total{reason=\"unknown_node\"}";
 const ONLINE: &str = "neptune_controller_nodes{state=\"online\"}";
 
 async fn until_refused(harness: &Harness, times: u64) {
-    within("the refusal", async {
-        while harness.metric(REFUSED).await < times {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    eventually_async("the refusal", async || harness.metric(REFUSED).await >= times).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
