@@ -98,7 +98,8 @@ pub async fn next(events: &mut LinkEvents) -> LinkEvent {
     within("a link event", events.next()).await.expect("the link is open")
 }
 
-/// The next message. mosquitto 2.0 disconnects a client for each denied publication, and the link reconnects.
+/// The next message. mosquitto 2.0 disconnects a client for each denied publication, and the link
+/// reconnects.
 pub async fn next_message(events: &mut LinkEvents) -> Message {
     loop {
         if let LinkEvent::Message(message) = next(events).await {
@@ -114,7 +115,8 @@ pub async fn publish(link: &Link, topic: &str, payload: &str, retain: bool) {
     within("the acknowledgement", link.flushed()).await;
 }
 
-/// A node's own mosquitto, open on loopback like `KubeEdge`'s, with the shipped bridge to a central broker.
+/// A node's own mosquitto, open on loopback like `KubeEdge`'s, with the shipped bridge to a central
+/// broker.
 pub struct LocalBroker(Broker);
 
 impl LocalBroker {

@@ -50,7 +50,8 @@ pub fn helm() -> Command {
     Command::new(beside.into_iter().find(|path| path.exists()).unwrap_or("helm".into()))
 }
 
-/// Errors and warnings of helm, without its notes on the symbolic links between the chart and the overlays.
+/// Errors and warnings of helm, without its notes on the symbolic links between the chart and the
+/// overlays.
 pub fn without_notes(stderr: &str) -> String {
     let is_relevant = |line: &&str| !line.contains(": found symbolic link in path: ");
     stderr.lines().filter(is_relevant).collect::<Vec<_>>().join("\n")

@@ -29,7 +29,8 @@ fn subscribing(options: LinkOptions, filters: &[&str]) -> LinkOptions {
     LinkOptions { subscriptions: filters.iter().map(ToString::to_string).collect(), ..options }
 }
 
-/// Topics on which a malicious node would forge messages of a victim, of the controller, and of others.
+/// Topics on which a malicious node would forge messages of a victim, of the controller, and of
+/// others.
 fn forged(victim: &str) -> [(String, bool); 10] {
     [
         (format!("neptune/{victim}/upstream/node"), true),

@@ -9,7 +9,8 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Starts an API server with the namespaces `neptune-system` and `kubeedge`: a dry run creates none.
+    /// Starts an API server with the namespaces `neptune-system` and `kubeedge`: a dry run creates
+    /// none.
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let cluster = Cluster::in_process(dir.path()).await;

@@ -10,8 +10,9 @@ use crate::{cluster::Installation, manifests::whole_numbers};
 /// Kind, namespace and name.
 type Key = (String, String, String);
 
-/// The objects without the parts that are specific to helm or kustomize: labels with the tool's name, and the trigger of
-/// a new Pod when the broker's configuration changes. A chart does not create its namespace.
+/// The objects without the parts that are specific to helm or kustomize: labels with the tool's
+/// name, and the trigger of a new Pod when the broker's configuration changes. A chart does not
+/// create its namespace.
 fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
     // kustomize appends a hash of the content to this name.
     let is_hashed = |name: &&str| name.starts_with("neptune-mosquitto-");

@@ -1,5 +1,6 @@
-//! The controller's rights are exactly the calls of its code: this file lists them by the files of `cloud/src`.
-//! `hack/e2e/tests/e2e/rights.rs` tests that the controller works with them and uses each.
+//! The controller's rights are exactly the calls of its code: this file lists them by the files of
+//! `cloud/src`. `hack/e2e/tests/e2e/rights.rs` tests that the controller works with them and uses
+//! each.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -19,20 +20,21 @@ const EVERYWHERE: [Right; 12] = [
     ("edgeai.io", "datasets", &["get", "list", "watch"]),
     ("", "nodes", &["get", "list", "watch"]),
     ("", "pods", &["list", "watch"]),
-    // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch; nothing writes a spec.
+    // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch; nothing
+    // writes a spec.
     ("neptune.io", "jointinferenceservices/status", &["patch"]),
     ("sedna.io", "inferencemodels/status", &["patch"]),
     ("edgeai.io", "models/status", &["patch"]),
     ("edgeai.io", "datasets/status", &["patch"]),
-    // cache/mod.rs follows them; controllers/runtime/apply.rs: `put` gets what its copy does not have and applies
-    // (a server-side apply of a missing object needs create), `prune` deletes.
+    // cache/mod.rs follows them; controllers/runtime/apply.rs: `put` gets what its copy does not
+    // have and applies (a server-side apply of a missing object needs create), `prune` deletes.
     ("apps", "deployments", &["get", "list", "watch", "create", "patch", "delete"]),
     ("", "services", &["get", "list", "watch", "create", "patch", "delete"]),
 ];
 
 /// Also in all namespaces: an Event is in the namespace of its object.
-// controllers/runtime/context.rs makes the `Recorder`, controllers/runtime/status_writer.rs calls `publish`, which creates an
-// Event and patches the one of the same thing.
+// controllers/runtime/context.rs makes the `Recorder`, controllers/runtime/status_writer.rs calls
+// `publish`, which creates an Event and patches the one of the same thing.
 const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 
 /// In the controller's own namespace, of this name.
@@ -40,15 +42,16 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
 /// The Lease of the leader, in the same namespace. An empty name stands for any.
-// kubernetes/leader_election.rs: the library kube-lease-manager gets it, creates it when it is missing, and patches it.
+// kubernetes/leader_election.rs: the library kube-lease-manager gets it, creates it when it is
+// missing, and patches it.
 const LEASE: [(Right, &str); 2] = [
     (("coordination.k8s.io", "leases", &["create"]), ""),
     (("coordination.k8s.io", "leases", &["get", "patch"]), "neptune-cloud"),
 ];
 
 /// In the controller's own namespace, of this name.
-// admission/certificate_store.rs: `follow` watches it by a field selector on its name, `save` replaces it. The
-// manifest creates it.
+// admission/certificate_store.rs: `follow` watches it by a field selector on its name, `save`
+// replaces it. The manifest creates it.
 const CERTIFICATE: (Right, &str) =
     (("", "secrets", &["list", "watch", "update"]), "neptune-webhook");
 
@@ -60,8 +63,8 @@ const RULES: [Right; 2] = [
 ];
 
 /// Cluster-scoped, of this name.
-// admission/certificate_store.rs: `follow` watches it, `tell` patches its caBundle. (Only with --webhook-url, outside of
-// the cluster and with another identity, is it made.)
+// admission/certificate_store.rs: `follow` watches it, `tell` patches its caBundle. (Only with
+// --webhook-url, outside of the cluster and with another identity, is it made.)
 const WEBHOOK: (Right, &str) = (
     (
         "admissionregistration.k8s.io",
@@ -172,7 +175,8 @@ fn no_other_file_of_the_controller_calls_the_api_server() {
     let root = repository("cloud/src");
     let mut callers = BTreeSet::new();
     visit(&root, &mut |path, text| {
-        // `status` is a user's command with the user's rights; the others are compiled for tests only.
+        // `status` is a user's command with the user's rights; the others are compiled for tests
+        // only.
         if path.starts_with(root.join("commands/status"))
             || path.ends_with("controllers/crd_consistency.rs")
             || path.ends_with("controllers/runtime/tests.rs")

@@ -47,7 +47,7 @@ fn docs_list_every_reason_and_metric() {
         let row = format!("| `{name}` | {condition} |");
         assert!(page.contains(&row), "no row in docs/ begins with {row}");
     }
-    let metrics = text("cloud/src/metrics.rs");
+    let metrics = text("cloud/src/metrics/mod.rs");
     let names = metrics.split("registry.register(").skip(1);
     for name in names.map(|call| call.split('"').nth(1).unwrap()) {
         let row = format!("| `neptune_controller_{name}");

@@ -1,0 +1,128 @@
+//! The label values of the metrics: closed enums, never user input, so the number of series is
+//! bounded.
+
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+
+use crate::error::Class;
+
+/// Defines an enum whose variants are label values, with their `snake_case` text.
+macro_rules! label_values {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder) -> std::fmt::Result {
+                let text = match self { $(Self::$variant => $text,)+ };
+                text.encode(encoder)
+            }
+        }
+    };
+}
+
+label_values! {
+    /// Result of a reconciliation, a publish or a status write.
+    Outcome {
+        /// Success.
+        Ok = "ok",
+        /// Another client wrote first.
+        Conflict = "conflict",
+        /// The request was rejected.
+        Refused = "refused",
+        /// A transient error.
+        Error = "error",
+    }
+}
+
+impl From<Class> for Outcome {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Conflict => Self::Conflict,
+            Class::Refused | Class::Configuration => Self::Refused,
+            Class::Transient => Self::Error,
+        }
+    }
+}
+
+label_values! {
+    /// Kind of an upstream message.
+    MessageKind {
+        /// A node report: birth, heartbeat or last will.
+        Node = "node",
+        /// A status report.
+        Status = "status",
+        /// A sync: what the node has.
+        Sync = "sync",
+        /// Several messages in one, over `KubeEdge`.
+        Batch = "batch",
+    }
+}
+
+label_values! {
+    /// Why an upstream message was dropped.
+    Rejection {
+        /// Unknown topic, or an invalid name in it.
+        Topic = "topic",
+        /// The payload does not have the type of its topic.
+        Payload = "payload",
+        /// Numbers out of range.
+        Impossible = "impossible",
+        /// The object does not exist, or has another uid.
+        UnknownObject = "unknown_object",
+        /// The message names another node than its sender.
+        OtherNode = "other_node",
+        /// The cluster has no such Node.
+        UnknownNode = "unknown_node",
+        /// The upstream token is missing or wrong.
+        Token = "token",
+        /// Not a batch: not UTF-8, not JSON, or truncated.
+        Batch = "batch",
+        /// The batch exceeds the size limit.
+        TooLarge = "too_large",
+        /// The node exceeds its rate limit.
+        TooFast = "too_fast",
+    }
+}
+
+label_values! {
+    /// Answer of the admission webhook.
+    ReviewOutcome {
+        /// Allowed without a warning.
+        Allowed = "allowed",
+        /// Allowed with a warning.
+        Warned = "warned",
+        /// Denied.
+        Denied = "denied",
+    }
+}
+
+label_values! {
+    /// Presence of a node's agent.
+    NodeState {
+        /// The agent is connected.
+        Online = "online",
+        /// The agent was connected and is not now.
+        Offline = "offline",
+    }
+}
+
+label_values! {
+    /// Result of a POST to `KubeEdge`'s router.
+    PostOutcome {
+        /// Accepted; cloudcore has the message in memory.
+        Taken = "taken",
+        /// Cloudcore has no session with the node.
+        NoSession = "no_session",
+        /// No Rule matches.
+        NoRule = "no_rule",
+        /// The router cannot be reached.
+        NoRouter = "no_router",
+        /// No answer in time, or an unexpected one.
+        Failed = "failed",
+        /// The router does not accept messages of this size.
+        TooLarge = "too_large",
+    }
+}
