@@ -38,9 +38,9 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers until SIGTERM or Ctrl-C.
     ///
-    /// Watches JointInferenceServices, InferenceModels, Models and Datasets, publishes the desired state of each
-    /// node to its agent, creates Deployments and Services for workers that run in the cluster, and writes
-    /// the agents' reports to the status of each object.
+    /// Watches JointInferenceServices, InferenceModels, Models and Datasets, publishes the desired
+    /// state of each node to its agent, creates Deployments and Services for workers that run in
+    /// the cluster, and writes the agents' reports to the status of each object.
     #[command(after_help = "\
 Examples:
   neptune-cloud run --mqtt-url mqtt://127.0.0.1:1883 --kubeconfig ./kubeconfig
@@ -49,7 +49,8 @@ Examples:
     /// Show one object on one page: workers, nodes, models, counters, recent events, and the next
     /// step if something is wrong.
     ///
-    /// To use it as a kubectl plugin, add a link named kubectl-neptune to this program to your PATH.
+    /// To use it as a kubectl plugin, add a link named kubectl-neptune to this program to your
+    /// PATH.
     #[command(after_help = "\
 Examples:
   neptune-cloud status digits
@@ -62,7 +63,8 @@ Examples:
   neptune-cloud crds | kubectl apply -f -
   neptune-cloud crds --output crds")]
     Crds {
-        /// Directory in which to write each definition as <plural>.<group>.yaml instead of printing all of them.
+        /// Directory in which to write each definition as <plural>.<group>.yaml instead of printing
+        /// all of them.
         #[arg(long, value_name = "DIR", env = "NEPTUNE_OUTPUT")]
         output: Option<PathBuf>,
     },
@@ -80,7 +82,8 @@ pub struct Status {
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "text")]
     pub output: Output,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod.
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: its current context.
@@ -136,12 +139,12 @@ pub struct Run {
     /// mqtts://...[:8883]. Required with --transport mqtt.
     #[arg(long, value_name = "URL", env = "NEPTUNE_MQTT_URL", hide_env_values = true)]
     pub mqtt_url: Option<BrokerUrl>,
-    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate. Required for
-    /// mqtts.
+    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate.
+    /// Required for mqtts.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_CA_FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
-    /// PEM file with the client certificate for the broker. All broker files are read again for each
-    /// connection, so a renewed certificate needs no restart.
+    /// PEM file with the client certificate for the broker. All broker files are read again for
+    /// each connection, so a renewed certificate needs no restart.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_CERT_FILE", requires = "mqtt_key_file")]
     pub mqtt_cert_file: Option<PathBuf>,
     /// PEM file with the private key of the client certificate.
@@ -150,11 +153,12 @@ pub struct Run {
     /// File with the password of the user in --mqtt-url. Replaces a password in the URL.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_MQTT_PASSWORD_FILE")]
     pub mqtt_password_file: Option<PathBuf>,
-    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that broker can start
-    /// containers on every node.
+    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that
+    /// broker can start containers on every node.
     #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
     pub insecure_broker: bool,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod.
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Topic prefix. Must match the agents' prefix.
@@ -166,16 +170,17 @@ pub struct Run {
     /// Namespace of the ConfigMap neptune-frameworks and of the leader election Lease.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_NAMESPACE", default_value = "neptune-system")]
     pub namespace: String,
-    /// Namespace to watch. Default: all namespaces. Each node must be used from one such namespace only: a controller
-    /// publishes the complete desired state of a node, so two controllers with the same broker and topic
-    /// prefix overwrite each other.
+    /// Namespace to watch. Default: all namespaces. Each node must be used from one such namespace
+    /// only: a controller publishes the complete desired state of a node, so two controllers with
+    /// the same broker and topic prefix overwrite each other.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_WATCH_NAMESPACE")]
     pub watch_namespace: Option<String>,
-    /// Reconcile only while this replica holds the Lease neptune-cloud in --namespace. One of several replicas is
-    /// active; another takes over within 15 seconds.
+    /// Reconcile only while this replica holds the Lease neptune-cloud in --namespace. One of
+    /// several replicas is active; another takes over within 15 seconds.
     #[arg(long, env = "NEPTUNE_LEADER_ELECT")]
     pub leader_elect: bool,
-    /// Image with neptune-edge, used by the init container that downloads and verifies models for Pods.
+    /// Image with neptune-edge, used by the init container that downloads and verifies models for
+    /// Pods.
     #[arg(
         long,
         value_name = "IMAGE",
@@ -183,8 +188,8 @@ pub struct Run {
         default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
     )]
     pub fetch_image: String,
-    /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default: no webhook;
-    /// mistakes are then reported in status conditions only.
+    /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default:
+    /// no webhook; mistakes are then reported in status conditions only.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
     /// Name of the ValidatingWebhookConfiguration whose caBundle the controller maintains.
@@ -195,8 +200,9 @@ pub struct Run {
         default_value = "neptune"
     )]
     pub webhook_configuration: String,
-    /// URL at which the API server reaches --webhook-listen, such as https://10.0.0.7:9443/validate, for a
-    /// controller outside the cluster. The controller creates the ValidatingWebhookConfiguration with this URL.
+    /// URL at which the API server reaches --webhook-listen, such as
+    /// https://10.0.0.7:9443/validate, for a controller outside the cluster. The controller creates
+    /// the ValidatingWebhookConfiguration with this URL.
     #[arg(
         long,
         value_name = "URL",
@@ -205,11 +211,13 @@ pub struct Run {
         conflicts_with = "webhook_cert_dir"
     )]
     pub webhook_url: Option<String>,
-    /// Directory with tls.crt and tls.key for the webhook, as cert-manager writes them. The files are read again when
-    /// they change. Default: the controller creates and renews its own certificate.
+    /// Directory with tls.crt and tls.key for the webhook, as cert-manager writes them. The files
+    /// are read again when they change. Default: the controller creates and renews its own
+    /// certificate.
     #[arg(long, value_name = "DIR", env = "NEPTUNE_WEBHOOK_CERT_DIR", requires = "webhook_listen")]
     pub webhook_cert_dir: Option<PathBuf>,
-    /// Validity of a certificate that the controller creates. It is renewed after two thirds of this time.
+    /// Validity of a certificate that the controller creates. It is renewed after two thirds of
+    /// this time.
     #[arg(
         long,
         value_name = "DURATION",
@@ -243,7 +251,8 @@ pub enum Transport {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of --transport eventbus")]
 pub struct EventBus {
-    /// URL of KubeEdge's router. The router has neither TLS nor authentication: do not expose it outside the cluster.
+    /// URL of KubeEdge's router. The router has neither TLS nor authentication: do not expose it
+    /// outside the cluster.
     #[arg(
         long,
         value_name = "URL",
@@ -275,8 +284,9 @@ pub struct EventBus {
         default_value = "0.0.0.0:8081"
     )]
     pub upstream_listen: SocketAddr,
-    /// File with the token that the upstream path must contain after the node: 16 to 256 letters, digits, '-' and '_'.
-    /// The file is read again every 10 seconds. The previous token stays valid for 10 minutes.
+    /// File with the token that the upstream path must contain after the node: 16 to 256 letters,
+    /// digits, '-' and '_'. The file is read again every 10 seconds. The previous token stays valid
+    /// for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_UPSTREAM_TOKEN_FILE")]
     pub upstream_token_file: Option<PathBuf>,
 }
@@ -284,7 +294,8 @@ pub struct EventBus {
 /// Action of the webhook for references to objects that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MissingReferences {
-    /// Allow the request with a warning. The object becomes ready when the referenced objects appear.
+    /// Allow the request with a warning. The object becomes ready when the referenced objects
+    /// appear.
     Warn,
     /// Deny the request, unless the stored object has the same references.
     Deny,

@@ -144,8 +144,8 @@ impl Error {
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => match status.code {
                 409 => Class::Conflict,
-                // The object is invalid, or RBAC denies the request. 401 is a token that is about to
-                // be renewed and 404 an object that was deleted meanwhile: both are transient.
+                // The object is invalid, or RBAC denies the request. 401 is a token that is about
+                // to be renewed and 404 an object that was deleted meanwhile: both are transient.
                 400 | 403 | 422 => Class::Refused,
                 _ => Class::Transient,
             },

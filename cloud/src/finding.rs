@@ -40,7 +40,8 @@ impl Finding {
         Self { reason, message: message.into(), missing: None }
     }
 
-    /// Joins findings. The reason is that of the first finding that needs a change of the spec, or else of the first.
+    /// Joins findings. The reason is that of the first finding that needs a change of the spec, or
+    /// else of the first.
     pub fn join(findings: &[Self]) -> Option<Self> {
         let needs_change = |finding: &&Self| finding.reason.condition() == JisConditionType::Failed;
         let first = findings.iter().find(needs_change).or(findings.first())?;

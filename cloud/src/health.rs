@@ -63,8 +63,8 @@ pub async fn serve(listener: TcpListener, health_state: HealthState) {
     }
 }
 
-/// Ready when desired state is published: caches are synced, every object is planned, and the transport works. A
-/// standby replica is ready if its transport allows it (MQTT does).
+/// Ready when desired state is published: caches are synced, every object is planned, and the
+/// transport works. A standby replica is ready if its transport allows it (MQTT does).
 async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
     let HealthState(inner) = health_state;
     let planned = inner.publisher.is_synced();

@@ -1,5 +1,5 @@
-//! The registry of the kinds that have a controller, one line per kind. Caches, queues, triggers, the state per kind,
-//! metrics and admission are derived from it.
+//! The registry of the kinds that have a controller, one line per kind. Caches, queues, triggers,
+//! the state per kind, metrics and admission are derived from it.
 
 use std::fmt::Debug;
 
@@ -9,8 +9,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// Calls `callback!` with its arguments in brackets, followed by all registered kinds.
 ///
-/// A line has the kind, its resource on the wire, its field in the caches (also its label in metrics), and the name of
-/// the gauge that counts its objects.
+/// A line has the kind, its resource on the wire, its field in the caches (also its label in
+/// metrics), and the name of the gauge that counts its objects.
 macro_rules! for_each_kind {
     ($callback:ident!($($argument:tt)*)) => {
         $callback! {
@@ -37,7 +37,8 @@ macro_rules! each_kind_body {
     }};
 }
 
-/// Evaluates an expression for the kind of a resource: `with_kind!(key.resource, K => enqueue::<K>(key))`.
+/// Evaluates an expression for the kind of a resource: `with_kind!(key.resource, K =>
+/// enqueue::<K>(key))`.
 macro_rules! with_kind {
     ($of:expr, $alias:ident => $body:expr) => { for_each_kind!(with_kind_body!($of, $alias => $body)) };
 }

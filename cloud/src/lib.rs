@@ -1,9 +1,9 @@
-//! The controller of Neptune: watches its kinds in Kubernetes, publishes each node's desired state, and writes what the
-//! nodes report into statuses.
+//! The controller of Neptune: watches its kinds in Kubernetes, publishes each node's desired state,
+//! and writes what the nodes report into statuses.
 //!
-//! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one direction:
-//! `admission`, `commands` and `run` on `controllers`, these on `cache` and `fleet`, and all on `kubernetes`,
-//! `transport` and `worker`.
+//! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
+//! direction: `admission`, `commands` and `run` on `controllers`, these on `cache` and `fleet`, and
+//! all on `kubernetes`, `transport` and `worker`.
 
 #[macro_use]
 mod kinds;

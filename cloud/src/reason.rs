@@ -22,8 +22,8 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &[Self] = &[$($(Self::$name),*),*];
 
-            /// The condition of an object with this reason: `Pending` is resolved when another object changes,
-            /// `Failed` when a user changes the spec.
+            /// The condition of an object with this reason: `Pending` is resolved when another
+            /// object changes, `Failed` when a user changes the spec.
             pub fn condition(self) -> JisConditionType {
                 match self { $($(Self::$name => JisConditionType::$condition),*),* }
             }

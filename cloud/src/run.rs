@@ -33,8 +33,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs until SIGTERM or SIGINT, or until another replica leads.
 ///
 /// # Errors
-/// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An unreachable API server or
-/// broker is not an error.
+/// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An
+/// unreachable API server or broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
     let listener = health::bind(flags.listen).await?;
     let webhook = Webhook::prepare(&flags)?;
@@ -65,7 +65,8 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
         tracing::info!("caches are synced");
-        // A standby replica follows objects and nodes, and publishes nothing before its initial sync.
+        // A standby replica follows objects and nodes, and publishes nothing before its initial
+        // sync.
         let follow = async {
             let dispatch = runtime::dispatch(changes, reports, context.clone());
             futures::join!(dispatch, upstream::listen(events, upstream));

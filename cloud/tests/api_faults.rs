@@ -1,4 +1,5 @@
-//! The controller when the API server refuses writes, reports conflicts or is unavailable, and when a replica takes over.
+//! The controller when the API server refuses writes, reports conflicts or is unavailable, and when
+//! a replica takes over.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

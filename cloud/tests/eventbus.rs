@@ -1,5 +1,5 @@
-//! The controller over `KubeEdge`'s router and `EventBus`: the built program, an API server in this process, the
-//! emulator with its faults, a mosquitto on each node; the test is the agents.
+//! The controller over `KubeEdge`'s router and `EventBus`: the built program, an API server in this
+//! process, the emulator with its faults, a mosquitto on each node; the test is the agents.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

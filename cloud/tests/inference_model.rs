@@ -1,5 +1,5 @@
-//! An `InferenceModel` from `kubectl apply` to its deletion: the built controller with an API server and a broker; the
-//! test is the agents and the kubelet.
+//! An `InferenceModel` from `kubectl apply` to its deletion: the built controller with an API
+//! server and a broker; the test is the agents and the kubelet.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
@@ -233,7 +233,8 @@ async fn cloud_model_is_a_deployment_and_layer_change_cleans_up() {
     let back = status(&harness, "the cloud layer", |s| s.node.is_none()).await;
     assert!(back.serving_version.is_none(), "{back:?}");
     harness.api::<InferenceModel>().delete(NAME, &DeleteParams::default()).await.unwrap();
-    // A write that was in progress when the owner was deleted succeeds once more; garbage collection removes it.
+    // A write that was in progress when the owner was deleted succeeds once more; garbage
+    // collection removes it.
     let left = || async {
         let left = harness.api::<Deployment>().list(&ListParams::default()).await.unwrap();
         left.items.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()

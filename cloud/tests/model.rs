@@ -1,5 +1,5 @@
-//! The status of a `Model`, and changes of its spec: the built controller with an API server and a broker; the test is
-//! the agents.
+//! The status of a `Model`, and changes of its spec: the built controller with an API server and a
+//! broker; the test is the agents.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

@@ -1,5 +1,5 @@
-//! Specs that the API server refuses by the schemas and rules of the CRDs. Each case is a sample with one mistake; the
-//! answer names the field and the remedy.
+//! Specs that the API server refuses by the schemas and rules of the CRDs. Each case is a sample
+//! with one mistake; the answer names the field and the remedy.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};

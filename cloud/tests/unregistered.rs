@@ -1,5 +1,5 @@
-//! The broker authenticates nodes, the API server registers them. Over MQTT, too, the reports of a node count only while
-//! it is registered, and no earlier report is lost.
+//! The broker authenticates nodes, the API server registers them. Over MQTT, too, the reports of a
+//! node count only while it is registered, and no earlier report is lost.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

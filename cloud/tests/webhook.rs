@@ -1,4 +1,5 @@
-//! The admission webhook: the built controller, an API server that calls it over TLS, and the real kubectl.
+//! The admission webhook: the built controller, an API server that calls it over TLS, and the real
+//! kubectl.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

@@ -9,17 +9,19 @@ pub const WORKER_RESTART: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 /// Between pulls of an image that is not available in the registry.
 pub const IMAGE_PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
-/// Between attempts to create or start a container that the engine refuses. Short: an attempt is cheap.
+/// Between attempts to create or start a container that the engine refuses. Short: an attempt is
+/// cheap.
 pub const CONTAINER_REFUSED: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
-/// Between attempts of a download that fails until a user corrects something: a digest, a missing file.
+/// Between attempts of a download that fails until a user corrects something: a digest, a missing
+/// file.
 pub const DOWNLOAD_RETRY: Backoff =
     Backoff::new(Duration::from_secs(15), Duration::from_secs(10 * 60));
 /// Between repetitions of a message over `EventBus`.
 pub const EVENTBUS_REPEAT: Backoff =
     Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
-/// Between observations of an engine that does not respond. Short: an attempt on a missing socket is cheap,
-/// and the workers wait for the engine after a boot.
+/// Between observations of an engine that does not respond. Short: an attempt on a missing socket
+/// is cheap, and the workers wait for the engine after a boot.
 pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between connections to an engine that does not respond.
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));

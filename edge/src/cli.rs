@@ -13,7 +13,8 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// The node agent of Neptune: runs the node's workers and model servers, counts inferences, and reports to the cloud.
+/// The node agent of Neptune: runs the node's workers and model servers, counts inferences, and
+/// reports to the cloud.
 #[derive(Debug, Parser)]
 #[command(name = "neptune-edge", version, after_help = EXAMPLE)]
 pub struct Cli {
@@ -50,11 +51,13 @@ pub enum Command {
     /// Run the agent until SIGTERM or SIGINT. Workers keep running without it.
     #[command(after_help = RUN_HELP)]
     Run(Box<RunArgs>),
-    /// Check everything that the agent needs and report problems: container engine, brokers, disk, clock, name
-    /// resolution, certificates. Accepts the options of `run`. The agent may run at the same time.
+    /// Check everything that the agent needs and report problems: container engine, brokers, disk,
+    /// clock, name resolution, certificates. Accepts the options of `run`. The agent may run at the
+    /// same time.
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Box<DoctorArgs>),
-    /// Download one model, verify and unpack it, and move it to its output path when it is complete.
+    /// Download one model, verify and unpack it, and move it to its output path when it is
+    /// complete.
     #[command(after_help = FETCH_HELP)]
     Fetch(FetchArgs),
 }
@@ -102,9 +105,9 @@ pub struct RunArgs {
     /// Transport between agent and controller. Must match the controller's transport.
     #[arg(long, env = "NEPTUNE_TRANSPORT", value_enum, default_value_t = Transport::Mqtt)]
     pub transport: Transport,
-    /// URL of the MQTT broker that the controller connects to: mqtts://[user[:password]@]host[:8883] with
-    /// --mqtt-ca-file, or mqtt://... Required with --transport mqtt. Prefer --mqtt-password-file to a password in
-    /// the URL.
+    /// URL of the MQTT broker that the controller connects to:
+    /// mqtts://[user[:password]@]host[:8883] with --mqtt-ca-file, or mqtt://... Required with
+    /// --transport mqtt. Prefer --mqtt-password-file to a password in the URL.
     #[arg(long, env = "NEPTUNE_MQTT_URL", value_name = "URL", hide_env_values = true)]
     pub mqtt_url: Option<String>,
     /// Namespace of the controller's Rules. Used with --transport eventbus.
@@ -115,16 +118,16 @@ pub struct RunArgs {
         default_value = "neptune-system"
     )]
     pub rule_namespace: String,
-    /// Interval between heartbeats in seconds. Default: 30, or 15 with --transport eventbus. The controller marks the
-    /// node offline after three missed heartbeats.
+    /// Interval between heartbeats in seconds. Default: 30, or 15 with --transport eventbus. The
+    /// controller marks the node offline after three missed heartbeats.
     #[arg(long, env = "NEPTUNE_HEARTBEAT", value_name = "SECONDS")]
     pub heartbeat: Option<u32>,
     /// Directory for desired state, counters and models. Each agent needs its own directory.
     #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
     pub data_dir: PathBuf,
-    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on the host
-    /// network can reach. May equal --mqtt-url. With --transport eventbus: the broker that KubeEdge's EventBus uses.
-    /// Workers receive the URL unchanged.
+    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on
+    /// the host network can reach. May equal --mqtt-url. With --transport eventbus: the broker that
+    /// KubeEdge's EventBus uses. Workers receive the URL unchanged.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_BROKER",
@@ -133,8 +136,9 @@ pub struct RunArgs {
         hide_env_values = true
     )]
     pub local_broker: String,
-    /// Address on which the embedded broker listens. The default port leaves 1883 free for another broker.
-    /// Anybody who can connect to this address can publish as any worker: use a loopback address.
+    /// Address on which the embedded broker listens. The default port leaves 1883 free for another
+    /// broker. Anybody who can connect to this address can publish as any worker: use a loopback
+    /// address.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_LISTEN",
@@ -153,17 +157,17 @@ pub struct RunArgs {
     /// Topic prefix. Must match the controller's prefix.
     #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
     pub topic_prefix: String,
-    /// Address at which other nodes reach workers on this node. Default: the local address of the route to the
-    /// broker.
+    /// Address at which other nodes reach workers on this node. Default: the local address of the
+    /// route to the broker.
     #[arg(long, env = "NEPTUNE_ADVERTISE_ADDRESS", value_name = "ADDRESS")]
     pub advertise_address: Option<String>,
-    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate. Required for
-    /// mqtts://.
+    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate.
+    /// Required for mqtts://.
     #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
     /// PEM file with the client certificate for the broker of --mqtt-url, or of --local-broker with
-    /// --transport eventbus. All broker files are read again for each connection, so a renewed certificate
-    /// needs no restart.
+    /// --transport eventbus. All broker files are read again for each connection, so a renewed
+    /// certificate needs no restart.
     #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
     pub mqtt_cert_file: Option<PathBuf>,
     /// PEM file with the private key of the client certificate.
@@ -172,16 +176,16 @@ pub struct RunArgs {
     /// File with the password of the user in the broker URL. Replaces a password in the URL.
     #[arg(long, env = "NEPTUNE_MQTT_PASSWORD_FILE", value_name = "FILE")]
     pub mqtt_password_file: Option<PathBuf>,
-    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that broker can start
-    /// containers on this node.
+    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that
+    /// broker can start containers on this node.
     #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
     pub insecure_broker: bool,
-    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16. May be repeated up to three
-    /// times; the variable is a comma-separated list.
+    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16. May be
+    /// repeated up to three times; the variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_DNS", value_name = "IP", value_delimiter = ',')]
     pub dns: Vec<IpAddr>,
-    /// Directory of the node that Datasets may use. Its files can be counted, and mounted into workers that reference
-    /// the Dataset. May be repeated; the variable is a comma-separated list.
+    /// Directory of the node that Datasets may use. Its files can be counted, and mounted into
+    /// workers that reference the Dataset. May be repeated; the variable is a comma-separated list.
     #[arg(
         long,
         env = "NEPTUNE_ALLOW_DATA_DIR",
@@ -190,24 +194,26 @@ pub struct RunArgs {
         default_value = "/code/data"
     )]
     pub allow_data_dir: Vec<PathBuf>,
-    /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and last good versions
-    /// are always kept.
+    /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and
+    /// last good versions are always kept.
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
     pub keep_unused: usize,
     #[command(flatten)]
     pub models: ModelArgs,
 }
 
-/// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS variables, such as
-/// `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the file in `AWS_SHARED_CREDENTIALS_FILE`.
+/// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS
+/// variables, such as `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the file in
+/// `AWS_SHARED_CREDENTIALS_FILE`.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Network, address or host from which downloads are allowed although it is loopback, link-local or a cloud
-    /// metadata service. May be repeated; the variable is a comma-separated list.
+    /// Network, address or host from which downloads are allowed although it is loopback,
+    /// link-local or a cloud metadata service. May be repeated; the variable is a comma-separated
+    /// list.
     #[arg(long, env = "NEPTUNE_ALLOW_ADDRESS", value_name = "CIDR|HOST", value_delimiter = ',')]
     pub allow_address: Vec<String>,
-    /// Directory of the node that file:// URLs of served models may use. May be repeated; the variable is a
-    /// comma-separated list.
+    /// Directory of the node that file:// URLs of served models may use. May be repeated; the
+    /// variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_ALLOW_MODEL_DIR", value_name = "DIR", value_delimiter = ',')]
     pub allow_model_dir: Vec<PathBuf>,
     /// Disk space in bytes that downloads leave free.
@@ -222,19 +228,20 @@ pub struct ModelArgs {
 
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// URL of the model: http://, https://, `s3://bucket/key`, or file:// below an --allow-model-dir. Files that
-    /// end in .tar, .tar.gz, .tgz, .tar.zst or .zip are unpacked. Prefer the variable for a URL with a password.
+    /// URL of the model: http://, https://, `s3://bucket/key`, or file:// below an
+    /// --allow-model-dir. Files that end in .tar, .tar.gz, .tgz, .tar.zst or .zip are unpacked.
+    /// Prefer the variable for a URL with a password.
     #[arg(long, env = "NEPTUNE_URL", hide_env_values = true)]
     pub url: String,
     /// Expected SHA-256 digest, 64 hex digits.
     #[arg(long, env = "NEPTUNE_SHA256", value_name = "HEX")]
     pub sha256: Option<String>,
-    /// Path of the output file, or of the directory for an unpacked archive. An existing output is replaced.
-    /// Missing parent directories are created.
+    /// Path of the output file, or of the directory for an unpacked archive. An existing output is
+    /// replaced. Missing parent directories are created.
     #[arg(long, env = "NEPTUNE_OUTPUT", value_name = "PATH")]
     pub output: PathBuf,
-    /// Exit with an error after this many seconds without data. The partial file is kept for the next
-    /// download to the same output. Default: retry indefinitely.
+    /// Exit with an error after this many seconds without data. The partial file is kept for the
+    /// next download to the same output. Default: retry indefinitely.
     #[arg(long, env = "NEPTUNE_GIVE_UP_AFTER", value_name = "SECONDS")]
     pub give_up_after: Option<u64>,
     /// File to which errors are also written, such as /dev/termination-log in a Pod.
@@ -251,8 +258,8 @@ pub struct DoctorArgs {
     /// Print the result as JSON.
     #[arg(long, env = "NEPTUNE_JSON")]
     pub json: bool,
-    /// Host name to resolve in addition to those of the stored cloud workers. May be repeated; the variable
-    /// is a comma-separated list.
+    /// Host name to resolve in addition to those of the stored cloud workers. May be repeated; the
+    /// variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_RESOLVE", value_name = "HOST", value_delimiter = ',')]
     pub resolve: Vec<String>,
 }

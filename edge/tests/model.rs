@@ -1,5 +1,5 @@
-//! Model evaluations of workers, presence of models on a node, and workers that reload a model while they run: the
-//! built agent with real Docker and a real broker.
+//! Model evaluations of workers, presence of models on a node, and workers that reload a model
+//! while they run: the built agent with real Docker and a real broker.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

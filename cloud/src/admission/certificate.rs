@@ -1,5 +1,5 @@
-//! Issues the webhook's certificates. Each has its own authority, whose key is discarded, so that no other certificate
-//! can be issued. When to issue one is decided by `rotation`.
+//! Issues the webhook's certificates. Each has its own authority, whose key is discarded, so that
+//! no other certificate can be issued. When to issue one is decided by `rotation`.
 
 use std::{fmt, time::Duration};
 

@@ -1,6 +1,6 @@
-//! Stores the webhook's self-issued certificate: in a Secret that the replicas share, or in memory for a single
-//! controller outside of the cluster. Writes the CA bundle of the webhook configuration. The steps are decided by
-//! `rotation`.
+//! Stores the webhook's self-issued certificate: in a Secret that the replicas share, or in memory
+//! for a single controller outside of the cluster. Writes the CA bundle of the webhook
+//! configuration. The steps are decided by `rotation`.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -48,7 +48,8 @@ const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
 /// Which certificate is issued, and where it is stored.
 pub struct CertificateSettings {
-    /// The URL for the API server, with its host. Without it, the existing configuration refers to a Service.
+    /// The URL for the API server, with its host. Without it, the existing configuration refers to
+    /// a Service.
     pub url: Option<(String, String)>,
     /// The name of the `ValidatingWebhookConfiguration`.
     pub configuration: String,
@@ -139,7 +140,8 @@ pub async fn maintain(
             Err(error) => {
                 failures = failures.saturating_add(1);
                 sleep = RETRY.step(failures);
-                // A conflict is not logged: another replica wrote, and the watch will report its write.
+                // A conflict is not logged: another replica wrote, and the watch will report its
+                // write.
                 if error.class() != Class::Conflict {
                     tracing::warn!(%error, "cannot update the webhook certificate; retrying");
                 }
@@ -221,7 +223,8 @@ impl CertificateStore {
         stored
     }
 
-    /// Replaces the version that was read. Of two replicas, one gets a conflict and reconciles again.
+    /// Replaces the version that was read. Of two replicas, one gets a conflict and reconciles
+    /// again.
     async fn save(&mut self, certificates: &CertificateSet) -> Result<(), Error> {
         if self.settings.url.is_some() {
             self.memory = certificates.clone();

@@ -1,5 +1,5 @@
-//! The `ValidatingWebhookConfiguration`: the hosts and the CA bundle of an existing one, or a whole one for a
-//! controller outside of the cluster. Pure.
+//! The `ValidatingWebhookConfiguration`: the hosts and the CA bundle of an existing one, or a whole
+//! one for a controller outside of the cluster. Pure.
 
 use k8s_openapi::{
     ByteString,
@@ -75,7 +75,8 @@ pub fn full_configuration(name: &str, url: &str, bundle: &str) -> ValidatingWebh
     }
 }
 
-/// Whether a configuration equals [`full_configuration`], except for the selectors, which others may set.
+/// Whether a configuration equals [`full_configuration`], except for the selectors, which others
+/// may set.
 pub fn is_up_to_date(
     configuration: &ValidatingWebhookConfiguration,
     desired: &ValidatingWebhookConfiguration,

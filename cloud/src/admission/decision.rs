@@ -1,5 +1,5 @@
-//! Decides the answer to an admission review: allow, warn or deny. Pure. The findings come from the controllers'
-//! `validate`, so a warning has the text of the later condition.
+//! Decides the answer to an admission review: allow, warn or deny. Pure. The findings come from the
+//! controllers' `validate`, so a warning has the text of the later condition.
 
 use neptune_wire::Resource;
 
@@ -35,8 +35,8 @@ enum Severity {
     Elsewhere,
 }
 
-/// Decides on a write. `before` are the findings of the stored object: they only cause warnings, so that they do not
-/// block an unrelated change such as a new label.
+/// Decides on a write. `before` are the findings of the stored object: they only cause warnings, so
+/// that they do not block an unrelated change such as a new label.
 pub fn decide(
     resource: Resource,
     findings: &[Finding],
@@ -78,7 +78,8 @@ fn severity(resource: Resource, reason: Reason) -> Severity {
     };
     match (resource, reason) {
         (_, ModelNotFound | DatasetNotFound | NodeNotFound) => Severity::Missing,
-        // The framework table is a ConfigMap, and a service's findings on a Model concern the Model.
+        // The framework table is a ConfigMap, and a service's findings on a Model concern the
+        // Model.
         (_, FrameworkUnknown | ImageRequired)
         | (Resource::JointInferenceServices, ModelUrlInvalid | ModelDigestInvalid) => {
             Severity::Elsewhere

@@ -1,5 +1,5 @@
-//! The validating admission webhook: reports the findings of the controllers at apply time. Without it the conditions
-//! report them.
+//! The validating admission webhook: reports the findings of the controllers at apply time. Without
+//! it the conditions report them.
 
 mod certificate;
 mod certificate_store;

@@ -17,8 +17,8 @@ pub struct ReviewedChange<K> {
     pub old: Option<K>,
 }
 
-/// Whether a write is reviewed. Writes of a status are not. Neither are writes of an object that is being deleted: its
-/// finalizers must be removable even if its spec is invalid.
+/// Whether a write is reviewed. Writes of a status are not. Neither are writes of an object that is
+/// being deleted: its finalizers must be removable even if its spec is invalid.
 pub fn is_reviewed(request: &AdmissionRequest<DynamicObject>) -> bool {
     let is_write = matches!(request.operation, Operation::Create | Operation::Update);
     let of_status = request.sub_resource.as_deref().is_some_and(|name| !name.is_empty());

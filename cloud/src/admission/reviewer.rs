@@ -1,5 +1,5 @@
-//! Validates a write like the controllers do, and answers the review. Requests objects that the caches lack from
-//! the API server: a model that was just applied may not be cached yet.
+//! Validates a write like the controllers do, and answers the review. Requests objects that the
+//! caches lack from the API server: a model that was just applied may not be cached yet.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -87,7 +87,8 @@ impl Reviewer {
         decide(K::RESOURCE, &findings, &before, self.references, suggestion)
     }
 
-    /// Drops findings on objects that the caches lack and the API server has, or for which it does not answer.
+    /// Drops findings on objects that the caches lack and the API server has, or for which it does
+    /// not answer.
     async fn confirm(&self, findings: &mut Vec<Finding>, namespace: &str) {
         let missing = join_all(findings.iter().map(|finding| async {
             match &finding.missing {

@@ -1,5 +1,5 @@
-//! Decides when the webhook's certificate is replaced, so that the server never presents one that the API server does
-//! not trust. Pure.
+//! Decides when the webhook's certificate is replaced, so that the server never presents one that
+//! the API server does not trust. Pure.
 //!
 //! | | presented | trusted |
 //! |---|---|---|
@@ -7,7 +7,8 @@
 //! | after two thirds of its validity | current | previous, current, next |
 //! | a twelfth later, once the next is trusted | next, which becomes current | former current, next |
 //!
-//! Replicas share the certificates: a replica that has not observed a step yet presents one that is still trusted.
+//! Replicas share the certificates: a replica that has not observed a step yet presents one that is
+//! still trusted.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -48,8 +49,8 @@ pub struct RotationPlan {
     pub next_check_at: Timestamp,
 }
 
-/// Plans the next step. `names` are the hosts that clients connect to; `trusted` is whether clients trust the next
-/// certificate's authority.
+/// Plans the next step. `names` are the hosts that clients connect to; `trusted` is whether clients
+/// trust the next certificate's authority.
 pub fn plan(
     certificates: &CertificateSet,
     names: &[String],

@@ -1,5 +1,5 @@
-//! Serves admission reviews over HTTPS. A slow or large client affects only itself: handshake, headers and body have
-//! timeouts; connections and bytes have limits.
+//! Serves admission reviews over HTTPS. A slow or large client affects only itself: handshake,
+//! headers and body have timeouts; connections and bytes have limits.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -38,7 +38,8 @@ use crate::{
 /// Maximum body size in bytes: the API server's limit for a write.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// Timeout of a TLS handshake, and of a request from its first byte to the answer. Equal to the API server's timeout.
+/// Timeout of a TLS handshake, and of a request from its first byte to the answer. Equal to the API
+/// server's timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may be idle.

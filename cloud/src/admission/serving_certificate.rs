@@ -1,5 +1,5 @@
-//! The certificate that the webhook's server presents: set by `certificate_store`, or read from the files that
-//! cert-manager renews. Reads those files.
+//! The certificate that the webhook's server presents: set by `certificate_store`, or read from the
+//! files that cert-manager renews. Reads those files.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,6 +1,7 @@
 //! Suggests an existing name for a misspelled one. Pure.
 
-/// The candidate with the smallest edit distance to a name, if the distance is that of a typing error.
+/// The candidate with the smallest edit distance to a name, if the distance is that of a typing
+/// error.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // One character in four, at least one and at most three.
     let max_distance = (name.chars().count() / 4).clamp(1, 3);

@@ -1,4 +1,5 @@
-//! What a watch reports, as a value. What follows from it is decided by `controllers::runtime::triggers`.
+//! What a watch reports, as a value. What follows from it is decided by
+//! `controllers::runtime::triggers`.
 
 use neptune_wire::Resource;
 

@@ -1,5 +1,5 @@
-//! Caches of the API server's objects, kept up to date by watches. What a change means is decided by
-//! `controllers::runtime::triggers`.
+//! Caches of the API server's objects, kept up to date by watches. What a change means is decided
+//! by `controllers::runtime::triggers`.
 
 mod change;
 mod framework_table;
@@ -56,7 +56,8 @@ macro_rules! define_caches {
             pub deployments: Store<Deployment>,
             /// The Services of this controller.
             pub services: Store<Service>,
-            /// The Pods of these Deployments, for more specific messages. Empty without the permission to read Pods.
+            /// The Pods of these Deployments, for more specific messages. Empty without the
+            /// permission to read Pods.
             pub pods: Store<Pod>,
             /// The framework table, if it exists.
             pub frameworks: Store<ConfigMap>,
@@ -71,7 +72,8 @@ macro_rules! define_caches {
         impl Caches {
             /// Starts all watches. They stop when the receiver of `changes` is dropped.
             ///
-            /// Objects are watched in the namespace `only`, or in all namespaces; the framework table in `namespace`.
+            /// Objects are watched in the namespace `only`, or in all namespaces; the framework
+            /// table in `namespace`.
             pub fn watch(
                 client: &Client,
                 only: Option<&str>,

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 
 use super::Change;
 
-/// Starts to watch. `change` maps an event to a [`Change`]; its second argument is whether the object was deleted.
-/// The watch ends when `changes` has no receiver any more.
+/// Starts to watch. `change` maps an event to a [`Change`]; its second argument is whether the
+/// object was deleted. The watch ends when `changes` has no receiver any more.
 pub fn watch<K>(
     api: Api<K>,
     config: watcher::Config,

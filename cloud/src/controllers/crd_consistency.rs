@@ -1,5 +1,6 @@
-//! For tests: compares the schemas and rules of the CRDs with `validate` of the controllers. The CRDs may reject
-//! fewer specs than the controller, which knows the cluster, and no spec that the controller accepts.
+//! For tests: compares the schemas and rules of the CRDs with `validate` of the controllers. The
+//! CRDs may reject fewer specs than the controller, which knows the cluster, and no spec that the
+//! controller accepts.
 #![allow(clippy::panic)]
 
 use std::fmt::Debug;

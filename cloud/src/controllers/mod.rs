@@ -1,5 +1,5 @@
-//! One folder per kind, each with the same steps: facts, validate, plan, observe, status, events. The generic part
-//! is in `runtime`.
+//! One folder per kind, each with the same steps: facts, validate, plan, observe, status, events.
+//! The generic part is in `runtime`.
 
 #[cfg(test)]
 mod crd_consistency;

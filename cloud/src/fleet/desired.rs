@@ -1,8 +1,8 @@
-//! What each node should have, assembled from the requirements of each object, and the messages that bring the nodes
-//! there. Pure.
+//! What each node should have, assembled from the requirements of each object, and the messages
+//! that bring the nodes there. Pure.
 //!
-//! Nothing is published before every object that exists was planned once. An earlier index would not list the rest, and
-//! the nodes would delete it.
+//! Nothing is published before every object that exists was planned once. An earlier index would
+//! not list the rest, and the nodes would delete it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub type Messages = Vec<(NodeName, DownstreamMessage)>;
 
 /// The desired state of all nodes.
 #[derive(Debug, Default)]
-pub struct Desired {
+pub struct FleetDesired {
     /// What each node should have.
     nodes: BTreeMap<NodeName, BTreeMap<ObjectKey, Requested>>,
     /// What each planned object requires.
@@ -52,7 +52,7 @@ enum InitialSync {
     Complete,
 }
 
-impl Desired {
+impl FleetDesired {
     /// These objects exist and will be planned.
     pub fn begin_initial_sync(&mut self, objects: BTreeSet<ObjectKey>, wall_ms: u64) -> Messages {
         self.initial_sync = InitialSync::Pending(objects);
@@ -89,8 +89,8 @@ impl Desired {
         self.planned(object, &touched, wall_ms)
     }
 
-    /// An object that cannot be planned now. What it required before stays. What the nodes in `retained` have of it
-    /// stays too, also if this controller never planned it.
+    /// An object that cannot be planned now. What it required before stays. What the nodes in
+    /// `retained` have of it stays too, also if this controller never planned it.
     pub fn retain(&mut self, object: &ObjectKey, retained: &Retained, wall_ms: u64) -> Messages {
         let touched = self.set_retained(object, retained);
         self.planned(object, &touched, wall_ms)
@@ -131,7 +131,8 @@ impl Desired {
             self.waiting.insert(node.clone(), Some(sync));
             return Messages::new();
         }
-        // If the sync is the node's first message: the answer contains all that a first index would.
+        // If the sync is the node's first message: the answer contains all that a first index
+        // would.
         let _ = self.on_node_online(node, wall_ms);
         let source = self.sources.get_mut(node).expect("a node that is online has a source");
         with_node(node, source.answer(&sync, wall_ms))
@@ -213,7 +214,8 @@ impl Desired {
         with_node(node, source.set(desired, retained, wall_ms))
     }
 
-    /// Replaces all that nodes retain for an object. Returns the nodes where that changes something.
+    /// Replaces all that nodes retain for an object. Returns the nodes where that changes
+    /// something.
     fn set_retained(&mut self, object: &ObjectKey, retained: &Retained) -> BTreeSet<NodeName> {
         let mut touched = BTreeSet::new();
         for (node, held) in &mut self.retained {
@@ -288,8 +290,8 @@ mod tests {
         messages.iter().map(one).collect()
     }
 
-    fn synced() -> Desired {
-        let mut desired = Desired::default();
+    fn synced() -> FleetDesired {
+        let mut desired = FleetDesired::default();
         assert!(desired.begin_initial_sync(BTreeSet::new(), 1).is_empty());
         desired
     }
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_index_is_published_before_every_object_was_planned() {
-        let mut desired = Desired::default();
+        let mut desired = FleetDesired::default();
         assert!(
             desired.set(&service("a"), requirements("edge0", "a", 1), 1).is_empty(),
             "not known yet"
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn object_deleted_before_it_was_planned_does_not_block_the_initial_sync() {
-        let mut desired = Desired::default();
+        let mut desired = FleetDesired::default();
         assert!(desired.begin_initial_sync([service("a")].into(), 1).is_empty());
         assert!(!desired.is_synced());
         assert!(desired.remove(&service("a"), 2).is_empty());

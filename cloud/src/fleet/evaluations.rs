@@ -23,8 +23,9 @@ pub struct Evaluation {
 pub struct Evaluations(BTreeMap<String, Evaluation>);
 
 impl Evaluations {
-    /// Processes what a worker of `object` on `node` reports of a model that exists. Returns whether it is the newest
-    /// now. Of several workers the one with the latest report wins, by their nodes' clocks.
+    /// Processes what a worker of `object` on `node` reports of a model that exists. Returns
+    /// whether it is the newest now. Of several workers the one with the latest report wins, by
+    /// their nodes' clocks.
     pub fn add(
         &mut self,
         node: &NodeName,

@@ -27,7 +27,8 @@ pub use self::{
 pub struct Fleet(Arc<Mutex<FleetState>>);
 
 impl Fleet {
-    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat` seconds.
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
+    /// seconds.
     pub fn new(heartbeat: u32) -> Self {
         Self(Arc::new(Mutex::new(FleetState::new(Timestamp::now(), heartbeat))))
     }

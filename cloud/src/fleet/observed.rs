@@ -1,4 +1,5 @@
-//! What is observed of an object on an agent's node, from the agent's presence and its report. Pure.
+//! What is observed of an object on an agent's node, from the agent's presence and its report.
+//! Pure.
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::NodeName;
@@ -16,8 +17,8 @@ pub enum Observed<T> {
     Pending(Finding),
     /// Its host is offline: what was reported before may hold or not.
     Unreachable(Finding),
-    /// This controller has just started, so a missing report means nothing: the status stays as it was, or else is
-    /// pending.
+    /// This controller has just started, so a missing report means nothing: the status stays as it
+    /// was, or else is pending.
     Unknown(Finding),
 }
 
@@ -41,8 +42,8 @@ pub struct AgentMessages<'a> {
 }
 
 impl<'a> AgentMessages<'a> {
-    /// The usual messages. `prefix` names what runs on the node, `awaiting` is what the node has to do ("report worker
-    /// status"), and `meanwhile` is what continues while the node is offline.
+    /// The usual messages. `prefix` names what runs on the node, `awaiting` is what the node has to
+    /// do ("report worker status"), and `meanwhile` is what continues while the node is offline.
     pub fn new(prefix: &'a str, node: &'a NodeName, awaiting: &str, meanwhile: String) -> Self {
         Self {
             awaiting: format!("{prefix}waiting for node {node} to {awaiting}"),

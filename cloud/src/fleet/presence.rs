@@ -1,7 +1,8 @@
 //! Which nodes' agents are online, by their messages and the time since the last one. Pure.
 //!
-//! Messages come late, twice and out of order. The messages of one agent instance are ordered by (epoch, seq); of two
-//! instances of a node, the one whose newer message came last is the current one.
+//! Messages come late, twice and out of order. The messages of one agent instance are ordered by
+//! (epoch, seq); of two instances of a node, the one whose newer message came last is the current
+//! one.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -71,13 +72,14 @@ pub fn offline_after(heartbeat: u32) -> SignedDuration {
 }
 
 impl Nodes {
-    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat` seconds.
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
+    /// seconds.
     pub fn new(heartbeat: u32) -> Self {
         Self { heartbeat, nodes: BTreeMap::new() }
     }
 
-    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the broker. Returns whether
-    /// the node's presence or address changed.
+    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
+    /// broker. Returns whether the node's presence or address changed.
     pub fn on_node_report(
         &mut self,
         node: &NodeName,
@@ -112,7 +114,8 @@ impl Nodes {
         before != Some(after)
     }
 
-    /// Processes any other live message as a sign of life. Returns whether the node was not online before.
+    /// Processes any other live message as a sign of life. Returns whether the node was not online
+    /// before.
     pub fn on_sign_of_life(
         &mut self,
         node: &NodeName,

@@ -1,4 +1,5 @@
-//! Publishes the nodes' desired state over the transport. Which messages those are is decided by `desired`.
+//! Publishes the nodes' desired state over the transport. Which messages those are is decided by
+//! `desired`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +9,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{NodeName, ObjectKey, Sync, source::DownstreamMessage};
 
-use super::desired::{Desired, Messages, Requirements, Retained};
+use super::desired::{FleetDesired, Messages, Requirements, Retained};
 use crate::transport::{Refused, Transport};
 
 /// Publishes desired state. Cheap to clone.
@@ -23,13 +24,14 @@ struct PublisherInner {
 
 #[derive(Debug, Default)]
 struct PublisherState {
-    desired: Desired,
+    desired: FleetDesired,
     /// Why an object could not be published to a node.
     unsent: BTreeMap<(ObjectKey, NodeName), String>,
 }
 
 impl Publisher {
-    /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its objects.
+    /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its
+    /// objects.
     pub fn new(transport: Transport) -> Self {
         Self(Arc::new(PublisherInner { transport, state: Mutex::default() }))
     }
@@ -39,7 +41,8 @@ impl Publisher {
         self.publish(|desired, wall_ms| desired.begin_initial_sync(objects, wall_ms));
     }
 
-    /// Sets everything that an object requires. Returns why a node cannot get the object itself, for each such node.
+    /// Sets everything that an object requires. Returns why a node cannot get the object itself,
+    /// for each such node.
     #[must_use]
     pub fn set(&self, object: &ObjectKey, requirements: Requirements) -> Vec<String> {
         let mut state = self.lock();
@@ -90,16 +93,16 @@ impl Publisher {
         &self.0.transport
     }
 
-    /// Queues the messages under the lock, so that they leave in the order in which they were decided. Queueing never
-    /// waits.
-    fn publish(&self, change: impl FnOnce(&mut Desired, u64) -> Messages) {
+    /// Queues the messages under the lock, so that they leave in the order in which they were
+    /// decided. Queueing never waits.
+    fn publish(&self, change: impl FnOnce(&mut FleetDesired, u64) -> Messages) {
         self.publish_from(&mut self.lock(), change);
     }
 
     fn publish_from(
         &self,
         state: &mut PublisherState,
-        change: impl FnOnce(&mut Desired, u64) -> Messages,
+        change: impl FnOnce(&mut FleetDesired, u64) -> Messages,
     ) {
         let messages = change(&mut state.desired, wall_ms());
         for (node, message) in messages {

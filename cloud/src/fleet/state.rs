@@ -1,5 +1,5 @@
-//! What the nodes report: presence, the newest status per object, counters and metrics that are not in a status yet. In
-//! memory only: retained messages and the agents' repetitions restore it. Pure.
+//! What the nodes report: presence, the newest status per object, counters and metrics that are not
+//! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ pub enum Affected {
 }
 
 impl FleetState {
-    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat` seconds.
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
+    /// seconds.
     pub fn new(started: Timestamp, heartbeat: u32) -> Self {
         Self {
             started,
@@ -48,7 +49,8 @@ impl FleetState {
         }
     }
 
-    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the broker.
+    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
+    /// broker.
     pub fn on_node_report(
         &mut self,
         node: &NodeName,
@@ -73,8 +75,9 @@ impl FleetState {
         node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now))
     }
 
-    /// Processes a report on an object that exists. Its counters count whenever they come; its states only if they are
-    /// new; and it is a sign of life only if it is `live`, not retained by the broker.
+    /// Processes a report on an object that exists. Its counters count whenever they come; its
+    /// states only if they are new; and it is a sign of life only if it is `live`, not retained by
+    /// the broker.
     pub fn on_status_report(
         &mut self,
         node: &NodeName,
@@ -94,7 +97,8 @@ impl FleetState {
         if is_back { Affected::Node } else { Affected::Object }
     }
 
-    /// Processes what a worker of `object` reports of a model that exists. Returns whether it is the newest now.
+    /// Processes what a worker of `object` reports of a model that exists. Returns whether it is
+    /// the newest now.
     pub fn on_model_output(
         &mut self,
         node: &NodeName,

@@ -9,7 +9,8 @@ use kube::{
 
 use crate::error::Error;
 
-/// The configuration from a file, or from the environment: `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+/// The configuration from a file, or from the environment: `$KUBECONFIG`, `~/.kube/config`, the
+/// Pod's service account.
 ///
 /// # Errors
 /// [`Error::Kubeconfig`]: the kubeconfig is missing or invalid.

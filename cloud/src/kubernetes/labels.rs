@@ -8,7 +8,8 @@ pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 /// The label of a node whose agent runs all workers, including cloud workers.
 pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
 
-/// The label that names the program that manages an object, and its value on objects of this controller.
+/// The label that names the program that manages an object, and its value on objects of this
+/// controller.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "neptune-cloud");
 
 /// The label by which a Deployment and a Service select their Pods.

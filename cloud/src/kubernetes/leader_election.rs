@@ -1,5 +1,6 @@
-//! Leader election with a Lease of the API server. Correctness does not depend on a single leader: revisions order the
-//! messages of two overlapping leaders (ADR 1). The Lease bounds how long they overlap.
+//! Leader election with a Lease of the API server. Correctness does not depend on a single leader:
+//! revisions order the messages of two overlapping leaders (ADR 1). The Lease bounds how long they
+//! overlap.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What Kubernetes' own objects mean to this controller: nodes, Pods, workloads, conditions, quantities, the Lease of
-//! the leader, and how to reach the API server.
+//! What Kubernetes' own objects mean to this controller: nodes, Pods, workloads, conditions,
+//! quantities, the Lease of the leader, and how to reach the API server.
 
 pub mod conditions;
 pub mod identity;

@@ -41,7 +41,8 @@ pub fn pod_pending(pod: &Pod) -> Option<String> {
     Some(format!("Pod {name}: {what}"))
 }
 
-/// An init container that failed and runs again has a problem until it succeeds: it usually fails for the same reason.
+/// An init container that failed and runs again has a problem until it succeeds: it usually fails
+/// for the same reason.
 fn init_problem(container: &ContainerStatus) -> Option<String> {
     let is_restarted = container.state.as_ref().is_some_and(|state| state.running.is_some());
     stopped(container).or_else(|| termination_message(container).filter(|_| is_restarted))

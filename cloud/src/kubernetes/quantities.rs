@@ -1,7 +1,7 @@
 //! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit. Pure.
 
-/// A quantity times `per_unit`, rounded up as Kubernetes does. `None` if the text is not a quantity, is negative or
-/// does not fit.
+/// A quantity times `per_unit`, rounded up as Kubernetes does. `None` if the text is not a
+/// quantity, is negative or does not fit.
 pub fn parse(text: &str, per_unit: u64) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits_end);

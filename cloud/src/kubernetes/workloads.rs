@@ -1,5 +1,5 @@
-//! The common parts of the Deployments and Services of every kind: metadata, selector, Service, and the init container
-//! that downloads a model. Pure.
+//! The common parts of the Deployments and Services of every kind: metadata, selector, Service, and
+//! the init container that downloads a model. Pure.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ use crate::{
     kubernetes::labels::{INSTANCE_LABEL, MANAGED_BY},
 };
 
-/// Seconds without progress after which a download exits; its restart resumes it. Covers the timeout of a stalled
-/// connection and one retry.
+/// Seconds without progress after which a download exits; its restart resumes it. Covers the
+/// timeout of a stalled connection and one retry.
 const GIVE_UP_AFTER: &str = "60";
 
 /// The Deployment and the Service of an owner.
@@ -98,7 +98,8 @@ pub fn fetched(
 ) -> Fetched {
     let mut args = vec!["fetch", "--url", url, "--output", output];
     args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
-    // A Pod's status has no message of a running container, only the termination message of one that exited.
+    // A Pod's status has no message of a running container, only the termination message of one
+    // that exited.
     args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
     let name = || "model".to_owned();
     let writable =

@@ -1,5 +1,5 @@
-//! The transport between this controller and the nodes, behind one type. Which messages it carries, and what they
-//! change, is the same for every transport.
+//! The transport between this controller and the nodes, behind one type. Which messages it carries,
+//! and what they change, is the same for every transport.
 
 mod eventbus;
 mod mqtt;
@@ -45,7 +45,8 @@ pub enum TransportEvent {
     Down,
     /// A message on a topic of the nodes. The broker authenticates the node in the topic.
     Message(Message),
-    /// Several messages of a node. `KubeEdge` authenticates the node; the sender in the batch is not verified.
+    /// Several messages of a node. `KubeEdge` authenticates the node; the sender in the batch is
+    /// not verified.
     Batch(NodeName, Batch),
 }
 
@@ -61,7 +62,8 @@ pub enum Refused {
 }
 
 impl Transport {
-    /// Publishes a message to a node; never waits. Of two messages on one topic the later may replace the earlier.
+    /// Publishes a message to a node; never waits. Of two messages on one topic the later may
+    /// replace the earlier.
     ///
     /// # Errors
     /// [`Refused`]: nothing was published.
@@ -96,13 +98,14 @@ impl Transport {
         }
     }
 
-    /// Whether standby replicas may be ready. Over HTTP, the nodes' messages go to any ready replica, and only the
-    /// leader processes them.
+    /// Whether standby replicas may be ready. Over HTTP, the nodes' messages go to any ready
+    /// replica, and only the leader processes them.
     pub fn can_standby_be_ready(&self) -> bool {
         matches!(self, Self::Mqtt(_))
     }
 
-    /// Runs the transport's background tasks, indefinitely. The cache of the nodes must be complete.
+    /// Runs the transport's background tasks, indefinitely. The cache of the nodes must be
+    /// complete.
     pub async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
         match self {
             Self::Mqtt(_) => std::future::pending().await,
@@ -110,8 +113,8 @@ impl Transport {
         }
     }
 
-    /// A message of a node arrived. `is_back` if the node was offline or never seen before. A broker retains what was
-    /// published meanwhile.
+    /// A message of a node arrived. `is_back` if the node was offline or never seen before. A
+    /// broker retains what was published meanwhile.
     pub fn on_sign_of_life(&self, node: &NodeName, is_back: bool) {
         if let Self::EventBus(bus) = self {
             bus.on_sign_of_life(node, is_back);
@@ -133,8 +136,9 @@ impl Transport {
         }
     }
 
-    /// A node's message was rejected because no such Node is registered. The broker's retained messages of the node are
-    /// requested again when it is. Over `KubeEdge` such a node has no Rule, and its agent repeats its messages.
+    /// A node's message was rejected because no such Node is registered. The broker's retained
+    /// messages of the node are requested again when it is. Over `KubeEdge` such a node has no
+    /// Rule, and its agent repeats its messages.
     pub fn on_rejected(&self, node: &NodeName) {
         if let Self::Mqtt(mqtt) = self {
             mqtt.on_rejected(node);

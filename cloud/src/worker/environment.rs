@@ -26,8 +26,8 @@ pub const RESERVED: [&str; 18] = [
     "WORKER_NAME",
 ];
 
-/// The variable name of a parameter: upper case, '_' for characters other than letters and digits, and '_' before a
-/// leading digit.
+/// The variable name of a parameter: upper case, '_' for characters other than letters and digits,
+/// and '_' before a leading digit.
 pub fn variable(key: &str) -> String {
     let mut name: String = key
         .chars()

@@ -1,5 +1,5 @@
-//! The framework table: the image and command of a worker, and the server of an `InferenceModel`. Entries of the
-//! `ConfigMap` `neptune-frameworks` override the built-in ones. Pure.
+//! The framework table: the image and command of a worker, and the server of an `InferenceModel`.
+//! Entries of the `ConfigMap` `neptune-frameworks` override the built-in ones. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::worker::serving_runtimes::{self, Server};
 
-/// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a version.)
+/// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a
+/// version.)
 pub const TABLE_KEY: &str = "frameworks.yaml";
 
 /// The name of the `ConfigMap`.
@@ -16,9 +17,11 @@ pub const CONFIG_MAP: &str = "neptune-frameworks";
 /// What a framework's workers run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Framework {
-    /// The image; `{version}` is replaced by `frameworkVersion`. Without one, a worker must set its image.
+    /// The image; `{version}` is replaced by `frameworkVersion`. Without one, a worker must set its
+    /// image.
     pub image: Option<String>,
-    /// The command that starts the script. Empty if the program is in the image; then no script is mounted.
+    /// The command that starts the script. Empty if the program is in the image; then no script is
+    /// mounted.
     pub command: Vec<String>,
 }
 
@@ -29,8 +32,8 @@ pub struct Frameworks {
     servers: BTreeMap<String, Server>,
 }
 
-/// An entry of the `ConfigMap`. An entry with only `serving` keeps the built-in worker entry; one without `serving`
-/// keeps the built-in server.
+/// An entry of the `ConfigMap`. An entry with only `serving` keeps the built-in worker entry; one
+/// without `serving` keeps the built-in server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -93,7 +96,8 @@ impl Frameworks {
         self.workers.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// The server of a framework's models. A `frameworkType` may name a version as `<type>:<version>`.
+    /// The server of a framework's models. A `frameworkType` may name a version as
+    /// `<type>:<version>`.
     pub fn server(&self, framework: &str) -> Option<&Server> {
         let type_ = framework.split_once(':').map_or(framework, |(type_, _)| type_);
         self.servers.get(framework).or_else(|| self.servers.get(type_))

@@ -1,4 +1,5 @@
-//! The names of workers and model servers, which their containers, Deployments and Services share. Pure.
+//! The names of workers and model servers, which their containers, Deployments and Services share.
+//! Pure.
 
 use neptune_wire::{Role, WorkerName};
 use sha2::{Digest as _, Sha256};
@@ -9,8 +10,8 @@ const MAX_NAME_LENGTH: usize = 63;
 /// Hex digits of the hash, the first 32 bits of a SHA-256. A collision on one node is improbable.
 const HASH_DIGITS: usize = 8;
 
-/// `<service>-<worker>-<hash>`: readable, and unique by a hash of namespace, service, role and worker. It begins with a
-/// letter, as Service names must.
+/// `<service>-<worker>-<hash>`: readable, and unique by a hash of namespace, service, role and
+/// worker. It begins with a letter, as Service names must.
 pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> WorkerName {
     let role_name = match role {
         Role::Edge => "edge",

@@ -1,12 +1,14 @@
-//! The model servers of the frameworks: the built-in ones, and the placeholders in a table entry. Pure.
+//! The model servers of the frameworks: the built-in ones, and the placeholders in a table entry.
+//! Pure.
 
 use neptune_wire::ServerUpdateMode;
 use serde::Deserialize;
 
 /// A server of models that are stored as files, one directory per version.
 ///
-/// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and `{directory}` are
-/// replaced by the values of the `InferenceModel`, and `{version}` by the version to serve.
+/// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and
+/// `{directory}` are replaced by the values of the `InferenceModel`, and `{version}` by the version
+/// to serve.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
@@ -64,8 +66,8 @@ pub fn built_in() -> [(&'static str, Server); 4] {
         // The image's own entry point is a script that sets these flags itself.
         &["tensorflow_model_server"],
         &[
-            // No gRPC port: all servers on a node would use the same one. The server requires a gRPC
-            // endpoint, so it gets a socket in the container.
+            // No gRPC port: all servers on a node would use the same one. The server requires a
+            // gRPC endpoint, so it gets a socket in the container.
             "--port=0",
             "--grpc_socket_path=/tmp/grpc.sock",
             "--rest_api_port={port}",

@@ -1,4 +1,5 @@
-//! A fake agent: it applies desired state by the rules of the protocol, and publishes what the test asks for.
+//! A fake agent: it applies desired state by the rules of the protocol, and publishes what the test
+//! asks for.
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{

@@ -1,4 +1,5 @@
-//! An HTTP proxy between the controller and the API server that fails the requests that a test selects.
+//! An HTTP proxy between the controller and the API server that fails the requests that a test
+//! selects.
 
 use std::{
     net::SocketAddr,
@@ -46,7 +47,8 @@ impl FaultyApi {
         (faulty_api, address)
     }
 
-    /// From now on requests with this method and part of the path get this code. An empty text matches all.
+    /// From now on requests with this method and part of the path get this code. An empty text
+    /// matches all.
     pub fn fail(&self, method: &'static str, part_of_path: &'static str, code: u16) {
         *self.0.rule.lock().unwrap() = Some(Rule { method, part_of_path, code });
     }

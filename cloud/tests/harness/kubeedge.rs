@@ -1,5 +1,5 @@
-//! A `KubeEdge` fleet: the emulator, which follows the harness's cluster, a broker on each node, and fake agents, which
-//! apply desired state by the rules of the protocol.
+//! A `KubeEdge` fleet: the emulator, which follows the harness's cluster, a broker on each node,
+//! and fake agents, which apply desired state by the rules of the protocol.
 
 use std::{
     sync::{Arc, Mutex},
@@ -41,7 +41,8 @@ pub struct KubeEdge {
 }
 
 impl KubeEdge {
-    /// Creates `KubeEdge`'s CRDs and starts these nodes, which need not be registered in the cluster.
+    /// Creates `KubeEdge`'s CRDs and starts these nodes, which need not be registered in the
+    /// cluster.
     pub async fn start(harness: &Harness, nodes: &[&str], scale: f64, seed: u64) -> Self {
         install_crds(harness).await;
         Self::without_crds(harness, nodes, scale, seed).await
@@ -111,8 +112,8 @@ pub fn rules(harness: &Harness, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(harness.client.clone(), "neptune-system", &resource)
 }
 
-/// A fake agent on a node of a `KubeEdge` fleet. It runs by itself: it sends batches at an interval, syncs whenever it
-/// receives an index, and repeats its newest report.
+/// A fake agent on a node of a `KubeEdge` fleet. It runs by itself: it sends batches at an
+/// interval, syncs whenever it receives an index, and repeats its newest report.
 pub struct BusAgent {
     state: Arc<Mutex<State>>,
     _task: JoinSet<()>,

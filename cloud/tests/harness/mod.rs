@@ -1,5 +1,5 @@
-//! The built controller with an API server in this process and a real broker; the test is the agents. Everything is
-//! stopped and removed when the harness is dropped, also after a panic.
+//! The built controller with an API server in this process and a real broker; the test is the
+//! agents. Everything is stopped and removed when the harness is dropped, also after a panic.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unused_imports)]
 
 pub mod agent;

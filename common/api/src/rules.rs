@@ -10,8 +10,8 @@ use kube::core::{Message, Reason, Rule};
 /// Whether `image` is set and not empty: then the manifest is ignored.
 const BY_IMAGE: &str = "(has(self.image) && self.image != '')";
 
-/// Pattern of the address of a model or dataset: an http(s) or s3 URL, a file URL or an absolute path. It
-/// matches every address that `neptune_wire::ArtifactAddress` accepts.
+/// Pattern of the address of a model or dataset: an http(s) or s3 URL, a file URL or an absolute
+/// path. It matches every address that `neptune_wire::ArtifactAddress` accepts.
 const ADDRESS: &str = "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://(localhost)?)?/+[^/])";
 
 fn unless_by_image(rest: &str, field: &str, message: impl Into<Message>) -> Rule {

@@ -46,8 +46,9 @@ impl Backoff {
         half + up_to(half, random)
     }
 
-    /// Returns the delay before a periodic repetition: between [`Backoff::step`] and a quarter more,
-    /// so that it is never earlier than the step. `random` is any number and selects the value.
+    /// Returns the delay before a periodic repetition: between [`Backoff::step`] and a quarter
+    /// more, so that it is never earlier than the step. `random` is any number and selects the
+    /// value.
     pub fn period(self, repetitions: u32, random: u64) -> Duration {
         let step = self.step(repetitions);
         step.saturating_add(up_to(step / 4, random))

@@ -33,8 +33,8 @@ pub struct ObjectContent {
     pub kind: String,
     /// Identity of the object: the part of its `metadata` that a node needs.
     pub metadata: ObjectMetadata,
-    /// The spec as in the API, for people who inspect the messages with an MQTT client. Agents do not
-    /// read it.
+    /// The spec as in the API, for people who inspect the messages with an MQTT client. Agents do
+    /// not read it.
     #[serde(default)]
     pub spec: Value,
     /// The model to provide on the node, for a `Model`.
@@ -67,8 +67,8 @@ pub struct ObjectMetadata {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelContent {
-    /// Address of the model, see [`ArtifactAddress`](crate::ArtifactAddress). Not parsed here, so that an
-    /// agent accepts the message of a newer controller and reports an unknown address.
+    /// Address of the model, see [`ArtifactAddress`](crate::ArtifactAddress). Not parsed here, so
+    /// that an agent accepts the message of a newer controller and reports an unknown address.
     #[serde(default)]
     pub url: String,
     /// Format of the model, such as `pb`. Empty if it is not known.

@@ -27,14 +27,14 @@ pub enum DownstreamMessage {
 /// reports wrong revisions does not affect other nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    objects: BTreeMap<ObjectKey, Desired>,
+    objects: BTreeMap<ObjectKey, SourceEntry>,
     keep: BTreeSet<ObjectKey>,
     index: Revision,
     clock: RevisionClock,
 }
 
 #[derive(Debug, Clone)]
-struct Desired {
+struct SourceEntry {
     revision: Revision,
     hash: ContentHash,
     content: ObjectContent,
@@ -73,7 +73,7 @@ impl Source {
                 continue;
             }
             let revision = self.clock.next(wall_ms);
-            self.objects.insert(key.clone(), Desired { revision, hash, content });
+            self.objects.insert(key.clone(), SourceEntry { revision, hash, content });
             messages.push(self.insert(&key));
         }
         keep.retain(|key| !self.objects.contains_key(key));
@@ -129,7 +129,7 @@ impl Source {
     }
 
     fn insert(&self, key: &ObjectKey) -> DownstreamMessage {
-        let Desired { revision, hash, content } = &self.objects[key];
+        let SourceEntry { revision, hash, content } = &self.objects[key];
         let insert = Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
         DownstreamMessage::Insert(key.clone(), insert)
     }
@@ -140,7 +140,7 @@ impl Source {
     }
 
     fn listing(&self) -> Index {
-        let listed = |desired: &Desired| IndexEntry {
+        let listed = |desired: &SourceEntry| IndexEntry {
             revision: desired.revision,
             hash: desired.hash.clone(),
         };

@@ -15,7 +15,7 @@ use crate::{
     engine::{observer::EngineObserver, watch},
     plan::attempts::Attempts,
     random::random,
-    worker::container::ResolvedWorkers,
+    worker::container::RunnableWorkers,
 };
 
 /// The observed containers, the attempts, and the executor of steps.
@@ -43,7 +43,7 @@ impl Containers {
 
     /// Sets the spec hash that each worker's container must have. A changed worker starts without
     /// backoff.
-    pub fn set_worker_targets(&mut self, resolved: &ResolvedWorkers<'_>) {
+    pub fn set_worker_targets(&mut self, resolved: &RunnableWorkers<'_>) {
         for (name, worker) in resolved {
             let attempts = self.attempts_of(name);
             if let Ok(worker) = worker {

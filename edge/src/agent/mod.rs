@@ -44,7 +44,7 @@ use crate::{
     Error,
     config::Config,
     event::AgentEvent,
-    plan::{NodeFacts, Plan, remove_unwanted},
+    plan::{NodeFacts, NodePlan, remove_unwanted},
     random::random,
     storage::Store,
     worker::{container::resolve_workers, plan::plan_workers},
@@ -155,7 +155,7 @@ impl Agent {
     }
 
     /// Plans the steps to start now. Inputs, containers and their hashes are computed once, here.
-    fn plan(&mut self, now: Instant) -> Plan {
+    fn plan(&mut self, now: Instant) -> NodePlan {
         self.schedule.is_plan_stale = false;
         self.refresh_artifacts();
         let context = Arc::clone(&self.containers.executor.context);
@@ -188,7 +188,7 @@ impl Agent {
             observed: self.containers.observer.latest(),
             attempts: &self.containers.attempts,
         };
-        let mut plan = Plan::default();
+        let mut plan = NodePlan::default();
         remove_unwanted(&mut plan, &facts, now);
         plan_workers(&mut plan, &facts, &resolved, &reloads, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
@@ -198,7 +198,7 @@ impl Agent {
         plan
     }
 
-    fn execute(&mut self, plan: Plan) {
+    fn execute(&mut self, plan: NodePlan) {
         self.schedule.plan_at = plan.next_at;
         self.containers.execute(plan.steps);
         self.workers.set_health(plan.health);

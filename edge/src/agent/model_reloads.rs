@@ -21,7 +21,7 @@ use crate::{
         artifact::PlacedVersions, node_context::NodeContext, observed_container::ObservedContainer,
     },
     worker::{
-        container::{ResolvedWorker, ResolvedWorkers, WORKERS_DIR, worker_versions_dir},
+        container::{RunnableWorker, RunnableWorkers, WORKERS_DIR, worker_versions_dir},
         counts::Counts,
         reload::{RELOAD_TIMEOUT, ReloadDecision, ReloadFacts, ReloadState, decide},
     },
@@ -42,7 +42,7 @@ pub struct ModelReloads {
 pub struct ReloadContext<'a> {
     pub desired: &'a Desired,
     pub replica: &'a Replica,
-    pub resolved: &'a ResolvedWorkers<'a>,
+    pub resolved: &'a RunnableWorkers<'a>,
     pub models: &'a Models,
     pub context: &'a NodeContext,
 }
@@ -101,7 +101,7 @@ impl ModelReloads {
     /// Decides for one worker; `None` if it does not reload.
     fn decide_one(
         &mut self,
-        (wanted, worker): (&WantedWorker, &ResolvedWorker<'_>),
+        (wanted, worker): (&WantedWorker, &RunnableWorker<'_>),
         context: &NodeContext,
         counts: &Counts,
         containers: &mut Containers,

@@ -34,7 +34,7 @@ use crate::{
         plan::plan_server,
         probe::http,
     },
-    plan::{NodeFacts, Plan},
+    plan::{NodeFacts, NodePlan},
     storage::Store,
 };
 
@@ -191,7 +191,7 @@ impl ModelServers {
     /// Adds the steps of all servers to the plan.
     pub fn plan(
         &self,
-        plan: &mut Plan,
+        plan: &mut NodePlan,
         facts: &NodeFacts<'_>,
         downloads: &Downloads,
         now: Instant,

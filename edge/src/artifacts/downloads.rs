@@ -103,13 +103,13 @@ impl Downloads {
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {
-            DownloadEvent::Moved => {}
-            DownloadEvent::Here(artifact) => {
+            DownloadEvent::Progressed => {}
+            DownloadEvent::Ready(artifact) => {
                 info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download completed");
                 let local_artifact = local_artifact(&artifact, &want);
                 entry.state = DownloadEntryState::Present(artifact, local_artifact);
             }
-            DownloadEvent::Stuck(error) => {
+            DownloadEvent::Failed(error) => {
                 let problem = problem(&error);
                 warn!(reason = ?problem.reason, problem = problem.message, "download failed");
                 let time = match &entry.state {
@@ -155,9 +155,9 @@ impl Downloads {
     pub fn state(&self, source: &ArtifactSource) -> DownloadState {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
-            None => DownloadState::Coming {
+            None => DownloadState::Downloading {
                 progress: wire_progress(&FetchProgress::default()),
-                trouble: None,
+                problem: None,
             },
             Some(entry) => match &entry.state {
                 DownloadEntryState::Present(..) => DownloadState::Ready,
@@ -167,9 +167,9 @@ impl Downloads {
                 DownloadEntryState::Pending => {
                     let progress = progress(entry);
                     let last_problem = progress.last_error.as_deref().map(problem);
-                    DownloadState::Coming {
+                    DownloadState::Downloading {
                         progress: wire_progress(&progress),
-                        trouble: last_problem,
+                        problem: last_problem,
                     }
                 }
             },
@@ -245,14 +245,14 @@ impl DownloadTask {
                 loop {
                     tokio::select! {
                         result = &mut fetching => break result,
-                        () = progressed(&mut progress) => self.send(DownloadEvent::Moved).await,
+                        () = progressed(&mut progress) => self.send(DownloadEvent::Progressed).await,
                     }
                 }
             };
             match result {
-                Ok(artifact) => return self.send(DownloadEvent::Here(artifact)).await,
+                Ok(artifact) => return self.send(DownloadEvent::Ready(artifact)).await,
                 Err(error) => {
-                    self.send(DownloadEvent::Stuck(error)).await;
+                    self.send(DownloadEvent::Failed(error)).await;
                     failures += 1;
                     tokio::time::sleep(DOWNLOAD_RETRY.delay(failures, random())).await;
                 }

@@ -191,7 +191,7 @@ impl ModelEntry {
             presence.state = PresenceState::Present;
             presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
             presence.bytes = content.1.or(found);
-        } else if let Some(DownloadState::Coming { progress, .. }) =
+        } else if let Some(DownloadState::Downloading { progress, .. }) =
             remote.map(|from| downloads.state(from))
         {
             presence.progress = Some(progress);
@@ -224,11 +224,11 @@ impl ModelEntry {
             }
             (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
                 DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
-                DownloadState::Coming { trouble: None, .. } => {
+                DownloadState::Downloading { problem: None, .. } => {
                     let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key}: downloading from {from}")), false)
                 }
-                DownloadState::Coming { trouble: Some(problem), .. } => {
+                DownloadState::Downloading { problem: Some(problem), .. } => {
                     let message = format!("{key}: {}", problem.message);
                     (None, Some(Problem { reason: problem.reason, message }), false)
                 }

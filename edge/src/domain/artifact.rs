@@ -59,15 +59,13 @@ pub struct Availability {
 pub enum DownloadState {
     /// The artifact is on the node, or none is needed.
     Ready,
-    Coming {
+    Downloading {
         progress: DownloadProgress,
-        trouble: Option<Problem>,
+        /// Why the last attempt failed; it is retried.
+        problem: Option<Problem>,
     },
     /// A user must resolve the problem.
-    Stuck {
-        problem: Problem,
-        time: String,
-    },
+    Stuck { problem: Problem, time: String },
 }
 
 /// The state of an image pull.
@@ -75,7 +73,7 @@ pub enum DownloadState {
 pub enum ImageState {
     /// The image is on the node, or a running container uses it.
     Ready,
-    Coming(Option<Problem>),
+    Pulling(Option<Problem>),
     /// The registry refuses the pull. The pull is retried.
     Stuck {
         problem: Problem,
@@ -93,21 +91,21 @@ pub struct PlacedVersions {
 /// The result of a download's task.
 #[derive(Debug)]
 pub enum DownloadEvent {
-    Here(Artifact),
+    Ready(Artifact),
     /// The download failed and is retried.
-    Stuck(Arc<ModelError>),
+    Failed(Arc<ModelError>),
     /// The download progressed.
-    Moved,
+    Progressed,
 }
 
 /// The result of an image pull's task.
 #[derive(Debug)]
 pub enum ImageEvent {
-    Here,
+    Ready,
     /// The container engine does not answer.
-    Waits(Problem),
+    EngineUnavailable(Problem),
     /// The pull failed and is retried.
-    Refused(Problem),
+    PullFailed(Problem),
 }
 
 /// The result of checking a model at a local path.

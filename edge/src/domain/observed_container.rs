@@ -56,7 +56,7 @@ pub enum ContainerState {
     Unusable,
     /// Being removed by another program.
     Removing,
-    Ended(ContainerExit),
+    Exited(ContainerExit),
 }
 
 /// Why a container exited.

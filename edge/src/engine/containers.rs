@@ -66,7 +66,7 @@ impl Docker {
             Lifecycle::Running => ContainerState::Running,
             Lifecycle::Paused => ContainerState::Paused,
             Lifecycle::Removing => ContainerState::Removing,
-            Lifecycle::Exited => ContainerState::Ended(ContainerExit {
+            Lifecycle::Exited => ContainerState::Exited(ContainerExit {
                 exit_code: inspected.exit_code,
                 out_of_memory: inspected.oom_killed,
                 log_tail: self.log_tail(&id).await?,

@@ -51,7 +51,7 @@ impl ImagePulls {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
                 let task =
                     tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, state: ImageState::Coming(None) };
+                let entry = PullEntry { task, state: ImageState::Pulling(None) };
                 self.entries.insert(image.clone(), entry);
             }
         }
@@ -61,9 +61,9 @@ impl ImagePulls {
     pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
         entry.state = match found {
-            ImageEvent::Here => ImageState::Ready,
-            ImageEvent::Waits(problem) => ImageState::Coming(Some(problem)),
-            ImageEvent::Refused(problem) => {
+            ImageEvent::Ready => ImageState::Ready,
+            ImageEvent::EngineUnavailable(problem) => ImageState::Pulling(Some(problem)),
+            ImageEvent::PullFailed(problem) => {
                 warn!(image, problem = problem.message, "image pull failed");
                 let time = match &entry.state {
                     ImageState::Stuck { problem: before, time } if *before == problem => {
@@ -78,7 +78,7 @@ impl ImagePulls {
 
     /// The state of an image.
     pub fn state(&self, image: &str) -> ImageState {
-        self.entries.get(image).map_or(ImageState::Coming(None), |entry| entry.state.clone())
+        self.entries.get(image).map_or(ImageState::Pulling(None), |entry| entry.state.clone())
     }
 }
 
@@ -92,7 +92,7 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {
         match docker.has_image(&image).await {
-            Ok(true) => return send(ImageEvent::Here).await,
+            Ok(true) => return send(ImageEvent::Ready).await,
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "image pull started");
                 let pulled = tokio::select! {
@@ -104,12 +104,12 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
                     Err(problem) => {
                         failures += 1;
                         pull_at = Instant::now() + IMAGE_PULL.delay(failures, random());
-                        send(ImageEvent::Refused(problem)).await;
+                        send(ImageEvent::PullFailed(problem)).await;
                     }
                 }
             }
             Ok(false) => {}
-            Err(problem) => send(ImageEvent::Waits(problem)).await,
+            Err(problem) => send(ImageEvent::EngineUnavailable(problem)).await,
         }
         tokio::time::sleep(RECHECK_INTERVAL).await;
     }

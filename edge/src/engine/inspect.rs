@@ -63,7 +63,8 @@ impl InspectedState {
             "running" | "stopping" => Lifecycle::Running,
             "paused" => Lifecycle::Paused,
             "removing" => Lifecycle::Removing,
-            // `stopped` is Podman's state until its cleanup process has finished; permanent if that was killed.
+            // `stopped` is Podman's state until its cleanup process has finished; permanent if that
+            // was killed.
             "exited" | "stopped" => Lifecycle::Exited,
             _ => Lifecycle::Unusable,
         }

@@ -22,7 +22,7 @@ use crate::{
         artifact::{LocalArtifact, PlacedVersions},
         container::TargetContainer,
     },
-    plan::{NodeFacts, Plan, Target, attempts::Attempts},
+    plan::{NodeFacts, NodePlan, Target, attempts::Attempts},
 };
 
 /// The target state of a model server.
@@ -57,7 +57,7 @@ impl WatchedDirectory {
 
 /// Adds the steps for one model server.
 pub fn plan_server(
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
     server: &ServerTarget<'_>,
     now: Instant,
@@ -166,7 +166,7 @@ mod tests {
             observed: Ok((containers, 1)),
             attempts: &[(name.clone(), attempts)].into(),
         };
-        let mut made = Plan::default();
+        let mut made = NodePlan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
         let text = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
@@ -203,7 +203,7 @@ mod tests {
         let hanging = steps(std::slice::from_ref(&right), |wanted| wanted.restart = true);
         assert_eq!(hanging, [r#"start, remove ["right"]"#]);
         let exit = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
-        let ended = ObservedContainer { state: ContainerState::Ended(exit), ..right.clone() };
+        let ended = ObservedContainer { state: ContainerState::Exited(exit), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
         let draining = ObservedContainer { state: ContainerState::Removing, ..right };
         assert_eq!(steps(&[draining], |_| ()), nothing, "waits for Docker's event");

@@ -204,12 +204,12 @@ impl Attempts {
 /// The reason and message for a container that exited or was removed.
 fn exit_problem(state: Option<&ContainerState>) -> (WorkerReason, String) {
     match state {
-        Some(ContainerState::Ended(ContainerExit { out_of_memory: true, .. })) => (
+        Some(ContainerState::Exited(ContainerExit { out_of_memory: true, .. })) => (
             WorkerReason::OutOfMemory,
             "container exceeded the memory of workerSpec.resources or of the node; raise the limit or free memory"
                 .to_owned(),
         ),
-        Some(ContainerState::Ended(ContainerExit { exit_code, log_tail, .. })) => {
+        Some(ContainerState::Exited(ContainerExit { exit_code, log_tail, .. })) => {
             // Podman does not always report that the kernel killed a container for lack of memory.
             let killed = match exit_code {
                 137 => " (SIGKILL by another program, or by the kernel for lack of memory)",
@@ -242,7 +242,7 @@ mod tests {
     fn exit_message_names_the_likely_cause() {
         let problem_of = |exit_code, out_of_memory, log: &str| {
             let log_tail = log.to_owned();
-            exit_problem(Some(&ContainerState::Ended(ContainerExit {
+            exit_problem(Some(&ContainerState::Exited(ContainerExit {
                 exit_code,
                 out_of_memory,
                 log_tail,

@@ -47,7 +47,7 @@ pub struct NodeFacts<'a> {
 /// The steps to start now, the health per worker, and when to plan again. No steps: converged.
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
-pub struct Plan {
+pub struct NodePlan {
     pub steps: Vec<Step>,
     pub health: BTreeMap<WorkerName, WorkerHealth>,
     pub next_at: Option<Instant>,
@@ -96,7 +96,7 @@ impl<'a> NodeFacts<'a> {
 }
 
 /// Adds the removal of containers that no desired object owns.
-pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
+pub fn remove_unwanted(plan: &mut NodePlan, facts: &NodeFacts<'_>, now: Instant) {
     let Ok((observed, _)) = facts.observed else { return };
     let names = observed.iter().map(|container| &container.identity.worker);
     let unwanted: BTreeSet<&WorkerName> =
@@ -113,7 +113,7 @@ pub fn remove_unwanted(plan: &mut Plan, facts: &NodeFacts<'_>, now: Instant) {
     }
 }
 
-impl Plan {
+impl NodePlan {
     /// Requests the next plan at this time at the latest.
     pub fn schedule(&mut self, at: Instant) {
         self.next_at = Some(self.next_at.map_or(at, |earlier| earlier.min(at)));

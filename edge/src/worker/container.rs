@@ -26,7 +26,7 @@ pub const WORKERS_DIR: &str = "workers";
 
 /// What a worker resolves to with the inputs that are on the node now.
 #[derive(Debug)]
-pub struct ResolvedWorker<'a> {
+pub struct RunnableWorker<'a> {
     pub model: &'a LocalArtifact,
     /// Why `model` is not the wanted version.
     pub model_problem: Option<&'a Problem>,
@@ -38,16 +38,16 @@ pub struct ResolvedWorker<'a> {
 }
 
 /// The wanted workers, each with its container or the input that is missing.
-pub type ResolvedWorkers<'a> = BTreeMap<&'a WorkerName, Result<ResolvedWorker<'a>, MissingInput>>;
+pub type RunnableWorkers<'a> = BTreeMap<&'a WorkerName, Result<RunnableWorker<'a>, MissingInput>>;
 
 /// Resolves all wanted workers. Done once per turn: everything else in the turn reads the result.
 pub fn resolve_workers<'a>(
     desired: &'a Desired,
     inputs: NodeInputs<'a>,
     context: &NodeContext,
-) -> ResolvedWorkers<'a> {
+) -> RunnableWorkers<'a> {
     let resolved = desired.workers.iter().map(|(name, wanted)| {
-        let worker = inputs.of(wanted, desired).map(|inputs_of_worker| ResolvedWorker {
+        let worker = inputs.of(wanted, desired).map(|inputs_of_worker| RunnableWorker {
             model_problem: inputs.model_problem(wanted),
             ..resolve_worker(wanted, inputs_of_worker, context)
         });
@@ -61,12 +61,12 @@ pub fn resolve_worker<'a>(
     wanted: &WantedWorker,
     inputs: WorkerInputs<'a>,
     context: &NodeContext,
-) -> ResolvedWorker<'a> {
+) -> RunnableWorker<'a> {
     let model = inputs.model;
     let model_version = reloadable_version(wanted, model, context);
     let model_url = model_path(wanted, model, model_version.as_deref());
     let spec = container_spec(wanted, inputs, model_version.as_deref(), &model_url, context);
-    ResolvedWorker { model, model_problem: None, model_version, model_url, container: spec.into() }
+    RunnableWorker { model, model_problem: None, model_version, model_url, container: spec.into() }
 }
 
 fn container_spec(

@@ -26,9 +26,9 @@ use crate::{
         observed_container::{ContainerState, ObservedContainer},
         problem::Problem,
     },
-    plan::{Convergence, NodeFacts, Plan, Target, attempts::Attempts},
+    plan::{Convergence, NodeFacts, NodePlan, Target, attempts::Attempts},
     worker::{
-        container::{ResolvedWorker, ResolvedWorkers},
+        container::{RunnableWorker, RunnableWorkers},
         inputs::MissingInput,
         reload::ReloadDecision,
     },
@@ -41,9 +41,9 @@ const SETTLED: Duration = Duration::from_secs(10);
 
 /// Adds the steps and the health of all wanted workers.
 pub fn plan_workers(
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
-    resolved: &ResolvedWorkers<'_>,
+    resolved: &RunnableWorkers<'_>,
     reloads: &BTreeMap<WorkerName, ReloadDecision>,
     now: Instant,
 ) {
@@ -68,9 +68,9 @@ pub fn plan_workers(
 }
 
 fn plan_worker(
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
-    (wanted, worker): (&WantedWorker, &ResolvedWorker<'_>),
+    (wanted, worker): (&WantedWorker, &RunnableWorker<'_>),
     reload: Option<&ReloadDecision>,
     attempts: &Attempts,
     now: Instant,
@@ -105,7 +105,7 @@ fn plan_worker(
 
 /// A worker whose inputs are not on the node keeps running with the inputs that it has.
 fn plan_without_inputs(
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
     wanted: &WantedWorker,
     MissingInput { problem, is_stuck }: &MissingInput,
@@ -122,7 +122,7 @@ fn plan_without_inputs(
 }
 
 /// A remark for people on the model of a running worker.
-fn note(worker: &ResolvedWorker<'_>, reload: Option<&ReloadDecision>) -> String {
+fn note(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> String {
     match worker.model_problem {
         Some(problem) => {
             format!("running with the previous version of the model: {}", problem.message)
@@ -132,7 +132,7 @@ fn note(worker: &ResolvedWorker<'_>, reload: Option<&ReloadDecision>) -> String 
 }
 
 fn running_health(
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     container: &ObservedContainer,
     attempts: &Attempts,
     note: String,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn ended(exit_code: i64) -> ContainerState {
-        ContainerState::Ended(ContainerExit {
+        ContainerState::Exited(ContainerExit {
             exit_code,
             out_of_memory: false,
             log_tail: "last lines".into(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     impl Node {
-        fn plan(&self, now: Instant) -> Plan {
+        fn plan(&self, now: Instant) -> NodePlan {
             let context = node_context();
             let facts = NodeFacts {
                 desired: &self.desired,
@@ -299,7 +299,7 @@ mod tests {
             };
             let inputs = NodeInputs { models: &self.models, datasets: &self.datasets };
             let resolved = resolve_workers(&self.desired, inputs, &context);
-            let mut plan = Plan::default();
+            let mut plan = NodePlan::default();
             remove_unwanted(&mut plan, &facts, now);
             plan_workers(&mut plan, &facts, &resolved, &self.reloads, now);
             plan
@@ -316,12 +316,12 @@ mod tests {
         }
     }
 
-    fn health(plan: &Plan) -> (WorkerState, Option<WorkerReason>) {
+    fn health(plan: &NodePlan) -> (WorkerState, Option<WorkerReason>) {
         let health = &plan.health[&name()];
         (health.state, health.reason)
     }
 
-    fn removed(plan: &Plan) -> Vec<&str> {
+    fn removed(plan: &NodePlan) -> Vec<&str> {
         let ids = plan.steps.iter().flat_map(|step| match step {
             Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
                 ids.iter().map(String::as_str)
@@ -331,7 +331,7 @@ mod tests {
         ids.collect()
     }
 
-    fn starts(plan: &Plan) -> bool {
+    fn starts(plan: &NodePlan) -> bool {
         plan.steps.iter().any(|step| matches!(step, Step::Start { .. }))
     }
 
@@ -511,7 +511,7 @@ mod tests {
         let place = Some(("/d".into(), [("1".to_owned(), local_file(MODEL))].into()));
         let placing = ReloadDecision { place, ..ReloadDecision::default() };
         node.reloads = [(name(), placing)].into();
-        let places = |plan: &Plan| matches!(&plan.steps[..], [Step::Place { .. }]);
+        let places = |plan: &NodePlan| matches!(&plan.steps[..], [Step::Place { .. }]);
         assert!(places(&node.plan(now)), "before it starts");
         node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);

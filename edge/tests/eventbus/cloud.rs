@@ -1,5 +1,5 @@
-//! The test as the cloud behind KubeEdge: Rules, an HTTP receiver, and a desired state that is sent until the node's
-//! sync confirms it.
+//! The test as the cloud behind KubeEdge: Rules, an HTTP receiver, and a desired state that is sent
+//! until the node's sync confirms it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

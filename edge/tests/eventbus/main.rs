@@ -1,4 +1,5 @@
-//! The built agent on a KubeEdge node: an EventBus emulator with its faults, a real broker, a real Docker engine.
+//! The built agent on a KubeEdge node: an EventBus emulator with its faults, a real broker, a real
+//! Docker engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::doc_markdown)]
 
@@ -93,7 +94,8 @@ async fn node_behind_eventbus_runs_its_worker_and_sends_little() {
     assert!(received.is_empty(), "messages on the topics of the other transport: {received:?}");
 }
 
-/// This is not specific to KubeEdge. It is tested here because KubeEdge's EdgeMesh has a name server.
+/// This is not specific to KubeEdge. It is tested here because KubeEdge's EdgeMesh has a name
+/// server.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_uses_the_name_servers_of_the_agent() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
@@ -147,7 +149,8 @@ async fn thousand_cuts_lose_no_revision_and_no_count() {
     }
     cloud.status(SERVICE, "exact", counted(1000)).await;
     cloud.synced().await;
-    // A message during the last silence is lost; afterwards nothing changes and no sync is requested.
+    // A message during the last silence is lost; afterwards nothing changes and no sync is
+    // requested.
     let taken = || cloud.emulator.traffic(&node).unwrap().up.taken;
     let taken_before = taken();
     cloud.emulator.partition(&node).unwrap();

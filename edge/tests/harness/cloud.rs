@@ -1,4 +1,5 @@
-//! The test as the cloud: it sends desired state to one node and records the newest message of each topic.
+//! The test as the cloud: it sends desired state to one node and records the newest message of each
+//! topic.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,6 @@
-//! The built agent with a real container engine (Docker, or the engine of `DOCKER_HOST`); the test is the cloud and the
-//! workers. Every test uses names of its own; everything is removed when it is dropped, also after a panic.
+//! The built agent with a real container engine (Docker, or the engine of `DOCKER_HOST`); the test
+//! is the cloud and the workers. Every test uses names of its own; everything is removed when it is
+//! dropped, also after a panic.
 
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unused_imports)]
 

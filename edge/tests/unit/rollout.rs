@@ -95,7 +95,7 @@ fn serving(version: &str, reload: &str) -> ModelServer {
 fn downloading() -> DownloadState {
     let progress =
         DownloadProgress { received_bytes: 1, total_bytes: Some(2), bytes_per_second: 1 };
-    DownloadState::Coming { progress, trouble: None }
+    DownloadState::Downloading { progress, problem: None }
 }
 
 impl Simulation {
@@ -371,7 +371,7 @@ fn current_version_keeps_running_until_target_is_on_the_node() {
     );
     assert_eq!(simulation.status.last_failure.as_ref().unwrap().reason, "ModelDigestMismatch");
     simulation.download = DownloadState::Ready;
-    simulation.image = ImageState::Coming(None);
+    simulation.image = ImageState::Pulling(None);
     assert_eq!(simulation.run(60).summary(), (Some("3"), Transition::InProgress, Some("3")));
     assert!(simulation.status.message.contains("pulling image i"), "{}", simulation.status.message);
     let problem = Problem { reason: WorkerReason::ImageMissing, message: "no registry".into() };
@@ -393,9 +393,9 @@ fn only_full_disk_is_reported_as_trouble() {
         (WorkerReason::DiskFull, Some(WorkerReason::DiskFull)),
         (WorkerReason::ModelUnavailable, None),
     ] {
-        let DownloadState::Coming { progress, .. } = downloading() else { unreachable!() };
+        let DownloadState::Downloading { progress, .. } = downloading() else { unreachable!() };
         let trouble = Some(Problem { reason, message: "7 bytes are missing".into() });
-        simulation.download = DownloadState::Coming { progress, trouble };
+        simulation.download = DownloadState::Downloading { progress, problem: trouble };
         assert_eq!(simulation.run(1).summary().1, Transition::InProgress);
         assert_eq!(simulation.status.trouble, expected);
         assert!(simulation.status.message.contains("7 bytes are missing"));

@@ -1,5 +1,5 @@
-//! A circuit breaker: pauses calls to a failing cloud worker, so that they do not slow down the edge. Pure: `now` is an
-//! argument.
+//! A circuit breaker: pauses calls to a failing cloud worker, so that they do not slow down the
+//! edge. Pure: `now` is an argument.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The HTTP client of the cloud worker: HTTP/1.1 over one keep-alive connection, with a timeout per step. `edge` decides
-//! when to call.
+//! The HTTP client of the cloud worker: HTTP/1.1 over one keep-alive connection, with a timeout per
+//! step. `edge` decides when to call.
 
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ impl CloudClient {
     /// The cloud worker's label for each image. Takes at most 3 s.
     ///
     /// # Errors
-    /// [`Error::Call`] when the cloud worker cannot be reached, times out, or does not answer with one label per sample.
+    /// [`Error::Call`] when the cloud worker cannot be reached, times out, or does not answer with
+    /// one label per sample.
     pub async fn predict(&mut self, images: &[Pixels]) -> Result<Vec<usize>, Error> {
         let body = Bytes::from(
             serde_json::to_vec(&PredictRequest::new(images)).expect("numbers can be serialised"),

@@ -14,7 +14,8 @@ pub enum Outcome {
     Easy,
     /// Hard, and the cloud worker answered.
     Answered,
-    /// Hard, but the cloud worker did not answer: the edge model's answer is used, and the sample does not count as hard.
+    /// Hard, but the cloud worker did not answer: the edge model's answer is used, and the sample
+    /// does not count as hard.
     Unanswered,
 }
 

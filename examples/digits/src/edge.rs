@@ -1,4 +1,5 @@
-//! The edge worker's loop: infer, apply the rule, call the cloud worker, count. `call` makes the calls, `report` the reports.
+//! The edge worker's loop: infer, apply the rule, call the cloud worker, count. `call` makes the
+//! calls, `report` the reports.
 
 use std::time::{Duration, Instant};
 
@@ -127,8 +128,8 @@ impl Worker {
         })
     }
 
-    /// Loads the model that the agent requested last, if it is another file. An unusable file is ignored: the agent restarts
-    /// a worker that does not load the requested model.
+    /// Loads the model that the agent requested last, if it is another file. An unusable file is
+    /// ignored: the agent restarts a worker that does not load the requested model.
     fn reload(&mut self, samples: &[Sample], reporter: &Reporter) {
         let wanted = self.reloads.borrow_and_update().as_ref().map(|wanted| wanted.path.clone());
         let Some(path) = wanted.filter(|path| *path != self.path) else { return };

@@ -1,5 +1,5 @@
-//! Accuracies of both models and of joint inference, without a network. Pure. Used to choose a threshold and to check the
-//! worker's numbers.
+//! Accuracies of both models and of joint inference, without a network. Pure. Used to choose a
+//! threshold and to check the worker's numbers.
 
 use hard_example::{Prediction, Rule};
 
@@ -16,8 +16,8 @@ pub struct Evaluation {
     pub upload_ratio: f64,
 }
 
-/// Applies `rule` to a classifier's output. Rules for boxes get one box around the whole image, with the probability of
-/// the best class as its score.
+/// Applies `rule` to a classifier's output. Rules for boxes get one box around the whole image,
+/// with the probability of the best class as its score.
 pub fn is_hard(rule: &mut Rule, probabilities: &[f64]) -> bool {
     let best = label(probabilities);
     let digit = f64::from(u32::try_from(best).expect("there are ten classes"));
@@ -32,7 +32,8 @@ pub fn evaluate(samples: &[Sample], small: &Model, big: &Model, rule: &mut Rule)
     evaluate_outputs(&outputs, rule)
 }
 
-/// The outputs of both models for one sample. They are computed once and evaluated with many thresholds.
+/// The outputs of both models for one sample. They are computed once and evaluated with many
+/// thresholds.
 pub struct SampleOutputs {
     edge: Vec<f64>,
     edge_right: bool,
@@ -135,7 +136,8 @@ mod tests {
         assert_eq!((found.joint, found.upload_ratio), (found.edge_only, 0.0));
     }
 
-    /// The thresholds that README.md and the manifest use: the lowest with a joint accuracy of 0.99 on training samples.
+    /// The thresholds that README.md and the manifest use: the lowest with a joint accuracy of 0.99
+    /// on training samples.
     #[test]
     fn joint_beats_edge_only_and_uploads_a_minority() {
         let (small, big) = models();

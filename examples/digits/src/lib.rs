@@ -1,4 +1,5 @@
-//! Joint inference of handwritten digits: a small model at the edge, a big one in the cloud, one program for both workers.
+//! Joint inference of handwritten digits: a small model at the edge, a big one in the cloud, one
+//! program for both workers.
 //!
 //! | file | |
 //! |---|---|

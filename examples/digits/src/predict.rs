@@ -1,5 +1,5 @@
-//! Requests and responses between edge and cloud: `{"data": [[64 numbers], ...]}` and `{"result": [...]}`, one result per
-//! sample in the same order. Pure.
+//! Requests and responses between edge and cloud: `{"data": [[64 numbers], ...]}` and `{"result":
+//! [...]}`, one result per sample in the same order. Pure.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Publishes the counters on the node's broker, and receives there which model to load. `counters` defines the message. The
-//! worker continues while the broker is down.
+//! Publishes the counters on the node's broker, and receives there which model to load. `counters`
+//! defines the message. The worker continues while the broker is down.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::settings::EdgeSettings;
 /// Timeout of the last report.
 const LAST_REPORT: Duration = Duration::from_secs(2);
 
-/// Counts, and reports at the start, once per period, and at the end. While the broker is down, only the newest report is
-/// kept.
+/// Counts, and reports at the start, once per period, and at the end. While the broker is down,
+/// only the newest report is kept.
 pub struct Reporter {
     counters: watch::Sender<WorkerCounters>,
     publisher: Publisher,
@@ -40,11 +40,13 @@ impl Reporter {
     /// Starts with zero counters and reports them. Returns also the receiver of requested models.
     ///
     /// # Errors
-    /// [`Error::Broker`] when the URL or the topic is invalid. An unreachable broker is not an error.
+    /// [`Error::Broker`] when the URL or the topic is invalid. An unreachable broker is not an
+    /// error.
     pub fn start(settings: &EdgeSettings, now: Timestamp) -> Result<(Self, Reloads), Error> {
         let error = |error: neptune_link::LinkError| Error::Broker(error.to_string());
         let url = settings.mqtt_url.parse().map_err(error)?;
-        // With the start time: two runs must not disconnect each other before the last report of the earlier one.
+        // With the start time: two runs must not disconnect each other before the last report of
+        // the earlier one.
         let client_id = format!("{}-{}", settings.identity.worker_name, now.as_millisecond());
         let mut options = LinkOptions::new(url, client_id);
         options.subscriptions = settings.reload_topic().into_iter().collect();
@@ -79,11 +81,13 @@ impl Reporter {
         self.counters.borrow().clone()
     }
 
-    /// Sends the last report if the broker is reachable, and disconnects. Takes at most three seconds.
+    /// Sends the last report if the broker is reachable, and disconnects. Takes at most three
+    /// seconds.
     pub async fn finish(self) {
         self.periodic.abort();
         self.publish();
-        // After a timeout the broker is unreachable; the agent keeps the last counters that it received.
+        // After a timeout the broker is unreachable; the agent keeps the last counters that it
+        // received.
         let _ = timeout(LAST_REPORT, self.publisher.link.flushed()).await;
         self.publisher.link.close(Duration::ZERO).await;
     }

@@ -1,5 +1,5 @@
-//! The images: 8x8 pixels of 0..=16, each labelled with its digit. Pure; the data are part of the program. `train.py`
-//! creates both files; `data/ATTRIBUTION.md` names their authors.
+//! The images: 8x8 pixels of 0..=16, each labelled with its digit. Pure; the data are part of the
+//! program. `train.py` creates both files; `data/ATTRIBUTION.md` names their authors.
 
 use crate::error::Error;
 

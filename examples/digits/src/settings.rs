@@ -1,4 +1,5 @@
-//! The command line and a worker's environment, parsed once. Empty optional variables count as unset.
+//! The command line and a worker's environment, parsed once. Empty optional variables count as
+//! unset.
 
 #![allow(
     rustdoc::invalid_html_tags,
@@ -11,7 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Recognises handwritten digits at the edge, and sends the hard ones to the cloud.
 ///
-/// An agent starts this program with the name of a subcommand and sets the environment shown with each option.
+/// An agent starts this program with the name of a subcommand and sets the environment shown with
+/// each option.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -27,7 +29,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the edge worker: infer the held-out samples, send hard ones to the cloud worker, report over MQTT.
+    /// Run the edge worker: infer the held-out samples, send hard ones to the cloud worker, report
+    /// over MQTT.
     Edge(EdgeSettings),
     /// Run the cloud worker: answer `POST /<service>/predict` with the big model.
     Cloud(CloudSettings),
@@ -58,7 +61,8 @@ pub struct EdgeSettings {
     /// Topic of the reports [default: neptune/workers/<worker name>/info].
     #[arg(long, env)]
     pub worker_info_topic: Option<String>,
-    /// Topic on which the agent requests another version of the small model. Without it, the first version is kept.
+    /// Topic on which the agent requests another version of the small model. Without it, the first
+    /// version is kept.
     #[arg(long, env)]
     pub worker_reload_topic: Option<String>,
     /// Seconds between reports.

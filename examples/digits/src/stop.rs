@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT. The first process of a container has no default handlers: without these, the engine would wait for
-//! its whole timeout.
+//! SIGTERM and SIGINT. The first process of a container has no default handlers: without these, the
+//! engine would wait for its whole timeout.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

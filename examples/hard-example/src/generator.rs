@@ -1,5 +1,5 @@
-//! The random number generator of the Random rule (`SplitMix64` by Steele, Lea and Flood, 2014), the only state in this
-//! crate. Not for secrets.
+//! The random number generator of the Random rule (`SplitMix64` by Steele, Lea and Flood, 2014),
+//! the only state in this crate. Not for secrets.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

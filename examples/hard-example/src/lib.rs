@@ -1,7 +1,8 @@
-//! Hard-example rules: they decide from the small model's output for a sample whether the big model is asked.
+//! Hard-example rules: they decide from the small model's output for a sample whether the big model
+//! is asked.
 //!
-//! This crate only decides. It reads no environment and makes no calls; a worker passes the values of `HEM_NAME` and
-//! `HEM_PARAMETERS` to [`Rule::new`] and each output to [`Rule::is_hard`].
+//! This crate only decides. It reads no environment and makes no calls; a worker passes the values
+//! of `HEM_NAME` and `HEM_PARAMETERS` to [`Rule::new`] and each output to [`Rule::is_hard`].
 //!
 //! | `HEM_NAME` | parameters (default) | uses | hard when |
 //! |---|---|---|---|
@@ -11,14 +12,17 @@
 //! | `Random` | `random_ratio` (0.3) | nothing | uniform number in [0, 1) < `random_ratio` |
 //! | `CloudOnly`, `EdgeOnly` | none | nothing | always, never |
 //!
-//! Names, parameters, defaults and formulas are those of the rules that `KubeEdge` Sedna ships (`lib/sedna/algorithms/hard_example_mining`),
-//! so that existing manifests keep their meaning. The score that `CrossEntropy` compares is a confidence: 1 when one class has all the
-//! probability, 0 when all n classes are equally probable. Raising any threshold or ratio makes more samples hard.
+//! Names, parameters, defaults and formulas are those of the rules that `KubeEdge` Sedna ships
+//! (`lib/sedna/algorithms/hard_example_mining`), so that existing manifests keep their meaning. The
+//! score that `CrossEntropy` compares is a confidence: 1 when one class has all the probability, 0
+//! when all n classes are equally probable. Raising any threshold or ratio makes more samples hard.
 //!
 //! # Guarantees
-//! - An invalid output is not hard, because a broken small model must not overload the big one:
-//!   no boxes, no probabilities, a box with fewer than five numbers, a score or probability outside 0..=1 or not a number.
-//! - A distribution over one class is not hard (ln 1 = 0 would divide by zero), and p ln p is 0 at p = 0, its limit.
+//! - An invalid output is not hard, because a broken small model must not overload the big one: no
+//!   boxes, no probabilities, a box with fewer than five numbers, a score or probability outside
+//!   0..=1 or not a number.
+//! - A distribution over one class is not hard (ln 1 = 0 would divide by zero), and p ln p is 0 at
+//!   p = 0, its limit.
 //! - Decisions are pure, except for `Random`, which keeps a generator.
 
 mod generator;

@@ -28,8 +28,8 @@ struct Parameter {
     value: Value,
 }
 
-/// The values of the `N` parameters of `rule`, in the order of `known`, which contains names and defaults. Values may be
-/// JSON numbers or strings with a number. The last value of a key counts.
+/// The values of the `N` parameters of `rule`, in the order of `known`, which contains names and
+/// defaults. Values may be JSON numbers or strings with a number. The last value of a key counts.
 pub(crate) fn read<const N: usize>(
     rule: &'static str,
     json: &str,

@@ -6,8 +6,9 @@ use crate::parameters::{Error, list, read};
 /// The small model's output for one sample. A worker sets the parts that its model has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prediction<'a> {
-    /// Detected boxes, each `[xmin, ymin, xmax, ymax, score, label]`; only the score (0..=1) is used; the label may be omitted.
-    /// A classifier may use one box around the whole image with the probability of its best class as the score.
+    /// Detected boxes, each `[xmin, ymin, xmax, ymax, score, label]`; only the score (0..=1) is
+    /// used; the label may be omitted. A classifier may use one box around the whole image with the
+    /// probability of its best class as the score.
     pub boxes: &'a [Vec<f64>],
     /// One probability (0..=1) per class.
     pub probabilities: &'a [f64],
@@ -32,8 +33,9 @@ impl Rule {
     pub const NAMES: [&str; 6] =
         ["IBT", "Threshold", "CrossEntropy", "Random", "CloudOnly", "EdgeOnly"];
 
-    /// Creates the rule `name` (the value of `HEM_NAME`), with `parameters` (the value of `HEM_PARAMETERS`): a JSON list of
-    /// `{"key", "value"}` whose values are numbers from 0 to 1, or strings with one. Empty means all defaults.
+    /// Creates the rule `name` (the value of `HEM_NAME`), with `parameters` (the value of
+    /// `HEM_PARAMETERS`): a JSON list of `{"key", "value"}` whose values are numbers from 0 to 1,
+    /// or strings with one. Empty means all defaults.
     ///
     /// # Errors
     /// An unknown name or key, or an invalid value. The message lists the known ones.
@@ -114,7 +116,8 @@ fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / count(scores.iter())
 }
 
-/// 1 + Σ(p ln p) / ln n: one minus the normalised entropy. `None` for invalid probabilities, or fewer than two.
+/// 1 + Σ(p ln p) / ln n: one minus the normalised entropy. `None` for invalid probabilities, or
+/// fewer than two.
 fn confidence(probabilities: &[f64]) -> Option<f64> {
     if probabilities.len() < 2 || probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
         return None;

@@ -1,4 +1,5 @@
-//! A client of a model server: Open Inference Protocol, keep-alive connections, a timeout. `protocol` defines the messages.
+//! A client of a model server: Open Inference Protocol, keep-alive connections, a timeout.
+//! `protocol` defines the messages.
 
 use std::time::Duration;
 
@@ -56,7 +57,8 @@ impl Client {
     /// Infers each image. Takes at most 2 s.
     ///
     /// # Errors
-    /// [`Error::Call`] when the server cannot be reached, times out, or does not answer with ten probabilities per sample.
+    /// [`Error::Call`] when the server cannot be reached, times out, or does not answer with ten
+    /// probabilities per sample.
     pub async fn infer(&self, images: &[Pixels]) -> Result<Answer, Error> {
         let body =
             serde_json::to_vec(&InferRequest::new(images)).expect("numbers can be serialised");

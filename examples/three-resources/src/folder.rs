@@ -1,4 +1,5 @@
-//! Reads a directory of versions, `<version>/<file>.json`, and polls it for changes. `versions` decides which one answers.
+//! Reads a directory of versions, `<version>/<file>.json`, and polls it for changes. `versions`
+//! decides which one answers.
 
 use std::{
     fs, io,
@@ -15,7 +16,8 @@ use crate::versions::{Loaded, Versions, version};
 /// Polling works on every kind of volume; file system events do not.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Reads the directory every 250 ms until the receiver is dropped. An unreadable directory changes nothing.
+/// Reads the directory every 250 ms until the receiver is dropped. An unreadable directory changes
+/// nothing.
 pub async fn watch(dir: PathBuf, versions: watch::Sender<Versions>) {
     let mut trouble = None;
     let mut ticks = tokio::time::interval(PERIOD);
@@ -42,8 +44,8 @@ pub async fn watch(dir: PathBuf, versions: watch::Sender<Versions>) {
     }
 }
 
-/// The versions in the directory. A loaded version is not read again, because versions never change. A failed one is read
-/// again, because it may have been an incomplete copy. Blocking.
+/// The versions in the directory. A loaded version is not read again, because versions never
+/// change. A failed one is read again, because it may have been an incomplete copy. Blocking.
 ///
 /// # Errors
 /// When the directory cannot be read.

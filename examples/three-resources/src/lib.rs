@@ -1,5 +1,5 @@
-//! Joint inference of three resources: a model that is served at the edge, one that is served in the cloud, and an app at
-//! the edge that decides which of them answers.
+//! Joint inference of three resources: a model that is served at the edge, one that is served in
+//! the cloud, and an app at the edge that decides which of them answers.
 //!
 //! | file | |
 //! |---|---|

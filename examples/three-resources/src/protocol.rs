@@ -1,4 +1,5 @@
-//! The JSON of the Open Inference Protocol, version 2, for models of digits: one input `pixels` (FP32, n x 64), two outputs `label` (INT64, n) and `probabilities` (FP64, n x 10). Pure.
+//! The JSON of the Open Inference Protocol, version 2, for models of digits: one input `pixels`
+//! (FP32, n x 64), two outputs `label` (INT64, n) and `probabilities` (FP64, n x 10). Pure.
 
 use digits::{
     predict::{Classification, PredictRequest, PredictResponse},

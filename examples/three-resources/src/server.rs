@@ -1,5 +1,5 @@
-//! The model server's HTTP API: the Open Inference Protocol, version 2, for one model. `protocol` defines the messages,
-//! `versions` decides which version answers.
+//! The model server's HTTP API: the Open Inference Protocol, version 2, for one model. `protocol`
+//! defines the messages, `versions` decides which version answers.
 
 use std::sync::Arc;
 

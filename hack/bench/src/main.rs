@@ -1,5 +1,5 @@
-//! Measures memory, CPU time and latencies of the programs on this machine, and prints them without judging them. Run it
-//! with `hack/bench.sh`, which builds the programs.
+//! Measures memory, CPU time and latencies of the programs on this machine, and prints them without
+//! judging them. Run it with `hack/bench.sh`, which builds the programs.
 
 #![allow(clippy::unwrap_used)] // a failed measurement ends the run
 

@@ -1,4 +1,5 @@
-//! The result of the demo: compares the numbers in the Kubernetes API with those that the edge worker printed itself.
+//! The result of the demo: compares the numbers in the Kubernetes API with those that the edge
+//! worker printed itself.
 
 use std::fmt;
 

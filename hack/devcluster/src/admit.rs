@@ -1,5 +1,5 @@
-//! Converts a client's object into the object to store: unknown fields, defaults and validation. Pure; `prepare` sets the fields
-//! of the server.
+//! Converts a client's object into the object to store: unknown fields, defaults and validation.
+//! Pure; `prepare` sets the fields of the server.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -160,7 +160,8 @@ pub fn allows_unconditional_update(resource: &Resource) -> bool {
     !resource.custom && !matches!(resource.plural.as_str(), "leases" | "customresourcedefinitions")
 }
 
-/// Whether two states of an object are equal except for the times of their managers. An unchanged object is not stored.
+/// Whether two states of an object are equal except for the times of their managers. An unchanged
+/// object is not stored.
 pub fn is_unchanged(old: &Value, new: &Value) -> bool {
     let bare = |value: &Value| {
         let mut value = value.clone();

@@ -1,7 +1,8 @@
-//! Authorizes users by the stored roles and bindings, as the RBAC of an API server. Logs each decision.
+//! Authorizes users by the stored roles and bindings, as the RBAC of an API server. Logs each
+//! decision.
 //!
-//! Subjects are service accounts and users; groups are not supported. `hack/e2e` reads the log lines `right used: {...}` and
-//! `right missing: {...}`.
+//! Subjects are service accounts and users; groups are not supported. `hack/e2e` reads the log
+//! lines `right used: {...}` and `right missing: {...}`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The state that all requests share, protected by one lock, and the notification of its changes. In memory only.
+//! The state that all requests share, protected by one lock, and the notification of its changes.
+//! In memory only.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

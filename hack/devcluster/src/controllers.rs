@@ -1,5 +1,6 @@
-//! The controllers of a cluster that the API itself needs: definitions become established, and the content of deleted namespaces,
-//! definitions and owners is deleted. Changes the state under its lock; `run` waits for changes.
+//! The controllers of a cluster that the API itself needs: definitions become established, and the
+//! content of deleted namespaces, definitions and owners is deleted. Changes the state under its
+//! lock; `run` waits for changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -127,7 +128,8 @@ fn delete(state: &mut State, storage: &str, current: &Value, now: Timestamp) {
     }
 }
 
-/// Stores an object from which a finalizer was removed, or removes the object after its last finalizer.
+/// Stores an object from which a finalizer was removed, or removes the object after its last
+/// finalizer.
 fn finish(state: &mut State, storage: &str, value: Value) {
     if object::finalizers(&value).is_empty() {
         state.remove(storage, &ObjectKey::of(&value));

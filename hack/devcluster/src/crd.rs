@@ -1,7 +1,8 @@
-//! `CustomResourceDefinition`s: the resources that they serve, their conditions, defaults and validation. Pure.
+//! `CustomResourceDefinition`s: the resources that they serve, their conditions, defaults and
+//! validation. Pure.
 //!
-//! A definition has one version here. Whether its schema is structural is not checked: a test of `common/api` and
-//! `hack/test-apiextensions.sh` do that for the definitions of Neptune.
+//! A definition has one version here. Whether its schema is structural is not checked: a test of
+//! `common/api` and `hack/test-apiextensions.sh` do that for the definitions of Neptune.
 
 use serde_json::{Value, json};
 

@@ -1,12 +1,14 @@
 //! An in-memory Kubernetes API on loopback, for the demo and for tests.
 //!
-//! It serves the built-in kinds of `builtin` and the kinds of `CustomResourceDefinition`s. What it serves is as strict as Kubernetes
-//! 1.36, because a lenient server hides defects of its clients; `hack/test-apiextensions.sh` compares the two. Input that it does not
-//! support is refused, never ignored. `README.md` lists the modules and what needs them.
+//! It serves the built-in kinds of `builtin` and the kinds of `CustomResourceDefinition`s. What it
+//! serves is as strict as Kubernetes 1.36, because a lenient server hides defects of its clients;
+//! `hack/test-apiextensions.sh` compares the two. Input that it does not support is refused, never
+//! ignored. `README.md` lists the modules and what needs them.
 //!
-//! Not supported: authentication, mutating webhooks, webhooks of services, conversion between versions, `logs`, `exec` and
-//! `port-forward`. There is no kubelet and no workload controller: Deployments and Pods are stored and never run. A client that
-//! impersonates a user (`kubectl --as`) has the rights of the stored roles; every other client is the administrator.
+//! Not supported: authentication, mutating webhooks, webhooks of services, conversion between
+//! versions, `logs`, `exec` and `port-forward`. There is no kubelet and no workload controller:
+//! Deployments and Pods are stored and never run. A client that impersonates a user (`kubectl
+//! --as`) has the rights of the stored roles; every other client is the administrator.
 
 mod admit;
 mod apply;
@@ -52,8 +54,8 @@ pub use error::Error;
 
 /// Serves an empty cluster until `shutdown` resolves, then closes open watches.
 ///
-/// The namespaces `default` and `kube-system` exist from the start. Connections made before the first poll wait in the listener's
-/// backlog.
+/// The namespaces `default` and `kube-system` exist from the start. Connections made before the
+/// first poll wait in the listener's backlog.
 ///
 /// # Errors
 /// [`Error::Serve`] when the listener fails.

@@ -1,4 +1,5 @@
-//! The command line: parses arguments, starts the server, writes the kubeconfig and waits for a signal.
+//! The command line: parses arguments, starts the server, writes the kubeconfig and waits for a
+//! signal.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ struct Arguments {
 enum Command {
     /// Serve an empty cluster until SIGTERM or SIGINT.
     ///
-    /// All objects are lost when it stops, it runs no workloads, and every client is its administrator: listen on loopback only.
+    /// All objects are lost when it stops, it runs no workloads, and every client is its
+    /// administrator: listen on loopback only.
     ///
     /// Example:
     ///

@@ -1,4 +1,5 @@
-//! Sets the fields of an object that belong to the server, and restores the fields that an endpoint must not change. Pure.
+//! Sets the fields of an object that belong to the server, and restores the fields that an endpoint
+//! must not change. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The served kinds: the built-in ones and those of the established `CustomResourceDefinitions`. Pure.
+//! The served kinds: the built-in ones and those of the established `CustomResourceDefinitions`.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ impl Registry {
         }
     }
 
-    /// Replaces the resource of a definition; none when the definition is deleted or not established.
+    /// Replaces the resource of a definition; none when the definition is deleted or not
+    /// established.
     pub fn set_custom(&mut self, definition: &str, resource: Option<Resource>) {
         match resource {
             Some(resource) => {

@@ -93,7 +93,8 @@ impl ApiError {
         error
     }
 
-    /// A patch whose result cannot be decoded. As in the API server, the message does not name the object.
+    /// A patch whose result cannot be decoded. As in the API server, the message does not name the
+    /// object.
     pub fn invalid_patch(result: &Value, why: &str) -> Self {
         Self::invalid(
             GroupName { group: "", name: "" },

@@ -1,5 +1,5 @@
-//! Watches: sends the store's changes to one client until the client disconnects, the watch times out or the server stops.
-//! Reads the clock of tokio.
+//! Watches: sends the store's changes to one client until the client disconnects, the watch times
+//! out or the server stops. Reads the clock of tokio.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -180,8 +180,8 @@ impl Watch {
         match (before, after) {
             (None, true) => self.send_object("ADDED", &object),
             (Some(_), true) => self.send_object("MODIFIED", &object),
-            // An object that leaves the selection is deleted for this client. The event has the last selected state and the
-            // version of the change.
+            // An object that leaves the selection is deleted for this client. The event has the
+            // last selected state and the version of the change.
             (Some(mut previous), false) => {
                 let version = change.version.to_string();
                 set_meta(&mut previous, "resourceVersion", Some(version.into()));

@@ -1,4 +1,5 @@
-//! The use of kubectl by a person, with the kubectl of the PATH or of the variable KUBECTL (1.20 and later).
+//! The use of kubectl by a person, with the kubectl of the PATH or of the variable KUBECTL (1.20
+//! and later).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod harness;

@@ -1,4 +1,5 @@
-//! Validating admission webhooks, called over TLS. The webhook here returns the response of the test.
+//! Validating admission webhooks, called over TLS. The webhook here returns the response of the
+//! test.
 #![allow(clippy::unwrap_used)]
 
 mod harness;

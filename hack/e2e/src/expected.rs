@@ -15,7 +15,8 @@ struct Run {
     is_completed: bool,
 }
 
-/// Records the counters of every worker run, independently of the agent. It reconnects after a restart of the broker.
+/// Records the counters of every worker run, independently of the agent. It reconnects after a
+/// restart of the broker.
 pub struct WorkerObserver {
     runs: Arc<Mutex<BTreeMap<(String, String), Run>>>,
     _link: Link,

@@ -131,7 +131,8 @@ impl Fleet {
         }
     }
 
-    /// Drops all messages between the edge node and the cloud. With `KubeEdge`, neither side notices.
+    /// Drops all messages between the edge node and the cloud. With `KubeEdge`, neither side
+    /// notices.
     pub async fn isolate_edge(&self) {
         match &self.launcher.transport {
             RunningTransport::EventBus(kubeedge) => {
@@ -220,7 +221,8 @@ impl Fleet {
         found.unwrap()
     }
 
-    /// Waits until an `InferenceModel`'s status matches, and returns it. `matches` sees every status on the way.
+    /// Waits until an `InferenceModel`'s status matches, and returns it. `matches` sees every
+    /// status on the way.
     pub async fn until_model(
         &self,
         name: &str,
@@ -230,7 +232,8 @@ impl Fleet {
         self.until_status::<InferenceModel>(name, what, matches).await
     }
 
-    /// Waits until a Dataset's status matches, and returns it. `matches` sees every status on the way.
+    /// Waits until a Dataset's status matches, and returns it. `matches` sees every status on the
+    /// way.
     pub async fn until_dataset(
         &self,
         name: &str,
@@ -240,7 +243,8 @@ impl Fleet {
         self.until_status::<Dataset>(name, what, matches).await
     }
 
-    /// Waits until the status of an object matches, and returns it. `matches` sees every status on the way.
+    /// Waits until the status of an object matches, and returns it. `matches` sees every status on
+    /// the way.
     pub async fn until_status<K>(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! `KubeEdge` as the built emulator: a router in the cloud, and an `EventBus` at the broker of each node, with their faults,
-//! ten times as fast.
+//! `KubeEdge` as the built emulator: a router in the cloud, and an `EventBus` at the broker of each
+//! node, with their faults, ten times as fast.
 
 use std::{
     path::{Path, PathBuf},
@@ -87,8 +87,8 @@ impl KubeEdge {
             .collect()
     }
 
-    /// Starts or ends a fault: `cut/<node>`, `partition/<node>`, `heal/<node>`, `restart-edgecore/<node>`,
-    /// `restart-cloudcore`.
+    /// Starts or ends a fault: `cut/<node>`, `partition/<node>`, `heal/<node>`,
+    /// `restart-edgecore/<node>`, `restart-cloudcore`.
     ///
     /// # Panics
     /// If the emulator does not know it.
@@ -98,7 +98,8 @@ impl KubeEdge {
         assert!(answer.status().is_success(), "{action}: {}", answer.status());
     }
 
-    /// Kills cloudcore and every edgecore, which loses all messages in transit, and starts them again.
+    /// Kills cloudcore and every edgecore, which loses all messages in transit, and starts them
+    /// again.
     pub async fn kill_and_restart(&mut self) {
         self.emulator.kill();
         self.emulator = spawn(&self.dir, &self.arguments);

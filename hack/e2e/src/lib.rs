@@ -1,8 +1,9 @@
-//! The end-to-end tests' fixture: a whole fleet as real processes, with names of its own, so that tests can run in
-//! parallel. The parts that other tests need as well are in `hack/harness`.
+//! The end-to-end tests' fixture: a whole fleet as real processes, with names of its own, so that
+//! tests can run in parallel. The parts that other tests need as well are in `hack/harness`.
 //!
-//! With `KUBECONFIG` set the tests use that cluster, else a `devcluster` of their own. A fixture stops and removes
-//! everything it started when it is dropped, also after a panic: processes, containers, objects.
+//! With `KUBECONFIG` set the tests use that cluster, else a `devcluster` of their own. A fixture
+//! stops and removes everything it started when it is dropped, also after a panic: processes,
+//! containers, objects.
 
 #![allow(clippy::panic, clippy::unwrap_used)] // a fixture fails by panicking
 

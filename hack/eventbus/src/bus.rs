@@ -1,5 +1,5 @@
-//! EventBus on one node: a clean session on the node's local broker. A message that is published while the broker is
-//! unreachable is lost, as with the real EventBus.
+//! EventBus on one node: a clean session on the node's local broker. A message that is published
+//! while the broker is unreachable is lost, as with the real EventBus.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -88,8 +88,8 @@ impl Bus {
         }
     }
 
-    /// Publishes and waits for the broker's PUBACK. Returns `false` if the message was lost. One message at a time, like
-    /// EventBus.
+    /// Publishes and waits for the broker's PUBACK. Returns `false` if the message was lost. One
+    /// message at a time, like EventBus.
     pub async fn publish(&self, topic: String, payload: Bytes) -> bool {
         let acknowledged = {
             let mut state = self.lock();
@@ -131,8 +131,8 @@ impl Bus {
         }
     }
 
-    /// Restarts the process: its connection breaks without DISCONNECT. Resolves when it has connected and subscribed
-    /// again.
+    /// Restarts the process: its connection breaks without DISCONNECT. Resolves when it has
+    /// connected and subscribed again.
     pub async fn restart(&self, forget_topics: bool) {
         let before = {
             let mut state = self.lock();

@@ -24,8 +24,9 @@ enum Action {
 
 type Answer<T> = Result<T, (StatusCode, String)>;
 
-/// Serves `POST /control/<action>/<node>`, `POST /control/restart-cloudcore` and `GET /control/traffic/<node>` until it is
-/// dropped. Answers 204 (traffic: JSON), 404 for an unknown node, 400 for an unknown action. No authentication.
+/// Serves `POST /control/<action>/<node>`, `POST /control/restart-cloudcore` and `GET
+/// /control/traffic/<node>` until it is dropped. Answers 204 (traffic: JSON), 404 for an unknown
+/// node, 400 for an unknown action. No authentication.
 ///
 /// # Errors
 /// When the listener fails.

@@ -23,9 +23,11 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The edge nodes that are registered, with their local brokers.
     pub nodes: Vec<(String, BrokerAddress)>,
-    /// Factor for all durations: 1 is real time, 0.01 turns 30 s into 300 ms. Rates are divided by it.
+    /// Factor for all durations: 1 is real time, 0.01 turns 30 s into 300 ms. Rates are divided by
+    /// it.
     pub scale: f64,
-    /// Seed of delays and losses, per node. Which message is delayed or lost still depends on timing.
+    /// Seed of delays and losses, per node. Which message is delayed or lost still depends on
+    /// timing.
     pub seed: u64,
 }
 
@@ -58,7 +60,8 @@ impl Default for Options {
 
 /// A running emulator. Cheap to clone; it stops when the last clone is dropped.
 ///
-/// Nodes have sessions from the start; [`Emulator::connected`] waits until EventBus has connected to the node's broker.
+/// Nodes have sessions from the start; [`Emulator::connected`] waits until EventBus has connected
+/// to the node's broker.
 #[derive(Debug, Clone)]
 pub struct Emulator(Arc<Running>);
 
@@ -74,7 +77,8 @@ impl Emulator {
     /// Opens the router's port and starts to connect. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Scale`], [`Error::Listen`] or [`Error::Client`]. An unreachable broker is not an error.
+    /// [`Error::Scale`], [`Error::Listen`] or [`Error::Client`]. An unreachable broker is not an
+    /// error.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let pace = Pace::new(options.scale)?;
         let failed = |source| Error::Listen { address: options.listen, source };
@@ -102,8 +106,9 @@ impl Emulator {
         format!("http://{}", self.0.address)
     }
 
-    /// A Rule or RuleEndpoint was created or updated. As in KubeEdge, an update does nothing until the object is
-    /// deleted and created again (or cloudcore restarted); one with another `metadata.uid` counts as created again.
+    /// A Rule or RuleEndpoint was created or updated. As in KubeEdge, an update does nothing until
+    /// the object is deleted and created again (or cloudcore restarted); one with another
+    /// `metadata.uid` counts as created again.
     ///
     /// # Errors
     /// [`Error::Object`] if it is neither.
@@ -144,7 +149,8 @@ impl Emulator {
         self.0.cloudcore.delete_rule(&key);
     }
 
-    /// Breaks a node's session, and both sides notice: messages in transit and in queues are lost, POSTs get 500.
+    /// Breaks a node's session, and both sides notice: messages in transit and in queues are lost,
+    /// POSTs get 500.
     ///
     /// # Errors
     /// [`Error::UnknownNode`], as for all methods below.
@@ -152,37 +158,40 @@ impl Emulator {
         self.0.cloudcore.known_node(node).map(|node| node.cut())
     }
 
-    /// Silences a node's session: packets are lost and neither side notices. For 30 s POSTs still get 200.
+    /// Silences a node's session: packets are lost and neither side notices. For 30 s POSTs still
+    /// get 200.
     pub fn partition(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node).map(|node| node.partition())
     }
 
-    /// Ends a cut at once, or a partition: after 30 s or more the session has failed, and edgehub needs up to 30 s to
-    /// reconnect.
+    /// Ends a cut at once, or a partition: after 30 s or more the session has failed, and edgehub
+    /// needs up to 30 s to reconnect.
     pub fn heal(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node).map(Node::heal)
     }
 
-    /// Restarts edgecore of a node: its queue is lost. Resolves when it has reconnected to its broker, and to cloudcore
-    /// unless the node was cut.
+    /// Restarts edgecore of a node: its queue is lost. Resolves when it has reconnected to its
+    /// broker, and to cloudcore unless the node was cut.
     pub async fn restart_edgecore(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.restart_edgecore(false).await;
         Ok(())
     }
 
-    /// Like [`Emulator::restart_edgecore`], and deletes its database: the subscriptions of all rules are lost.
+    /// Like [`Emulator::restart_edgecore`], and deletes its database: the subscriptions of all
+    /// rules are lost.
     pub async fn wipe_edgecore(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.restart_edgecore(true).await;
         Ok(())
     }
 
-    /// Kills cloudcore. It starts again 2 s later; nodes reconnect within 30 s after that. Open connections are closed, new
-    /// ones are refused.
+    /// Kills cloudcore. It starts again 2 s later; nodes reconnect within 30 s after that. Open
+    /// connections are closed, new ones are refused.
     pub fn restart_cloudcore(&self) {
         self.0.cloudcore.restart();
     }
 
-    /// Resolves when the node's session is up and its EventBus has subscribed. Never resolves while the node is cut.
+    /// Resolves when the node's session is up and its EventBus has subscribed. Never resolves while
+    /// the node is cut.
     pub async fn connected(&self, node: &str) -> Result<(), Error> {
         self.0.cloudcore.known_node(node)?.connected().await;
         Ok(())

@@ -1,5 +1,5 @@
-//! The last step upstream: a POST of the raw payload to the rule's URL. One attempt on a new connection; the status is
-//! ignored.
+//! The last step upstream: a POST of the raw payload to the rule's URL. One attempt on a new
+//! connection; the status is ignored.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,7 +39,8 @@ impl Forwarder {
         Ok(Self { client, rules })
     }
 
-    /// Posts to the URL of the rule for this node and topic. Returns `false` if the message was lost.
+    /// Posts to the URL of the rule for this node and topic. Returns `false` if the message was
+    /// lost.
     pub async fn post(&self, node: &str, message: Message) -> bool {
         let url = {
             let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! The command line: parses arguments, starts the emulator, prints its addresses, waits for a signal.
+//! The command line: parses arguments, starts the emulator, prints its addresses, waits for a
+//! signal.
 
 #![allow(clippy::doc_markdown, reason = "clap shows the doc comments to users")]
 
@@ -23,7 +24,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run until SIGTERM or SIGINT. Prints `router=http://...` and `control=http://...` once both are open.
+    /// Run until SIGTERM or SIGINT. Prints `router=http://...` and `control=http://...` once both
+    /// are open.
     Run(Run),
     /// Print the CRDs of Rule and RuleEndpoint.
     Crds,
@@ -31,7 +33,8 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Address of the router. Port 0 selects a free port. It answers once a Rule with a path exists.
+    /// Address of the router. Port 0 selects a free port. It answers once a Rule with a path
+    /// exists.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     router_listen: SocketAddr,
     /// Address of the control endpoint (POST /control/<action>/<node>).

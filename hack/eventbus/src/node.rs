@@ -1,5 +1,5 @@
-//! One edge node: moves messages between its session with cloudcore and its EventBus in both directions, and executes
-//! faults. `session.rs` and `uplink.rs` decide which messages are lost.
+//! One edge node: moves messages between its session with cloudcore and its EventBus in both
+//! directions, and executes faults. `session.rs` and `uplink.rs` decide which messages are lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,10 +17,12 @@ use crate::random::Random;
 use crate::session::{Fate, Healed, Item, Next, Session};
 use crate::uplink::{Message, Uplink};
 
-/// Messages in one direction since the start. `taken` is at least `passed + lost`; the rest is in transit.
+/// Messages in one direction since the start. `taken` is at least `passed + lost`; the rest is in
+/// transit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DirectionCounters {
-    /// Accepted. Downstream: POSTs with answer 200. Upstream: messages that EventBus received from the broker.
+    /// Accepted. Downstream: POSTs with answer 200. Upstream: messages that EventBus received from
+    /// the broker.
     pub taken: u64,
     /// Downstream: acknowledged by the node's broker. Upstream: the URL answered with any status.
     pub passed: u64,
@@ -131,8 +133,8 @@ impl Node {
         self.changed.send_replace(());
     }
 
-    /// Restarts edgecore; its queue is lost. Resolves when EventBus has reconnected to its broker, and with it the session,
-    /// if the node had one.
+    /// Restarts edgecore; its queue is lost. Resolves when EventBus has reconnected to its broker,
+    /// and with it the session, if the node had one.
     pub async fn restart_edgecore(self: &Arc<Self>, wipe: bool) {
         let comes_back = {
             let mut state = self.lock();

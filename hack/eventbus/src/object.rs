@@ -112,8 +112,8 @@ impl Object {
 }
 
 impl RuleSpec {
-    /// The effect of the rule between endpoints of these types. `None` if cloudcore ignores the rule, or if the emulator
-    /// does not support it (servicebus).
+    /// The effect of the rule between endpoints of these types. `None` if cloudcore ignores the
+    /// rule, or if the emulator does not support it (servicebus).
     pub fn effect(
         &self,
         namespace: &str,

@@ -1,4 +1,5 @@
-//! All durations of the emulator, and the factor that scales them. "Measured" is on a live KubeEdge, "source" is its code.
+//! All durations of the emulator, and the factor that scales them. "Measured" is on a live
+//! KubeEdge, "source" is its code.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,14 +9,15 @@ use crate::Error;
 /// Delay between a POST and its 200 (measured).
 const ANSWER: RangeInclusive<Duration> = Duration::from_millis(3)..=Duration::from_millis(9);
 
-/// Number of attempts of the router to find a session before it answers 500 (measured: 500 after 2.0 s).
+/// Number of attempts of the router to find a session before it answers 500 (measured: 500 after
+/// 2.0 s).
 pub const ATTEMPTS: usize = 3;
 
 /// Pause between two such attempts (measured).
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Transit time between cloudcore and edgecore in either direction: an assumption for a local network. A cut loses
-/// messages in transit.
+/// Transit time between cloudcore and edgecore in either direction: an assumption for a local
+/// network. A cut loses messages in transit.
 const TRANSIT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(6);
 
 /// Time after which the cloud takes a silent session for dead (measured: about 30 s).
@@ -24,8 +26,8 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum delay of a message after a silent partition (measured).
 const MAX_DELAY: Duration = Duration::from_secs(56);
 
-/// Time until edgehub reconnects after its session died: it sleeps two heartbeats between attempts (source). A partition
-/// of 60 s lost the messages of 83 s (measured: 416 at 5 per second).
+/// Time until edgehub reconnects after its session died: it sleeps two heartbeats between attempts
+/// (source). A partition of 60 s lost the messages of 83 s (measured: 416 at 5 per second).
 const RECONNECT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30);
 
 /// Downtime of a restarted cloudcore: an assumption.
@@ -38,7 +40,8 @@ const BROKER_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 const RULE_RETRY_DELAYS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(15)];
 
-/// Rate of a node's messages per second, and maximum burst (measured: `messageQPS`, `messageBurst`).
+/// Rate of a node's messages per second, and maximum burst (measured: `messageQPS`,
+/// `messageBurst`).
 const RATE: f64 = 30.0;
 pub const BURST: f64 = 60.0;
 

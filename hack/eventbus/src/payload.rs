@@ -1,9 +1,10 @@
-//! Payloads in transit: KubeEdge encodes them as JSON strings in both directions, which replaces invalid UTF-8.
+//! Payloads in transit: KubeEdge encodes them as JSON strings in both directions, which replaces
+//! invalid UTF-8.
 
 use bytes::Bytes;
 
-/// Replaces each byte that is not part of valid UTF-8 by U+FFFD, like Go's JSON encoder. (Rust's lossy conversion
-/// replaces up to three such bytes by one.)
+/// Replaces each byte that is not part of valid UTF-8 by U+FFFD, like Go's JSON encoder. (Rust's
+/// lossy conversion replaces up to three such bytes by one.)
 pub fn replace_invalid_utf8(payload: Bytes) -> Bytes {
     if str::from_utf8(&payload).is_ok() {
         return payload;

@@ -1,4 +1,5 @@
-//! The router's HTTP endpoint: receives POSTs for the nodes. `rules.rs` decides their route, `node.rs` delivers them.
+//! The router's HTTP endpoint: receives POSTs for the nodes. `rules.rs` decides their route,
+//! `node.rs` delivers them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::uri::Route;
 /// Maximum size of a body in bytes (measured).
 const MAX_BODY: usize = 12 << 20;
 
-/// Serves while cloudcore runs. While it does not, new connections are closed at once. When it stops, open connections
-/// are aborted.
+/// Serves while cloudcore runs. While it does not, new connections are closed at once. When it
+/// stops, open connections are aborted.
 pub async fn serve(cloudcore: Arc<Cloudcore>, listener: TcpListener) {
     let mut open = cloudcore.open();
     let mut connections = JoinSet::new();
@@ -84,8 +85,8 @@ async fn answer(cloudcore: &Cloudcore, request: Request<Incoming>) -> Response<F
     response(StatusCode::INTERNAL_SERVER_ERROR, "no session with the node")
 }
 
-/// Reads a body. `None` if it is too large or incomplete. A too large body is read to its end, so that the client reads
-/// the answer.
+/// Reads a body. `None` if it is too large or incomplete. A too large body is read to its end, so
+/// that the client reads the answer.
 async fn read(mut body: Incoming) -> Option<Bytes> {
     let mut read = Some(BytesMut::new());
     while let Some(frame) = body.frame().await {

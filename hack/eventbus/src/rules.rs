@@ -1,5 +1,6 @@
-//! The rules that are active in cloudcore. They may differ from the rules in the cluster: updates have no effect, and a
-//! rule that could not be activated is retried only a few times. Pure: `cloudcore.rs` sends the subscriptions.
+//! The rules that are active in cloudcore. They may differ from the rules in the cluster: updates
+//! have no effect, and a rule that could not be activated is retried only a few times. Pure:
+//! `cloudcore.rs` sends the subscriptions.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ pub struct SubscriptionChange {
 pub enum Outcome {
     /// Done. The changes are sent in this order.
     Done(Vec<SubscriptionChange>),
-    /// The rule is not active: an endpoint is missing or has the wrong type. Call [`Rules::activate`] later.
+    /// The rule is not active: an endpoint is missing or has the wrong type. Call
+    /// [`Rules::activate`] later.
     Waiting(Key, Vec<SubscriptionChange>),
 }
 
@@ -103,8 +105,8 @@ impl Rules {
         self.endpoints.remove(key);
     }
 
-    /// Deletes a rule and ends the effect that it had when it was activated. If its endpoint was deleted before, cloudcore
-    /// cannot end it, and the effect stays.
+    /// Deletes a rule and ends the effect that it had when it was activated. If its endpoint was
+    /// deleted before, cloudcore cannot end it, and the effect stays.
     pub fn delete_rule(&mut self, key: &Key) -> Vec<SubscriptionChange> {
         self.wanted.remove(key);
         let Some(effect) = self.active.get(key).and_then(|spec| self.effect(key, spec)) else {
@@ -123,7 +125,8 @@ impl Rules {
         }
     }
 
-    /// Restarts cloudcore, which activates the current version of each rule. Subscriptions are lost: no node is connected.
+    /// Restarts cloudcore, which activates the current version of each rule. Subscriptions are
+    /// lost: no node is connected.
     pub fn restart(&mut self) {
         self.active.clear();
         self.paths.clear();

@@ -1,5 +1,5 @@
-//! The connection of one node's edgecore to cloudcore, and whether its messages arrive, arrive late or are lost. Pure:
-//! the clock is an argument, and `node.rs` publishes the messages.
+//! The connection of one node's edgecore to cloudcore, and whether its messages arrive, arrive late
+//! or are lost. Pure: the clock is an argument, and `node.rs` publishes the messages.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -184,9 +184,10 @@ impl Session {
         }
     }
 
-    /// Repairs the network. After a cut the node reconnects at once. After silence the session survives if it still appears
-    /// up to cloudcore, else edgehub needs up to 30 s to reconnect. Of the messages that were sent into the silence, a
-    /// random number of the oldest arrives at most 56 s late; the rest is lost.
+    /// Repairs the network. After a cut the node reconnects at once. After silence the session
+    /// survives if it still appears up to cloudcore, else edgehub needs up to 30 s to reconnect. Of
+    /// the messages that were sent into the silence, a random number of the oldest arrives at most
+    /// 56 s late; the rest is lost.
     pub fn heal(&mut self, now: Instant, random: &mut Random) -> Healed {
         let State::Silent { since } = self.state else {
             if self.is_up(now) {
@@ -207,7 +208,8 @@ impl Session {
         Healed::New
     }
 
-    /// Restarts cloudcore: messages in transit are lost, and edgehub reconnects by itself unless the node is cut.
+    /// Restarts cloudcore: messages in transit are lost, and edgehub reconnects by itself unless
+    /// the node is cut.
     pub fn cloudcore_restarted(&mut self, now: Instant, random: &mut Random) {
         let was_up = self.is_up(now) || self.returns_at().is_some();
         let was_silent = matches!(self.state, State::Silent { .. });

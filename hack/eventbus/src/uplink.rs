@@ -1,5 +1,5 @@
-//! The queue of a node's upstream messages and its rate limit: 30 per second, bursts of 60, in no strict order. Pure: the
-//! clock is an argument, and `node.rs` posts the messages.
+//! The queue of a node's upstream messages and its rate limit: 30 per second, bursts of 60, in no
+//! strict order. Pure: the clock is an argument, and `node.rs` posts the messages.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use crate::pace::{BURST, Pace};
 use crate::random::Random;
 use crate::session::Next;
 
-/// The next message is one of the first in the queue, up to this number. With it, about 200 of 600 messages arrive after
-/// one that was published later; 190 were measured.
+/// The next message is one of the first in the queue, up to this number. With it, about 200 of 600
+/// messages arrive after one that was published later; 190 were measured.
 const WINDOW: usize = 3;
 
 /// A message that EventBus received from the node's broker.
@@ -84,7 +84,8 @@ impl Uplink {
         self.lost += 1;
     }
 
-    /// The session survived the silence: returns a random number of the oldest stuck messages; the rest is lost.
+    /// The session survived the silence: returns a random number of the oldest stuck messages; the
+    /// rest is lost.
     pub fn release_stuck(&mut self, random: &mut Random) -> Vec<Message> {
         let kept = random.up_to(self.stuck.len());
         self.lost += (self.stuck.len() - kept) as u64;

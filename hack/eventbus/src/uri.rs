@@ -1,5 +1,5 @@
-//! The rule that matches a request to the router, and the topic that results: KubeEdge's string operations with their
-//! faults. URIs are not parsed: cloudcore uses the raw request target.
+//! The rule that matches a request to the router, and the topic that results: KubeEdge's string
+//! operations with their faults. URIs are not parsed: cloudcore uses the raw request target.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ pub struct Downward {
 pub enum Route {
     /// No rule matches.
     NoRule,
-    /// A rule matches without a node and a namespace before it: cloudcore answers an empty 200 (from its source).
+    /// A rule matches without a node and a namespace before it: cloudcore answers an empty 200
+    /// (from its source).
     TooShort,
     Publish(Downward),
 }
@@ -47,8 +48,9 @@ pub fn normalize(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// The route of a request target. The match is not anchored: the key may be anywhere in the target, also as a part of a
-/// longer word. If several rules match, cloudcore takes any; the emulator takes the first by name.
+/// The route of a request target. The match is not anchored: the key may be anywhere in the target,
+/// also as a part of a longer word. If several rules match, cloudcore takes any; the emulator takes
+/// the first by name.
 pub fn route(path_rules: &BTreeMap<String, PathRule>, target: &str) -> Route {
     match path_rules.iter().find(|(key, _)| is_match(key, target)) {
         None => Route::NoRule,

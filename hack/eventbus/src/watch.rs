@@ -17,7 +17,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Applies the cluster's objects and their changes to the emulator until the future is dropped.
 pub async fn follow(emulator: &Emulator, client: &Client) {
-    // In parallel: as in cloudcore, a Rule may arrive before its RuleEndpoint, and is then retried after 5 s.
+    // In parallel: as in cloudcore, a Rule may arrive before its RuleEndpoint, and is then retried
+    // after 5 s.
     tokio::join!(
         follow_kind(emulator, client, "RuleEndpoint"),
         follow_kind(emulator, client, "Rule")

@@ -1,5 +1,5 @@
-//! An MQTT broker: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names (see `hack/test-brokers.sh`) where the
-//! configuration is the default one.
+//! An MQTT broker: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names (see
+//! `hack/test-brokers.sh`) where the configuration is the default one.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,8 @@ use crate::{Process, free_port, wait::eventually, workspace};
 /// Anonymous clients may publish and subscribe to everything.
 const OPEN: &str = "allow_anonymous true";
 
-/// A broker on a port of loopback. It keeps nothing on disk: a restart loses retained messages and sessions.
+/// A broker on a port of loopback. It keeps nothing on disk: a restart loses retained messages and
+/// sessions.
 pub struct Broker {
     port: u16,
     server: Server,
@@ -49,8 +50,8 @@ impl Broker {
         Self::launch(port, server, tempfile::tempdir().unwrap(), &listener(port, OPEN)).await
     }
 
-    /// Starts a mosquitto on a free port with these lines of configuration. Anonymous clients are allowed only if the
-    /// lines allow them.
+    /// Starts a mosquitto on a free port with these lines of configuration. Anonymous clients are
+    /// allowed only if the lines allow them.
     ///
     /// # Panics
     /// If it does not start.
@@ -96,7 +97,8 @@ impl Broker {
         self.process.kill();
     }
 
-    /// Kills it if it runs, starts it again on the same port, and waits until it accepts connections.
+    /// Kills it if it runs, starts it again on the same port, and waits until it accepts
+    /// connections.
     ///
     /// # Panics
     /// If it does not start.
@@ -123,8 +125,8 @@ impl Broker {
     }
 }
 
-/// As root, mosquitto would change to another user, who may not read the test's files. TCP's delay would add 40 ms to
-/// many messages.
+/// As root, mosquitto would change to another user, who may not read the test's files. TCP's delay
+/// would add 40 ms to many messages.
 const COMMON: &str = "user root\nlog_dest stderr\nset_tcp_nodelay true\n";
 
 fn listener(port: u16, lines: &str) -> String {

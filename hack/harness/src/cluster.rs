@@ -95,7 +95,8 @@ impl Cluster {
         Self::connect(kubeconfig, Server::Process(process)).await.unwrap()
     }
 
-    /// A devcluster within this process. It needs no program beside the test, and has no log of its own.
+    /// A devcluster within this process. It needs no program beside the test, and has no log of its
+    /// own.
     ///
     /// # Panics
     /// If loopback has no free port.

@@ -27,7 +27,8 @@ pub fn try_docker(args: &[&str]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The engine's socket: Docker's, or that of `DOCKER_HOST`, which the `docker` command uses as well.
+/// The engine's socket: Docker's, or that of `DOCKER_HOST`, which the `docker` command uses as
+/// well.
 pub fn host() -> String {
     std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned())
 }

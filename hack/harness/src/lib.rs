@@ -1,8 +1,9 @@
-//! Test fixtures that every crate of the workspace shares: child processes, brokers, a TCP proxy, an MQTT client,
-//! containers, waiting with a deadline, and (feature `cluster`) a Kubernetes API server. Never shipped.
+//! Test fixtures that every crate of the workspace shares: child processes, brokers, a TCP proxy,
+//! an MQTT client, containers, waiting with a deadline, and (feature `cluster`) a Kubernetes API
+//! server. Never shipped.
 //!
-//! A fixture stops what it started when it is dropped, also after a panic. A fixture that fails panics with the reason.
-//! What needs whole fleets is in `hack/e2e`.
+//! A fixture stops what it started when it is dropped, also after a panic. A fixture that fails
+//! panics with the reason. What needs whole fleets is in `hack/e2e`.
 
 #![allow(clippy::panic, clippy::unwrap_used)] // a fixture fails by panicking
 

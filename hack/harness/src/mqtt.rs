@@ -1,4 +1,5 @@
-//! An MQTT client that records everything it receives. It does not use `neptune-link`, so that it can observe it.
+//! An MQTT client that records everything it receives. It does not use `neptune-link`, so that it
+//! can observe it.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ struct State {
 }
 
 impl MqttClient {
-    /// Connects to the broker on this port, and subscribes with `QoS` 1. Waits for a broker that does not listen yet.
+    /// Connects to the broker on this port, and subscribes with `QoS` 1. Waits for a broker that
+    /// does not listen yet.
     ///
     /// # Panics
     /// If the broker does not accept in time.

@@ -12,13 +12,13 @@ use std::{
     },
 };
 
-/// Below the ports of outgoing connections (from 32768 on Linux), because such a connection could take
-/// a port while the program on it restarts; and below the ports of cloud workers (from 20000).
+/// Below the ports of outgoing connections (from 32768 on Linux), because such a connection could
+/// take a port while the program on it restarts; and below the ports of cloud workers (from 20000).
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 
-/// A port on loopback on which nothing listens. It stays reserved for this process until it exits, also
-/// while the program on it restarts.
+/// A port on loopback on which nothing listens. It stays reserved for this process until it exits,
+/// also while the program on it restarts.
 ///
 /// # Panics
 /// If the machine has none.

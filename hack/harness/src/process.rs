@@ -1,4 +1,5 @@
-//! A child process whose output is captured in files, and which is killed when its handle is dropped.
+//! A child process whose output is captured in files, and which is killed when its handle is
+//! dropped.
 
 use std::{
     fs::{self, File},
@@ -12,7 +13,8 @@ use crate::wait::eventually_some;
 /// How many lines of each output are printed after a failed test.
 const TAIL: usize = 60;
 
-/// A running program. When dropped, it is killed; if the test failed, the end of its output is printed.
+/// A running program. When dropped, it is killed; if the test failed, the end of its output is
+/// printed.
 pub struct Process {
     name: String,
     stdout: PathBuf,
@@ -23,8 +25,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. Its standard output is appended to `<dir>/<name>.out` and its standard error to
-    /// `<dir>/<name>.log`.
+    /// Starts a program. Its standard output is appended to `<dir>/<name>.out` and its standard
+    /// error to `<dir>/<name>.log`.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -56,7 +58,8 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends SIGKILL and waits for the exit, as after a power failure. Does nothing if it has exited.
+    /// Sends SIGKILL and waits for the exit, as after a power failure. Does nothing if it has
+    /// exited.
     ///
     /// # Panics
     /// If the operating system does not report the exit.

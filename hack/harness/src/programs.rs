@@ -1,9 +1,10 @@
-//! Command lines of the controller and of the agent. Callers add the transport and what is special to them.
+//! Command lines of the controller and of the agent. Callers add the transport and what is special
+//! to them.
 
 use std::{path::Path, process::Command};
 
-/// `neptune-cloud run`: a cluster, and an HTTP port of loopback for metrics and health. The environment's `KUBECONFIG`
-/// is ignored.
+/// `neptune-cloud run`: a cluster, and an HTTP port of loopback for metrics and health. The
+/// environment's `KUBECONFIG` is ignored.
 pub fn controller(program: &Path, kubeconfig: &Path, http_port: u16) -> Command {
     let mut command = Command::new(program);
     command.arg("run").arg("--kubeconfig").arg(kubeconfig).env_remove("KUBECONFIG");

@@ -44,7 +44,8 @@ impl Authority {
         self.sign(&params, certificate, key);
     }
 
-    /// Writes a client's certificate with this common name, which is valid until the begin of a year, and its key.
+    /// Writes a client's certificate with this common name, which is valid until the begin of a
+    /// year, and its key.
     ///
     /// # Panics
     /// If a file cannot be written.

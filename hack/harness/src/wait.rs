@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// The deadline of every wait: longer than anything takes on a busy machine with the slowest broker, and shorter than
-/// the test runner's limit.
+/// The deadline of every wait: longer than anything takes on a busy machine with the slowest
+/// broker, and shorter than the test runner's limit.
 pub const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Pause between two checks of a condition.

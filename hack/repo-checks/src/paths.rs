@@ -1,5 +1,5 @@
-//! Reads the paths to other modules in a Rust file: `use` declarations, and paths in code that begin
-//! with `crate`, `super` or `self`.
+//! Reads the paths to other modules in a Rust file: `use` declarations, and paths in code that
+//! begin with `crate`, `super` or `self`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -20,7 +20,7 @@ use self::{
     validate::DatasetFacts,
 };
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{
     finding::Finding,
@@ -45,7 +45,7 @@ impl Controller for Dataset {
         validate::validate(self, facts)
     }
 
-    fn plan(&self, node: &NodeName, _fetch_image: &str) -> Plan {
+    fn plan(&self, node: &NodeName, _fetch_image: &str) -> ObjectPlan {
         plan::plan(self, node)
     }
 

@@ -6,7 +6,7 @@ use neptune_wire::{
     DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
 };
 
-use crate::{controllers::runtime::Plan, fleet::Retained, kubernetes::identity::key};
+use crate::{controllers::runtime::ObjectPlan, fleet::Retained, kubernetes::identity::key};
 
 /// The key of a Dataset in the namespace of another object.
 pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
@@ -14,10 +14,10 @@ pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
 }
 
 /// The plan of a dataset on its node.
-pub fn plan(dataset: &Dataset, node: &NodeName) -> Plan {
-    let Some(key) = key(dataset) else { return Plan::default() };
+pub fn plan(dataset: &Dataset, node: &NodeName) -> ObjectPlan {
+    let Some(key) = key(dataset) else { return ObjectPlan::default() };
     let contents = [(key.clone(), content(dataset, &key))].into();
-    Plan { requirements: [(node.clone(), contents)].into(), objects: None }
+    ObjectPlan { requirements: [(node.clone(), contents)].into(), objects: None }
 }
 
 /// The content for the node. A service that uses the dataset plans the same content.

@@ -47,7 +47,8 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
 
 const OFFLINE: &str = "NodeOffline";
 
-/// The Event of a failed version: after a rollback, while an earlier version is served, or without one.
+/// The Event of a failed version: after a rollback, while an earlier version is served, or without
+/// one.
 fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> ObjectEvent {
     let note = message(next, DEGRADED);
     let serving = named(next.serving_version.as_deref());

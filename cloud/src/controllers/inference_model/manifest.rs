@@ -14,8 +14,8 @@ use crate::{
     reason::Reason,
 };
 
-/// The target version, if the whole manifest is valid. `on_node`: whether the server can read files of its
-/// node.
+/// The target version, if the whole manifest is valid. `on_node`: whether the server can read files
+/// of its node.
 pub fn version(
     model: &InferenceModel,
     directory: Option<&VersionDirectory>,
@@ -53,7 +53,8 @@ pub fn version(
     Some(served(file, &directory?.path))
 }
 
-/// The version and program of a Deployment while the annotation holds its switch: those that it has.
+/// The version and program of a Deployment while the annotation holds its switch: those that it
+/// has.
 pub fn held(
     model: &InferenceModel,
     target: Option<ServedModel>,

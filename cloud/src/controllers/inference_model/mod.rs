@@ -24,7 +24,7 @@ use neptune_wire::ObjectKey;
 
 use self::{status::ServerObservation, target::InferenceModelFacts, validate::ValidInferenceModel};
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
 };
 use crate::{finding::Finding, fleet::Retained, reason::Reason};
@@ -52,7 +52,7 @@ impl Controller for InferenceModel {
         validate::validate(self, facts)
     }
 
-    fn plan(&self, valid: &ValidInferenceModel, fetch_image: &str) -> Plan {
+    fn plan(&self, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
         plan::plan(self, valid, fetch_image)
     }
 
@@ -110,7 +110,8 @@ impl Controller for InferenceModel {
     }
 }
 
-/// Enqueues the models with the port of this one, and those that wait for a port that this one may have released.
+/// Enqueues the models with the port of this one, and those that wait for a port that this one may
+/// have released.
 fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
     let taken = Reason::ServingPortTaken.to_string();
     let is_waiting = |other: &InferenceModel| {

@@ -94,7 +94,8 @@ fn external_address(
     Some((node_address(node, caches)?, port))
 }
 
-/// The address of a cloud node. A node port is open on every node; the first node by name is stable.
+/// The address of a cloud node. A node port is open on every node; the first node by name is
+/// stable.
 fn node_address(node: Option<&str>, caches: &Caches) -> Option<String> {
     let matches = |cached: &Node| match node {
         Some(name) => cached.metadata.name.as_deref() == Some(name),

@@ -8,19 +8,19 @@ use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimi
 
 use crate::controllers::{
     inference_model::{place::Place, validate::ValidInferenceModel, workload},
-    runtime::Plan,
+    runtime::ObjectPlan,
 };
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
-pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> Plan {
+pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
     match &valid.place {
         Place::Agent { node } => {
             let contents = [(valid.key.clone(), content(model, valid))].into();
-            Plan { requirements: [(node.clone(), contents)].into(), objects: None }
+            ObjectPlan { requirements: [(node.clone(), contents)].into(), objects: None }
         }
         Place::Cluster { .. } => {
             let objects = workload::objects(model, valid, fetch_image);
-            Plan { requirements: BTreeMap::new(), objects: Some(objects) }
+            ObjectPlan { requirements: BTreeMap::new(), objects: Some(objects) }
         }
     }
 }
@@ -93,11 +93,11 @@ mod tests {
         worker::frameworks::Frameworks,
     };
 
-    fn planned(model: &InferenceModel, facts: &InferenceModelFacts) -> Plan {
+    fn planned(model: &InferenceModel, facts: &InferenceModelFacts) -> ObjectPlan {
         plan(model, &validate(model, facts).unwrap(), "neptune-edge:test")
     }
 
-    fn task(plan: &Plan) -> &ObjectContent {
+    fn task(plan: &ObjectPlan) -> &ObjectContent {
         let [(node, contents)] = &plan.requirements.iter().collect::<Vec<_>>()[..] else {
             unreachable!("one node")
         };

@@ -12,7 +12,8 @@ use crate::{
 
 /// Default seconds between two health checks.
 const DEFAULT_PERIOD: i32 = 1;
-/// Default timeout of a health check in seconds: loading a model can delay answers on a small machine.
+/// Default timeout of a health check in seconds: loading a model can delay answers on a small
+/// machine.
 const DEFAULT_TIMEOUT: i32 = 2;
 /// Default seconds for a start, after the image is pulled: large models take long to load.
 const DEFAULT_START_WITHIN: i32 = 120;

@@ -1,5 +1,5 @@
-//! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only step that rejects a
-//! spec; each finding names the field and the remedy. Pure.
+//! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only
+//! step that rejects a spec; each finding names the field and the remedy. Pure.
 
 use neptune_api::InferenceModel;
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};

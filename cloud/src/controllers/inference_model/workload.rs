@@ -75,7 +75,8 @@ pub fn objects(
                 match_labels: Some(workloads::selector(&valid.name)),
                 ..LabelSelector::default()
             },
-            // A running Pod stays until its replacement is available: a failed version causes no outage.
+            // A running Pod stays until its replacement is available: a failed version causes no
+            // outage.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
                 rolling_update: Some(RollingUpdateDeployment {

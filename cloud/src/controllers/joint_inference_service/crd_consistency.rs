@@ -76,7 +76,8 @@ async fn crd_accepts_every_valid_service() {
         validate(service, &facts).is_ok()
     })
     .await;
-    // Only the controller checks scripts, which depend on the framework, and keys that become one variable.
+    // Only the controller checks scripts, which depend on the framework, and keys that become one
+    // variable.
     assert!(
         counts.accepted > 100 && counts.rejected > 50 && counts.rejected_later < 40,
         "{counts:?}"

@@ -13,7 +13,8 @@ use crate::{
     kubernetes::nodes::is_agent_node,
 };
 
-/// The objects that the service refers to, if they exist, and the address and port of its cloud worker.
+/// The objects that the service refers to, if they exist, and the address and port of its cloud
+/// worker.
 pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts {
     let caches = context.caches();
     let spec = &service.spec;

@@ -1,4 +1,5 @@
-//! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers to.
+//! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers
+//! to.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The `JointInferenceService` controller: an edge worker, and a cloud worker run by an agent or by a Deployment.
+//! The `JointInferenceService` controller: an edge worker, and a cloud worker run by an agent or by
+//! a Deployment.
 
 #[cfg(test)]
 mod crd_consistency;
@@ -26,7 +27,7 @@ use self::{
 use super::{
     model::enqueue_used_models,
     runtime::{
-        Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+        Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
         WorkloadMessages,
     },
 };
@@ -55,7 +56,7 @@ impl Controller for JointInferenceService {
         validate::validate(self, facts)
     }
 
-    fn plan(&self, valid: &ValidService, fetch_image: &str) -> Plan {
+    fn plan(&self, valid: &ValidService, fetch_image: &str) -> ObjectPlan {
         plan::plan(self, valid, fetch_image)
     }
 
@@ -112,7 +113,8 @@ impl Controller for JointInferenceService {
     }
 }
 
-/// Enqueues the services whose cloud worker is on the same agent's node: their ports depend on each other.
+/// Enqueues the services whose cloud worker is on the same agent's node: their ports depend on each
+/// other.
 fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
     let node = &service.spec.cloud_worker.node_name;
     if context.caches().node(node).as_deref().is_some_and(is_agent_node) {

@@ -1,4 +1,5 @@
-//! The state of the workers of a service, from the report of an agent or from a Deployment and its Pods. Pure.
+//! The state of the workers of a service, from the report of an agent or from a Deployment and its
+//! Pods. Pure.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
@@ -19,7 +20,8 @@ pub enum ObservedWorker {
     Waiting(Finding),
     /// The worker is not running, and may need a change by a user.
     Failed(Finding),
-    /// This controller started recently and has no report yet: the status stays as it is, or is waiting.
+    /// This controller started recently and has no report yet: the status stays as it is, or is
+    /// waiting.
     Unknown(Finding),
 }
 
@@ -86,7 +88,8 @@ fn role_label(role: Role) -> &'static str {
     }
 }
 
-/// The state of a cloud worker of a Deployment. Without known Pods only the Deployment is evaluated.
+/// The state of a cloud worker of a Deployment. Without known Pods only the Deployment is
+/// evaluated.
 pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> ObservedWorker {
     let Some(deployment) = deployment else {
         return waiting("cloud worker: waiting for its Deployment to be created".to_owned());

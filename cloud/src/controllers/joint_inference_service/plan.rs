@@ -19,7 +19,7 @@ use crate::{
             worker::ResolvedWorker,
             workload,
         },
-        runtime::Plan,
+        runtime::ObjectPlan,
     },
     kubernetes::nodes::in_url,
     worker::environment::{environment, json},
@@ -29,7 +29,11 @@ use crate::{
 pub const SERVICE_PORT: u16 = 5000;
 
 /// The plan of a valid service. `fetch_image` downloads models in Pods.
-pub fn plan(service: &JointInferenceService, valid: &ValidService, fetch_image: &str) -> Plan {
+pub fn plan(
+    service: &JointInferenceService,
+    valid: &ValidService,
+    fetch_image: &str,
+) -> ObjectPlan {
     let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
     let edge = edge_worker(service, valid);
     tasks.entry(valid.edge.node.clone()).or_default().push((edge, &valid.edge));
@@ -47,7 +51,7 @@ pub fn plan(service: &JointInferenceService, valid: &ValidService, fetch_image: 
         .into_iter()
         .map(|(node, workers)| (node, contents(service, valid, workers)))
         .collect();
-    Plan { requirements, objects }
+    ObjectPlan { requirements, objects }
 }
 
 /// The objects that nodes retain while the service is invalid: its task, models and dataset.
@@ -231,18 +235,18 @@ mod tests {
         validate::{ServiceFacts, validate},
     };
 
-    fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> Plan {
+    fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
         plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
     }
 
-    fn task<'a>(plan: &'a Plan, node: &str) -> &'a ObjectContent {
+    fn task<'a>(plan: &'a ObjectPlan, node: &str) -> &'a ObjectContent {
         let node: NodeName = node.parse().unwrap();
         let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
         let key = plan.requirements[&node].keys().find(is_task).unwrap();
         &plan.requirements[&node][key]
     }
 
-    fn keys(plan: &Plan, node: &str) -> Vec<String> {
+    fn keys(plan: &ObjectPlan, node: &str) -> Vec<String> {
         plan.requirements[&node.parse::<NodeName>().unwrap()]
             .keys()
             .map(ToString::to_string)

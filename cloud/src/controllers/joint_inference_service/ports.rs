@@ -12,8 +12,8 @@ const COUNT: u16 = 10_000;
 
 /// The port of `service` among all services whose cloud worker is on the same node.
 ///
-/// A hash of its name, increased past the ports of older services. Older services choose first, so a new
-/// service never changes the port of another one.
+/// A hash of its name, increased past the ports of older services. Older services choose first, so
+/// a new service never changes the port of another one.
 pub fn port(service: &JointInferenceService, on_node: &[&JointInferenceService]) -> u16 {
     let mut older: Vec<_> =
         on_node.iter().copied().filter(|other| age(other) < age(service)).collect();

@@ -1,4 +1,5 @@
-//! Computes the next status of a service from its previous status, findings, observation and counters. Pure.
+//! Computes the next status of a service from its previous status, findings, observation and
+//! counters. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
@@ -48,8 +49,8 @@ pub fn next(
     }
 }
 
-/// Whether two statuses are equal except for heartbeat times and message numbers, which alone are not
-/// written.
+/// Whether two statuses are equal except for heartbeat times and message numbers, which alone are
+/// not written.
 pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
     let plain = |status: &JointInferenceServiceStatus| {
         let mut status = status.clone();
@@ -68,7 +69,8 @@ fn has_unknown(inputs: &StatusInputs<[ObservedWorker; 2]>) -> bool {
     inputs.observed.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
 }
 
-/// Whether the conditions stay: the controller started recently and the agents have not reported yet.
+/// Whether the conditions stay: the controller started recently and the agents have not reported
+/// yet.
 fn keeps_previous(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<[ObservedWorker; 2]>,

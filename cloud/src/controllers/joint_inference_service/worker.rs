@@ -303,8 +303,8 @@ fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
     }
 }
 
-/// Checks the algorithm. An unknown name is valid, because the worker's program may implement it, unless it
-/// differs from a known name only in spelling.
+/// Checks the algorithm. An unknown name is valid, because the worker's program may implement it,
+/// unless it differs from a known name only in spelling.
 pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
     let field = "spec.edgeWorker.hardExampleAlgorithm";
     let name = &algorithm.name;

@@ -1,4 +1,5 @@
-//! The cloud worker as Kubernetes objects: a Deployment of one Pod on its node, and a Service. Pure.
+//! The cloud worker as Kubernetes objects: a Deployment of one Pod on its node, and a Service.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -119,8 +120,8 @@ struct Delivery {
     model_url: String,
 }
 
-/// Mounts a file of the node from its path. An init container downloads and verifies any other model in an
-/// `emptyDir` before the worker starts.
+/// Mounts a file of the node from its path. An init container downloads and verifies any other
+/// model in an `emptyDir` before the worker starts.
 fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> Delivery {
     let directory = format!("{MODELS}/{}", worker.model);
     let model_url = format!("{directory}/{}", resolved.source.file_name());

@@ -1,4 +1,5 @@
-//! Which changes of a model's status are Kubernetes Events: nodes that cannot get the model, once per reason. Pure.
+//! Which changes of a model's status are Kubernetes Events: nodes that cannot get the model, once
+//! per reason. Pure.
 
 use neptune_api::{ModelNode, ModelNodeState, ModelStatus};
 

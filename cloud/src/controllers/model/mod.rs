@@ -1,4 +1,5 @@
-//! The `Model` controller. The plans of the services that use a model contain it; the model itself has an empty plan.
+//! The `Model` controller. The plans of the services that use a model contain it; the model itself
+//! has an empty plan.
 
 #[cfg(test)]
 mod crd_consistency;
@@ -15,7 +16,7 @@ use neptune_wire::ObjectKey;
 use self::{status::ModelObservation, users::uses};
 pub use self::{users::enqueue_used_models, validate::validate};
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, Plan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{finding::Finding, fleet::Retained};
 
@@ -37,8 +38,8 @@ impl Controller for Model {
         validate(self).map(drop).map_err(|finding| vec![finding])
     }
 
-    fn plan(&self, (): &(), _fetch_image: &str) -> Plan {
-        Plan::default()
+    fn plan(&self, (): &(), _fetch_image: &str) -> ObjectPlan {
+        ObjectPlan::default()
     }
 
     fn retained(&self, _key: &ObjectKey) -> Retained {

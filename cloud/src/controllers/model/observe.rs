@@ -1,4 +1,5 @@
-//! Collects the users of a model and the reports of the nodes that need it, from the caches and the fleet.
+//! Collects the users of a model and the reports of the nodes that need it, from the caches and the
+//! fleet.
 
 use std::collections::BTreeSet;
 

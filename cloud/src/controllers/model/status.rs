@@ -20,7 +20,8 @@ const READY: &str = "Ready";
 /// Condition type: the metrics belong to the file that the spec names.
 const EVALUATED: &str = "Evaluated";
 
-/// The maximum number of services and of nodes in a status. Their total numbers are separate fields.
+/// The maximum number of services and of nodes in a status. Their total numbers are separate
+/// fields.
 const MAX_LISTED: usize = 32;
 
 /// The observation of a model.

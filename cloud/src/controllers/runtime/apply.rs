@@ -1,5 +1,5 @@
-//! Applies an object's Deployment and Service with server-side apply, and deletes stale ones. Never changes objects of
-//! another owner.
+//! Applies an object's Deployment and Service with server-side apply, and deletes stale ones. Never
+//! changes objects of another owner.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -97,8 +97,8 @@ pub async fn apply<O: Controller>(
     Ok(WorkloadOutcome::Done { applied: Some(applied), created })
 }
 
-/// The version that changes with the spec: the generation if the kind has one, so that status updates of a
-/// Deployment do not change it.
+/// The version that changes with the spec: the generation if the kind has one, so that status
+/// updates of a Deployment do not change it.
 fn version(metadata: &ObjectMeta) -> String {
     let generation = metadata.generation.filter(|generation| *generation > 0);
     generation.map_or_else(
@@ -155,7 +155,8 @@ where
             desired.meta_mut().uid.clone_from(&metadata.uid);
             params.force()
         }
-        // Without force an object that is created concurrently is a conflict, and then has another owner.
+        // Without force an object that is created concurrently is a conflict, and then has another
+        // owner.
         None => params,
     };
     let applied = api

@@ -1,4 +1,5 @@
-//! The shared context of every reconcile: API client, caches, fleet, publisher, metrics and controller state.
+//! The shared context of every reconcile: API client, caches, fleet, publisher, metrics and
+//! controller state.
 
 use std::sync::{Arc, MutexGuard};
 

@@ -5,15 +5,15 @@ use kube::core::object::HasStatus;
 use neptune_wire::ObjectKey;
 use serde::Serialize;
 
-use super::{context::Context, events::ObjectEvent, execute::Plan, state::Stateful};
+use super::{context::Context, events::ObjectEvent, execute::ObjectPlan, state::Stateful};
 use crate::{
     finding::Finding,
     fleet::{CounterReport, Retained},
     reason::Reason,
 };
 
-/// A kind's steps. `validate`, `plan`, `next_status` and `events` are pure; `facts` and `observe` only read caches and
-/// the fleet.
+/// A kind's steps. `validate`, `plan`, `next_status` and `events` are pure; `facts` and `observe`
+/// only read caches and the fleet.
 pub trait Controller:
     Stateful + HasStatus<Status: Clone + Default + Serialize + Send + Sync + 'static>
 {
@@ -39,7 +39,7 @@ pub trait Controller:
     fn validate(&self, facts: &Self::Facts) -> Result<Self::Valid, Vec<Finding>>;
 
     /// The desired state of the nodes and the API server for a valid spec.
-    fn plan(&self, valid: &Self::Valid, fetch_image: &str) -> Plan;
+    fn plan(&self, valid: &Self::Valid, fetch_image: &str) -> ObjectPlan;
 
     /// The objects that nodes retain while the spec is invalid.
     fn retained(&self, key: &ObjectKey) -> Retained;

@@ -30,7 +30,8 @@ impl ObjectEvent {
     }
 }
 
-/// Publishes an Event about an object. A failure is only logged: the status has the same information.
+/// Publishes an Event about an object. A failure is only logged: the status has the same
+/// information.
 pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, context: &Context) {
     let ObjectEvent { warning, reason, mut note } = event;
     while note.len() > MAX_NOTE {

@@ -21,7 +21,7 @@ use crate::{
 /// The desired state of the nodes and of the API server for one object.
 #[must_use]
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct ObjectPlan {
     /// The objects that each node needs for this object.
     pub requirements: Requirements,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
@@ -44,7 +44,7 @@ pub struct Executed {
 pub async fn execute<K: Controller>(
     object: &K,
     key: &ObjectKey,
-    plan: Plan,
+    plan: ObjectPlan,
     context: &Context,
 ) -> Result<Executed, Error> {
     let messages = K::MESSAGES;

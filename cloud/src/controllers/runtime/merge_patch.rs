@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// The patch that changes `from` to `to`: all of `to`, and null for each field that is only in `from`,
-/// because a merge keeps fields that the patch omits.
+/// The patch that changes `from` to `to`: all of `to`, and null for each field that is only in
+/// `from`, because a merge keeps fields that the patch omits.
 pub fn merge_patch(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let removed = from.keys().filter(|name| !to.contains_key(*name));

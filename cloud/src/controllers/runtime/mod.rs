@@ -1,5 +1,5 @@
-//! The generic part of every controller. One reconcile over the [`Controller`] trait: queue, triggers, plan execution,
-//! status writer, Events.
+//! The generic part of every controller. One reconcile over the [`Controller`] trait: queue,
+//! triggers, plan execution, status writer, Events.
 
 mod apply;
 mod context;
@@ -20,7 +20,7 @@ pub use self::{
     context::Context,
     controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
     events::ObjectEvent,
-    execute::Plan,
+    execute::ObjectPlan,
     queue::run_all,
     triggers::dispatch,
 };

@@ -22,8 +22,8 @@ const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 /// The delay before an object is requeued after an error.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
 
-/// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is published to the nodes
-/// before every object is planned once.
+/// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is
+/// published to the nodes before every object is planned once.
 pub async fn run_all(context: &Context) {
     let mut objects = std::collections::BTreeSet::new();
     let mut runs = Vec::new();

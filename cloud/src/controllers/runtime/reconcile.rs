@@ -1,5 +1,5 @@
-//! The one reconcile of every kind: facts, validate, plan and execute when one of their inputs changed; observe, status
-//! and events always.
+//! The one reconcile of every kind: facts, validate, plan and execute when one of their inputs
+//! changed; observe, status and events always.
 
 use std::{
     sync::Arc,
@@ -111,7 +111,8 @@ async fn prepare<K: Controller>(
         }
     };
     let prepared = Arc::new(prepared);
-    // Before the initial sync is complete, nothing is published, and findings of the publication are unknown.
+    // Before the initial sync is complete, nothing is published, and findings of the publication
+    // are unknown.
     let is_published = context.publisher().is_synced();
     context.object_state(object, |state| {
         // If an input changed meanwhile, the object is enqueued already and is prepared again.
@@ -121,7 +122,8 @@ async fn prepare<K: Controller>(
     Ok(prepared)
 }
 
-/// Drops the state of an object that was deleted during its reconcile, which may have published it again.
+/// Drops the state of an object that was deleted during its reconcile, which may have published it
+/// again.
 fn forget_if_deleted<K: Controller>(object: &K, context: &Context) {
     let uid = object.uid().unwrap_or_default();
     if let Some(key) = key(object)

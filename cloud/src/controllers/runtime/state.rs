@@ -48,7 +48,8 @@ pub struct ControllerState<K: Controller> {
 pub struct ObjectState<K: Controller> {
     /// The last applied workload.
     pub applied: Option<Applied>,
-    /// Deletions of the workload. If it increases during an apply, the applied workload may be deleted too.
+    /// Deletions of the workload. If it increases during an apply, the applied workload may be
+    /// deleted too.
     pub removals: u64,
     /// The status that was written last.
     pub last_write: Option<LastWrite<K>>,

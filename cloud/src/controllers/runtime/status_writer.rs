@@ -26,8 +26,8 @@ use crate::{error::Error, metrics};
 /// The minimum interval between two status writes of an object without a new spec.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Writes the status if it changes, and returns when to compute it again although nothing changes. `cached` is the
-/// object as the watch has it, `object` the newest known.
+/// Writes the status if it changes, and returns when to compute it again although nothing changes.
+/// `cached` is the object as the watch has it, `object` the newest known.
 ///
 /// # Errors
 /// The error of the API server.

@@ -1,7 +1,7 @@
 //! Enqueues the objects that a change affects, and drops the state of deleted objects.
 //!
-//! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the watch event of our
-//! own status write, only compute the status again.
+//! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the
+//! watch event of our own status write, only compute the status again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -50,8 +50,8 @@ pub async fn dispatch(
     }
 }
 
-/// The labels and the address of each node at its last change. A kubelet updates its node every few seconds, and most
-/// of these updates change neither.
+/// The labels and the address of each node at its last change. A kubelet updates its node every few
+/// seconds, and most of these updates change neither.
 #[derive(Default)]
 struct KnownNodes(HashMap<String, (BTreeMap<String, String>, Option<String>)>);
 

@@ -1,5 +1,5 @@
-//! Receives the nodes' messages: decodes each one, updates the fleet, and reports which objects it affects. What a
-//! message changes is decided by `fleet::state`.
+//! Receives the nodes' messages: decodes each one, updates the fleet, and reports which objects it
+//! affects. What a message changes is decided by `fleet::state`.
 
 mod rejection;
 
@@ -25,7 +25,8 @@ use crate::{
     transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
 
-/// Larger counters are rejected: JSON numbers are exact up to here, and a status holds no larger ones.
+/// Larger counters are rejected: JSON numbers are exact up to here, and a status holds no larger
+/// ones.
 const MAX_COUNTER: u64 = 1 << 53;
 
 /// Senders whose rejected messages were logged. Messages of more senders are only counted.

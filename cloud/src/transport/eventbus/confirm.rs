@@ -1,19 +1,19 @@
 //! Decides when an index is posted again, until the node confirms it. Pure.
 //!
-//! The router's 200 only means that the message is in cloudcore's memory. The node's sync confirms the delivery: an
-//! agent on this transport answers each index with a sync, also a repeated one.
+//! The router's 200 only means that the message is in cloudcore's memory. The node's sync confirms
+//! the delivery: an agent on this transport answers each index with a sync, also a repeated one.
 
 use std::time::{Duration, Instant};
 
 use neptune_backoff::Backoff;
 use neptune_wire::{Revision, Sync};
 
-/// The time before a repetition: 2 s to 60 s, and up to a quarter more, so that controllers and nodes
-/// that started together do not repeat together.
+/// The time before a repetition: 2 s to 60 s, and up to a quarter more, so that controllers and
+/// nodes that started together do not repeat together.
 const REPEAT: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
 
-/// Repetitions without any message of the node, over at least two minutes. Then the node counts as having no agent, and
-/// gets its index at its next message.
+/// Repetitions without any message of the node, over at least two minutes. Then the node counts as
+/// having no agent, and gets its index at its next message.
 const MAX_UNANSWERED: u32 = 6;
 
 /// An index that the node has not confirmed.
@@ -95,9 +95,8 @@ mod tests {
         }
     }
 
-    /// The seconds from acceptance until the index is due, if the router accepts each repetition at once.
-    /// `on_sign_of_life` is
-    /// whether the node sends a message after a repetition.
+    /// The seconds from acceptance until the index is due, if the router accepts each repetition at
+    /// once. `on_sign_of_life` is whether the node sends a message after a repetition.
     fn seconds(on_sign_of_life: impl Fn(usize) -> bool, random: u64, times: usize) -> Vec<u64> {
         let start = Instant::now();
         let mut unconfirmed = Unconfirmed::new(Revision(7));

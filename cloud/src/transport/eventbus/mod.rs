@@ -1,6 +1,6 @@
-//! The transport through `KubeEdge`, without a broker in the cloud: a POST to cloudcore's router becomes a message on
-//! the node's local broker, and a message on that broker becomes a POST to this program. Delivery is at most once,
-//! regardless of the response; see docs/kubeedge.md.
+//! The transport through `KubeEdge`, without a broker in the cloud: a POST to cloudcore's router
+//! becomes a message on the node's local broker, and a message on that broker becomes a POST to
+//! this program. Delivery is at most once, regardless of the response; see docs/kubeedge.md.
 
 mod base_url;
 mod confirm;
@@ -50,14 +50,15 @@ use crate::{
 /// The heartbeat of agents on this transport, in seconds.
 pub const HEARTBEAT_SECONDS: u32 = 15;
 
-/// Maximum message size in bytes. The router responds 400 to a larger one. The limit of a node's batches is the same,
-/// because a sync lists everything that was published to the node.
+/// Maximum message size in bytes. The router responds 400 to a larger one. The limit of a node's
+/// batches is the same, because a sync lists everything that was published to the node.
 const MAX_MESSAGE_BYTES: usize = 12 << 20;
 
 /// Batches that may wait to be processed.
 const MAX_QUEUED_ARRIVALS: usize = 64;
 
-/// Total size in KiB of the batches that are being read or wait: the largest one and many of the usual size.
+/// Total size in KiB of the batches that are being read or wait: the largest one and many of the
+/// usual size.
 const BUFFER_KIB: u32 = 16 * 1024;
 
 /// Senders whose rejected batches were logged. Batches of more senders are only counted.
@@ -109,8 +110,8 @@ impl EventBus {
     /// Binds the receiver's address. Nothing is posted or received before [`EventBus::run`].
     ///
     /// # Errors
-    /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]. A missing
-    /// `KubeEdge` is not an error.
+    /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]. A
+    /// missing `KubeEdge` is not an error.
     pub async fn start(
         settings: EventBusSettings,
         listen: SocketAddr,
@@ -145,7 +146,8 @@ impl EventBus {
         Ok((Transport::EventBus(Self(Arc::new(inner))), TransportEvents::EventBus(events)))
     }
 
-    /// Posts, receives and reconciles the Rules, indefinitely. The cache of the nodes must be complete.
+    /// Posts, receives and reconciles the Rules, indefinitely. The cache of the nodes must be
+    /// complete.
     pub(super) async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
         futures::join!(
             post::run(self),

@@ -1,5 +1,5 @@
-//! Detects late batches. `EventBus` reorders messages, and after a silent partition some arrive a minute late: their
-//! reports on the node itself are outdated. Pure.
+//! Detects late batches. `EventBus` reorders messages, and after a silent partition some arrive a
+//! minute late: their reports on the node itself are outdated. Pure.
 //!
 //! | content of a late batch | processed |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The queue of messages for one node. A later message replaces a queued one on its topic, so the memory is bounded by
-//! the number of topics. The order of the others is kept. Pure.
+//! The queue of messages for one node. A later message replaces a queued one on its topic, so the
+//! memory is bounded by the number of topics. The order of the others is kept. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ pub struct QueuedMessage {
 
 /// Messages in the order in which they are posted.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct NodeOutbox {
     queued: BTreeMap<i64, QueuedMessage>,
     positions: HashMap<String, i64>,
     last: i64,
@@ -27,7 +27,7 @@ pub struct Outbox {
     first: i64,
 }
 
-impl Outbox {
+impl NodeOutbox {
     /// Appends a message. Drops a queued one on the same topic.
     pub fn push(&mut self, message: QueuedMessage) {
         self.last += 1;
@@ -44,7 +44,8 @@ impl Outbox {
         Some(message)
     }
 
-    /// Puts a message that was not posted back to the front, unless a newer one on its topic is queued.
+    /// Puts a message that was not posted back to the front, unless a newer one on its topic is
+    /// queued.
     pub fn put_back(&mut self, message: QueuedMessage) {
         if self.positions.contains_key(&message.topic) {
             return;
@@ -73,7 +74,7 @@ mod tests {
         QueuedMessage { topic: topic.to_owned(), payload: payload.into(), index: None }
     }
 
-    fn all(outbox: &mut Outbox) -> Vec<String> {
+    fn all(outbox: &mut NodeOutbox) -> Vec<String> {
         std::iter::from_fn(|| outbox.pop())
             .map(|message| {
                 format!("{}={}", message.topic, String::from_utf8_lossy(&message.payload))
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn newer_message_replaces_a_queued_one_and_is_last() {
-        let mut outbox = Outbox::default();
+        let mut outbox = NodeOutbox::default();
         for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
             outbox.push(message(topic, payload));
         }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn unsent_message_is_first_again_unless_a_newer_one_exists() {
-        let mut outbox = Outbox::default();
+        let mut outbox = NodeOutbox::default();
         outbox.push(message("a", "1"));
         outbox.push(message("b", "1"));
         let a = outbox.pop().into_iter().next();
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn outbox_holds_one_message_per_topic() {
-        let mut outbox = Outbox::default();
+        let mut outbox = NodeOutbox::default();
         for n in 0..10_000 {
             outbox.push(message(["a", "b", "c"][n % 3], "x"));
         }

@@ -16,12 +16,14 @@ use crate::{
     transport::eventbus::{EventBus, outbox::QueuedMessage},
 };
 
-/// Timeout of a post. The router responds within 2 s if it has no session; the rest is for 12 MiB on a slow network.
+/// Timeout of a post. The router responds within 2 s if it has no session; the rest is for 12 MiB
+/// on a slow network.
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The response body if cloudcore has queued the message. Some of its internal errors are an empty 200.
+/// The response body if cloudcore has queued the message. Some of its internal errors are an empty
+/// 200.
 const DELIVERED: &str = "message delivered";
 
 /// The HTTP client.
@@ -37,7 +39,8 @@ pub fn client() -> reqwest::Result<Client> {
 pub async fn run(bus: &EventBus) {
     let mut posts = FuturesUnordered::new();
     loop {
-        // Registered before the check, so that a change between the check and the wait is not missed.
+        // Registered before the check, so that a change between the check and the wait is not
+        // missed.
         let mut changed = std::pin::pin!(bus.0.changed.notified());
         changed.as_mut().enable();
         while let Some((node, message)) = bus.schedule().next(Instant::now()) {
@@ -106,7 +109,8 @@ fn meaning(status: StatusCode, text: &str) -> PostOutcome {
     }
 }
 
-/// Whether the address refuses or closes the connection before a response, as while cloudcore restarts.
+/// Whether the address refuses or closes the connection before a response, as while cloudcore
+/// restarts.
 fn is_absent(error: &reqwest::Error) -> bool {
     if error.is_connect() {
         return true;
@@ -124,7 +128,8 @@ fn is_absent(error: &reqwest::Error) -> bool {
         }
         source = inner.source();
     }
-    // The client library's error for a connection that is closed before the response has no public kind.
+    // The client library's error for a connection that is closed before the response has no public
+    // kind.
     error.is_request() && !error.is_timeout()
 }
 

@@ -1,4 +1,5 @@
-//! Limits how much a node may send: as many batches as `EventBus` itself allows; a large one counts as several. Pure.
+//! Limits how much a node may send: as many batches as `EventBus` itself allows; a large one counts
+//! as several. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +14,12 @@ const RATE: f64 = 30.0;
 /// Batches at once, after a pause.
 const BURST: f64 = 60.0;
 
-/// Bytes of a batch that counts as one: agents fill batches up to this size. A larger one, with a single message,
-/// counts as several, at most as [`BURST`].
+/// Bytes of a batch that counts as one: agents fill batches up to this size. A larger one, with a
+/// single message, counts as several, at most as [`BURST`].
 const UNIT: usize = 64 * 1024;
 
-/// The remaining tokens per node. Only for registered nodes: each is remembered until its bucket is full.
+/// The remaining tokens per node. Only for registered nodes: each is remembered until its bucket is
+/// full.
 #[derive(Debug, Default)]
 pub struct Rates {
     nodes: BTreeMap<NodeName, Bucket>,

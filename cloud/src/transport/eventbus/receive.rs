@@ -1,7 +1,8 @@
-//! Receives the nodes' batches: `POST /upstream/{node}`, or `/upstream/{node}/{token}` if a token is configured.
+//! Receives the nodes' batches: `POST /upstream/{node}`, or `/upstream/{node}/{token}` if a token
+//! is configured.
 //!
-//! The node in the path comes from the Rule and is trusted; `upstream` compares the sender in the batch with it.
-//! `KubeEdge` ignores the response status; it helps when a person posts by hand.
+//! The node in the path comes from the Rule and is trusted; `upstream` compares the sender in the
+//! batch with it. `KubeEdge` ignores the response status; it helps when a person posts by hand.
 
 use std::{
     convert::Infallible,

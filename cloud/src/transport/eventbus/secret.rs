@@ -1,4 +1,5 @@
-//! Reads the file of `--upstream-token-file`, and polls it: a mounted Secret changes without a notification.
+//! Reads the file of `--upstream-token-file`, and polls it: a mounted Secret changes without a
+//! notification.
 
 use std::{
     path::Path,

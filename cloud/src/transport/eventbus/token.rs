@@ -1,4 +1,5 @@
-//! The token in the path of the receiver: its format, and which tokens are valid now. Pure; `secret` reads the file.
+//! The token in the path of the receiver: its format, and which tokens are valid now. Pure;
+//! `secret` reads the file.
 
 use std::{
     fmt,
@@ -8,7 +9,8 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-/// How long the previous token stays valid: until all Rules are recreated and messages in flight have arrived.
+/// How long the previous token stays valid: until all Rules are recreated and messages in flight
+/// have arrived.
 const GRACE: Duration = Duration::from_secs(600);
 
 /// A token of letters, digits, '-' and '_', which need no escaping in a URL.

@@ -1,5 +1,5 @@
-//! The transport over an MQTT broker. Inserts and indexes are retained there, so a node that connects later receives
-//! them.
+//! The transport over an MQTT broker. Inserts and indexes are retained there, so a node that
+//! connects later receives them.
 
 mod unregistered_nodes;
 

@@ -1,5 +1,5 @@
-//! Nodes whose messages were rejected because no such Node is registered. A broker sends retained messages once per
-//! subscription, so they are requested again when the Node is registered. Pure.
+//! Nodes whose messages were rejected because no such Node is registered. A broker sends retained
+//! messages once per subscription, so they are requested again when the Node is registered. Pure.
 
 use std::{
     collections::BTreeSet,

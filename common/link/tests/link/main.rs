@@ -1,5 +1,5 @@
-//! The link with real brokers, a proxy that resets connections, and a scripted broker for behaviour that real ones
-//! rarely show.
+//! The link with real brokers, a proxy that resets connections, and a scripted broker for behaviour
+//! that real ones rarely show.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delivery;

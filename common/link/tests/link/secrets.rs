@@ -6,7 +6,8 @@ use crate::{flush, message, next, next_down, next_message};
 use neptune_harness::{Broker, broker::write_passwords, tls::Authority};
 use neptune_link::{Link, LinkEvent, LinkOptions};
 
-/// A broker with TLS whose certificate for `localhost` this authority signed, with more lines of configuration.
+/// A broker with TLS whose certificate for `localhost` this authority signed, with more lines of
+/// configuration.
 async fn tls_broker(dir: &Path, authority: &Authority, config: &str) -> Broker {
     let (certificate, key) = (dir.join("server.pem"), dir.join("server.key"));
     authority.server_certificate(&certificate, &key);

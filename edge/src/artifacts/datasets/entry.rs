@@ -200,13 +200,13 @@ impl DatasetEntry {
             |message: String| Some(DatasetProblem::new(DatasetReason::DatasetUnavailable, message));
         match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
-            DownloadState::Coming { trouble: None, .. } => {
+            DownloadState::Downloading { problem: None, .. } => {
                 let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("downloading from {from}");
                 let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(problem))
             }
-            DownloadState::Coming { trouble: Some(problem), .. } => {
+            DownloadState::Downloading { problem: Some(problem), .. } => {
                 (DatasetState::Counting, unavailable(problem.message))
             }
             DownloadState::Stuck { problem, .. } => {

@@ -20,7 +20,7 @@ const FAILED_AFTER: u32 = 3;
 pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
     let (transition, message) = transition(state, target, facts);
     let progress = match &facts.download {
-        DownloadState::Coming { progress, .. } => Some(*progress),
+        DownloadState::Downloading { progress, .. } => Some(*progress),
         DownloadState::Ready | DownloadState::Stuck { .. } => None,
     };
     let missing = match (&facts.download, &facts.image) {
@@ -48,7 +48,9 @@ pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> M
 
 /// The problem that a person has to solve: a full disk. Other download problems are transient.
 fn reported_problem(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
-    let DownloadState::Coming { trouble: Some(problem), .. } = &facts.download else { return None };
+    let DownloadState::Downloading { problem: Some(problem), .. } = &facts.download else {
+        return None;
+    };
     (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
 }
 
@@ -97,14 +99,14 @@ fn transition(
                 Transition::BlockedByFailedLoad,
                 format!("{wanted} cannot be downloaded: {}{running}", problem.message),
             ),
-            (DownloadState::Coming { trouble: Some(problem), .. }, _) => {
+            (DownloadState::Downloading { problem: Some(problem), .. }, _) => {
                 let why = &problem.message;
                 (Transition::InProgress, format!("downloading {wanted}: {why}{running}"))
             }
-            (DownloadState::Coming { trouble: None, .. }, _) => {
+            (DownloadState::Downloading { problem: None, .. }, _) => {
                 (Transition::InProgress, format!("downloading {wanted}{running}"))
             }
-            (DownloadState::Ready, ImageState::Coming(problem)) => {
+            (DownloadState::Ready, ImageState::Pulling(problem)) => {
                 let image = &facts.target.image;
                 let why = problem.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
                 (Transition::InProgress, format!("pulling image {image}{why}{running}"))

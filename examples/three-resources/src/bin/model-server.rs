@@ -12,16 +12,19 @@ use clap::Parser;
 use three_resources::{folder, listen, server, versions::Versions};
 use tokio::sync::watch;
 
-/// Serves a digits model with the Open Inference Protocol v2, from a directory of versions that it watches.
+/// Serves a digits model with the Open Inference Protocol v2, from a directory of versions that it
+/// watches.
 ///
-/// The highest loaded version answers. New versions in the directory are loaded, removed ones are unloaded.
+/// The highest loaded version answers. New versions in the directory are loaded, removed ones are
+/// unloaded.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Settings {
     /// The name under which the model is served.
     #[arg(long, env = "MODEL_NAME")]
     model_name: String,
-    /// The directory with one subdirectory per version, each with one *.json [default: /models/<model name>].
+    /// The directory with one subdirectory per version, each with one *.json [default:
+    /// /models/<model name>].
     #[arg(long)]
     directory: Option<PathBuf>,
     #[arg(long, default_value = "0.0.0.0")]

@@ -23,7 +23,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether two entries belong to the same manager. Only updates of different API versions are separate entries.
+    /// Whether two entries belong to the same manager. Only updates of different API versions are
+    /// separate entries.
     pub fn same_writer(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -104,7 +105,8 @@ pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     (!list.is_empty()).then_some(Value::Array(list))
 }
 
-/// Removes fields that have no owner: those that the server sets and those that identify the object.
+/// Removes fields that have no owner: those that the server sets and those that identify the
+/// object.
 pub fn strip(set: &mut FieldSet) {
     for field in ["apiVersion", "kind"] {
         set.remove_tree(&Element::field(field));

@@ -1,4 +1,5 @@
-//! Server-side apply: field ownership and merging, after the structured-merge-diff of API servers. Pure.
+//! Server-side apply: field ownership and merging, after the structured-merge-diff of API servers.
+//! Pure.
 
 pub mod compare;
 pub mod managed;
@@ -57,7 +58,8 @@ fn without_managed(object: &Value) -> Value {
     object
 }
 
-/// Records the ownership of the fields that a create, replace or patch changed. `old` is none for a create.
+/// Records the ownership of the fields that a create, replace or patch changed. `old` is none for a
+/// create.
 pub fn record_update(
     old: Option<&Value>,
     new: &mut Value,
@@ -94,7 +96,8 @@ pub fn record_update(
     Ok(())
 }
 
-/// Merges an applied configuration into the live object. `live` is none when the apply creates the object.
+/// Merges an applied configuration into the live object. `live` is none when the apply creates the
+/// object.
 ///
 /// # Errors
 /// An invalid configuration, or a conflict with another manager unless `force` is set.

@@ -153,7 +153,8 @@ impl FieldSet {
         result
     }
 
-    /// Paths of this set that are not in the other. An element of the other set does not remove its children.
+    /// Paths of this set that are not in the other. An element of the other set does not remove its
+    /// children.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         let members = self.members.difference(&other.members).cloned().collect();

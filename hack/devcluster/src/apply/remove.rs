@@ -36,7 +36,8 @@ pub fn prune(
     pruned
 }
 
-/// Removes the nulls that replace emptied objects. Up to this step they keep the parents in the sets of fields.
+/// Removes the nulls that replace emptied objects. Up to this step they keep the parents in the
+/// sets of fields.
 fn drop_emptied(value: &mut Value, before: &Value) {
     let Some(fields) = value.as_object_mut() else { return };
     fields.retain(|name, child| !child.is_null() || before[name].is_null());

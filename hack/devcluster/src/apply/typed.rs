@@ -1,4 +1,5 @@
-//! Determines the fields that a value sets by its schema, and checks that the value matches the schema. Pure.
+//! Determines the fields that a value sets by its schema, and checks that the value matches the
+//! schema. Pure.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,8 @@ pub enum Shape<'a> {
     Elements(Schema<'a>),
 }
 
-/// The shape of a value (or of the two sides of a merge) under a schema; no schema means a free-form value.
+/// The shape of a value (or of the two sides of a merge) under a schema; no schema means a
+/// free-form value.
 pub fn shape<'a>(schema: Option<Schema<'a>>, sample: &Value) -> Shape<'a> {
     let schema = schema.map(|schema| schema.for_value(sample));
     match sample {

@@ -1,4 +1,5 @@
-//! Converts quantities and times of built-in kinds into the form in which an API server stores them. Pure.
+//! Converts quantities and times of built-in kinds into the form in which an API server stores
+//! them. Pure.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -32,7 +33,8 @@ pub fn canonicalize(value: &mut Value, schema: Schema<'_>) -> Result<(), String>
             if schema.text("format") == Some("date-time")
                 && !schema.flag("x-devcluster-micro-time") =>
         {
-            // Times of metadata and conditions have whole seconds. Validation reports invalid times.
+            // Times of metadata and conditions have whole seconds. Validation reports invalid
+            // times.
             if let Ok(time) = text.parse::<Timestamp>() {
                 *value = crate::admit::stamp(time).into();
             }

@@ -1,4 +1,5 @@
-//! The schemas of the built-in kinds: generated from the k8s-openapi types, with the merge keys that these types lack. Pure.
+//! The schemas of the built-in kinds: generated from the k8s-openapi types, with the merge keys
+//! that these types lack. Pure.
 
 use std::sync::OnceLock;
 
@@ -177,7 +178,8 @@ const fn by(keys: &'static [&'static str]) -> List {
     List::Map { keys, patch_key: keys[0] }
 }
 
-/// From the `patchStrategy`, `patchMergeKey`, `listType` and `listMapKey` markers of the Kubernetes API types.
+/// From the `patchStrategy`, `patchMergeKey`, `listType` and `listMapKey` markers of the Kubernetes
+/// API types.
 const LISTS: &[(&str, &str, List)] = &[
     ("core.v1.PodSpec", "containers", by(&["name"])),
     ("core.v1.PodSpec", "initContainers", by(&["name"])),

@@ -1,4 +1,5 @@
-//! The built-in kinds: their names, scopes and subresources. Pure data; the schemas are in `definitions`.
+//! The built-in kinds: their names, scopes and subresources. Pure data; the schemas are in
+//! `definitions`.
 
 pub mod canonical;
 pub mod defaults;

@@ -1,4 +1,5 @@
-//! Defaults and validation of `ValidatingWebhookConfiguration`s. Pure; `webhook` calls the webhooks.
+//! Defaults and validation of `ValidatingWebhookConfiguration`s. Pure; `webhook` calls the
+//! webhooks.
 
 use serde_json::{Value, json};
 

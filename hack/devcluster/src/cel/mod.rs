@@ -1,8 +1,11 @@
-//! Validation rules (`x-kubernetes-validations`): reads them from a schema, compiles them, and evaluates them on objects. Pure.
+//! Validation rules (`x-kubernetes-validations`): reads them from a schema, compiles them, and
+//! evaluates them on objects. Pure.
 //!
-//! `rules` evaluates, `value` converts JSON into values of the language. The language is that of the `cel` crate. The extension
-//! libraries of Kubernetes (`isURL`, `quantity` and so on), the type check and the cost limits of an API server are missing here:
-//! `hack/test-apiextensions.sh` checks the rules of our definitions on a real server. A rule that cannot be evaluated refuses the object.
+//! `rules` evaluates, `value` converts JSON into values of the language. The language is that of
+//! the `cel` crate. The extension libraries of Kubernetes (`isURL`, `quantity` and so on), the type
+//! check and the cost limits of an API server are missing here: `hack/test-apiextensions.sh` checks
+//! the rules of our definitions on a real server. A rule that cannot be evaluated refuses the
+//! object.
 
 pub mod rules;
 mod value;
@@ -67,7 +70,8 @@ pub fn check_definition(schema: Schema<'_>, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-/// The program of an expression, or its syntax errors. Compiling is slow, so programs are cached by their text.
+/// The program of an expression, or its syntax errors. Compiling is slow, so programs are cached by
+/// their text.
 fn compile(text: &str) -> Result<Arc<Program>, String> {
     static CACHE: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
     let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);

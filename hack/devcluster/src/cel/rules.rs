@@ -1,7 +1,9 @@
-//! Evaluates the rules of a schema on an object and reports violations with the API server's texts. Pure.
+//! Evaluates the rules of a schema on an object and reports violations with the API server's texts.
+//! Pure.
 //!
-//! As in Kubernetes 1.30 and later, an update is not refused for a violation in a part that it does not change, so a stricter
-//! definition does not block older objects. Rules that compare with the old value are evaluated on every update.
+//! As in Kubernetes 1.30 and later, an update is not refused for a violation in a part that it does
+//! not change, so a stricter definition does not block older objects. Rules that compare with the
+//! old value are evaluated on every update.
 
 use cel::Value as CelValue;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! The HTTP entry point: reads a request, authorizes it, and writes the response. Reads the clock once per request.
+//! The HTTP entry point: reads a request, authorizes it, and writes the response. Reads the clock
+//! once per request.
 //!
 //! `documents` answers the paths that describe the server, `resources` those of objects.
 

@@ -1,4 +1,5 @@
-//! `OpenAPI` documents for kubectl: `explain`, client-side validation, and the detection of server-side validation. Pure.
+//! `OpenAPI` documents for kubectl: `explain`, client-side validation, and the detection of
+//! server-side validation. Pure.
 
 pub mod v2;
 pub mod v3;

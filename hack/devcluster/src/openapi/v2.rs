@@ -1,6 +1,7 @@
 //! `OpenAPI` v2 in its protobuf form, the only form that kubectl requests. Pure.
 //!
-//! kubectl 1.20 of Debian 12 needs it for `apply`, `explain` and dry runs. The field numbers are those of gnostic's `OpenAPIv2.proto`.
+//! kubectl 1.20 of Debian 12 needs it for `apply`, `explain` and dry runs. The field numbers are
+//! those of gnostic's `OpenAPIv2.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -136,7 +136,8 @@ fn references(node: &Value) -> Vec<String> {
     }
 }
 
-/// Converts references into the form of `OpenAPI`, where `allOf` keeps the description beside a reference.
+/// Converts references into the form of `OpenAPI`, where `allOf` keeps the description beside a
+/// reference.
 fn rewrite(node: &mut Value) {
     match node {
         Value::Object(map) => {

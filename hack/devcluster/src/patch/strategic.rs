@@ -1,4 +1,5 @@
-//! Strategic merge patches of kubectl and Helm for built-in kinds: lists merge by key, directives delete and order. Pure.
+//! Strategic merge patches of kubectl and Helm for built-in kinds: lists merge by key, directives
+//! delete and order. Pure.
 //!
 //! Directives that replace are refused: nothing of this project sends them.
 

@@ -1,5 +1,5 @@
-//! Decodes protobuf bodies into JSON objects: those of `kubectl create namespace|configmap|secret|serviceaccount` and of
-//! `helm uninstall`. Pure.
+//! Decodes protobuf bodies into JSON objects: those of `kubectl create
+//! namespace|configmap|secret|serviceaccount` and of `helm uninstall`. Pure.
 //!
 //! Newer clients send these messages in no other form. Other kinds and unknown fields are refused.
 

@@ -37,7 +37,8 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// For a union of the API machinery such as "schema or boolean": the branch with the type of the value.
+    /// For a union of the API machinery such as "schema or boolean": the branch with the type of
+    /// the value.
     pub fn for_value(self, value: &Value) -> Self {
         if self.0.contains_key("type") {
             return self;

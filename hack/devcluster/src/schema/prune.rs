@@ -1,4 +1,5 @@
-//! Removes fields that a schema does not declare, as the API server does before it stores an object. Pure.
+//! Removes fields that a schema does not declare, as the API server does before it stores an
+//! object. Pure.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Validates a value against a schema, with the messages of the API server. Pure; `prune` handles unknown fields.
+//! Validates a value against a schema, with the messages of the API server. Pure; `prune` handles
+//! unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ pub fn validate(value: &Value, schema: Schema<'_>, path: &str) -> Vec<FieldError
     validate_update(value, None, schema, path)
 }
 
-/// The violations in the changed parts of an update; as in Kubernetes 1.30, unchanged parts are not checked.
+/// The violations in the changed parts of an update; as in Kubernetes 1.30, unchanged parts are not
+/// checked.
 pub fn validate_update(
     value: &Value,
     old: Option<&Value>,

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-/// The time since an RFC 3339 timestamp; `<unknown>` when there is none, `<invalid>` when it is malformed or in the future.
+/// The time since an RFC 3339 timestamp; `<unknown>` when there is none, `<invalid>` when it is
+/// malformed or in the future.
 pub fn since(text: &str, now: Timestamp) -> String {
     if text.is_empty() {
         return "<unknown>".to_owned();

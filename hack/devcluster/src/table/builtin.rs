@@ -1,4 +1,5 @@
-//! The columns of built-in kinds that a user of the demo lists with kubectl; other kinds have name and age. Pure.
+//! The columns of built-in kinds that a user of the demo lists with kubectl; other kinds have name
+//! and age. Pure.
 
 use jiff::Timestamp;
 use serde_json::Value;

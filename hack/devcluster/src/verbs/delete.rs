@@ -25,7 +25,8 @@ impl DeleteOptions {
         let query = call.options.get("propagationPolicy");
         let propagation = body["propagationPolicy"].as_str().unwrap_or(query);
         if !matches!(propagation, "" | "Background") {
-            // An API server supports Foreground and Orphan too; no client of this project uses them.
+            // An API server supports Foreground and Orphan too; no client of this project uses
+            // them.
             let error = FieldError::unsupported("propagationPolicy", propagation, &["Background"]);
             let kind = GroupName { group: "meta.k8s.io", name: "DeleteOptions" };
             return Err(ApiError::invalid(kind, "", &[error]));

@@ -1,4 +1,5 @@
-//! The verbs of the API on the shared state, one file per verb. They run under the cluster's lock and never wait.
+//! The verbs of the API on the shared state, one file per verb. They run under the cluster's lock
+//! and never wait.
 
 pub mod create;
 pub mod delete;
@@ -116,7 +117,8 @@ impl Call {
         })
     }
 
-    /// Stores an object of the request's version unless this is a dry run. A deleted object without finalizers is removed.
+    /// Stores an object of the request's version unless this is a dry run. A deleted object without
+    /// finalizers is removed.
     fn store(&self, state: &mut State, value: Value) -> Result<Value, ApiError> {
         if self.options.dry_run()? {
             return Ok(value);

@@ -1,4 +1,5 @@
-//! Calls one webhook over HTTPS and trusts only the authorities of its `caBundle`. Uses the network.
+//! Calls one webhook over HTTPS and trusts only the authorities of its `caBundle`. Uses the
+//! network.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -33,7 +33,8 @@ pub fn any(state: &State) -> bool {
     state.store.list(STORAGE, None).next().is_some()
 }
 
-/// The webhooks that match, each as its entry of the configuration, in the order of the configurations' names.
+/// The webhooks that match, each as its entry of the configuration, in the order of the
+/// configurations' names.
 pub fn matching(state: &State, write: &Write<'_>) -> Vec<Value> {
     // A webhook must not be able to forbid its own removal.
     if write.resource.group == GROUP {

@@ -1,7 +1,8 @@
-//! Validating admission webhooks: a write is evaluated, sent to the matching webhooks, and stored when all of them allow it.
+//! Validating admission webhooks: a write is evaluated, sent to the matching webhooks, and stored
+//! when all of them allow it.
 //!
-//! As in an API server, the reviewed object is complete and has passed all other checks, and dry runs are reviewed too. The writes of
-//! the built-in controllers are not reviewed.
+//! As in an API server, the reviewed object is complete and has passed all other checks, and dry
+//! runs are reviewed too. The writes of the built-in controllers are not reviewed.
 
 mod call;
 mod matching;
@@ -19,7 +20,8 @@ use matching::Write;
 use review::Answer;
 pub use warning::headers;
 
-/// A review for one webhook: its entry of the configuration, the uid of the review, and the `AdmissionReview`.
+/// A review for one webhook: its entry of the configuration, the uid of the review, and the
+/// `AdmissionReview`.
 struct Review {
     webhook: Value,
     uid: String,
@@ -41,7 +43,8 @@ enum Step {
     Pending(Pending),
 }
 
-/// Executes a write of one object unless a webhook denies it. Warnings of the webhooks are added to `warnings`.
+/// Executes a write of one object unless a webhook denies it. Warnings of the webhooks are added to
+/// `warnings`.
 ///
 /// # Errors
 /// Those of `change`, a denial, or a failed call of a webhook with `failurePolicy: Fail`.
@@ -69,7 +72,8 @@ pub async fn write(
             let current = version(state, call, &pending.key);
             (current == pending.base_version).then(|| change(state, call))
         });
-        // None: the object was changed meanwhile, so the webhooks have to review the write on the new state.
+        // None: the object was changed meanwhile, so the webhooks have to review the write on the
+        // new state.
         if let Some(done) = done {
             warnings.append(&mut received);
             return done;
@@ -126,7 +130,8 @@ fn version(state: &State, call: &Call, key: &ObjectKey) -> String {
     stored.map(|stored| meta_str(&stored, "resourceVersion").to_owned()).unwrap_or_default()
 }
 
-/// Calls all webhooks concurrently. The first denial, or failure with `failurePolicy: Fail`, decides.
+/// Calls all webhooks concurrently. The first denial, or failure with `failurePolicy: Fail`,
+/// decides.
 async fn send(reviews: &[Review], warnings: &mut Vec<String>) -> Result<(), ApiError> {
     let answers = join_all(reviews.iter().map(|Review { webhook, uid, body }| async move {
         let name = webhook["name"].as_str().unwrap_or_default();

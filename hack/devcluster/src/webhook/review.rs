@@ -98,7 +98,8 @@ pub fn answer(name: &str, uid: &str, body: &Value) -> Result<Answer, String> {
     Ok(Answer { warnings, denied })
 }
 
-/// The error for the client: the webhook's Status, with the name of the webhook in front of its message.
+/// The error for the client: the webhook's Status, with the name of the webhook in front of its
+/// message.
 fn denial(name: &str, status: &Value) -> ApiError {
     let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
     let by = format!("admission webhook {name:?} denied the request");

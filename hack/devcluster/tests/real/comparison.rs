@@ -1,4 +1,5 @@
-//! Sends the same requests to a devcluster and to a real API server, and collects the differences of their answers.
+//! Sends the same requests to a devcluster and to a real API server, and collects the differences
+//! of their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -21,7 +22,8 @@ static IDENTITY: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(uid).unwrap()
 });
 
-/// A request. `*` as `resourceVersion` of the body is replaced by the current version of each server.
+/// A request. `*` as `resourceVersion` of the body is replaced by the current version of each
+/// server.
 pub struct TestRequest<'a> {
     pub method: &'a str,
     pub path: String,
@@ -63,7 +65,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Starts a devcluster and connects to the server of the kubeconfig in `DEVCLUSTER_REAL_KUBECONFIG`.
+    /// Starts a devcluster and connects to the server of the kubeconfig in
+    /// `DEVCLUSTER_REAL_KUBECONFIG`.
     pub async fn start() -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let path = std::env::var_os("DEVCLUSTER_REAL_KUBECONFIG")
@@ -75,7 +78,8 @@ impl Comparison {
         Self { devcluster: TestServer::start().await, real, differences: Vec::new(), count: 0 }
     }
 
-    /// Sends a request to both servers and records the difference. Returns both answers, the devcluster's first.
+    /// Sends a request to both servers and records the difference. Returns both answers, the
+    /// devcluster's first.
     pub async fn compare(&mut self, case: &str, request: &TestRequest<'_>) -> (Value, Value) {
         self.compare_each(case, request, request).await
     }
@@ -224,7 +228,8 @@ fn normalize(value: &mut Value) {
                 }
             }
             if fields.get("kind").is_some_and(|kind| kind == "CustomResourceDefinition") {
-                // The field owners of a definition differ: the real server decodes it into Go types.
+                // The field owners of a definition differ: the real server decodes it into Go
+                // types.
                 if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("managedFields");
                 }

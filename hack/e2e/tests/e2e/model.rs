@@ -1,5 +1,5 @@
-//! A `Model`: its metrics, users and nodes in the status, and a new version, which workers load while they run or after a
-//! restart.
+//! A `Model`: its metrics, users and nodes in the status, and a new version, which workers load
+//! while they run or after a restart.
 
 use std::{fs, process::Command};
 

@@ -8,7 +8,8 @@ use crate::digits::{NAME, models, models_manifest, service_manifest};
 
 over_each_transport!(totals_never_decrease_and_end_exact_after_kills);
 
-/// What is killed, and the number of passes over 600 samples, 6 s each, which last until everything was killed.
+/// What is killed, and the number of passes over 600 samples, 6 s each, which last until everything
+/// was killed.
 fn victims(transport: Transport) -> (&'static [KillTarget], u32) {
     use KillTarget::{Agent, Broker, Controller, KubeEdge, Worker};
     match transport {
@@ -29,7 +30,8 @@ async fn totals_never_decrease_and_end_exact_after_kills(transport: Transport) {
     let mut before = Counters::default();
     for target in targets {
         let what = format!("counting before the {target:?} is killed");
-        // The observer must have reconnected, too, or it would miss the last report of a killed worker.
+        // The observer must have reconnected, too, or it would miss the last report of a killed
+        // worker.
         let counts = |status: &JointInferenceServiceStatus| {
             let counted = totals(status).inference;
             counted > before.inference && observer.total().inference >= counted

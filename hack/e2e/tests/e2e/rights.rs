@@ -1,5 +1,6 @@
-//! The controller works with the rights of `build/deploy` and uses each of them; kubectl's plugin shows its work.
-//! devcluster authorizes by the shipped roles and logs every right that a request needs.
+//! The controller works with the rights of `build/deploy` and uses each of them; kubectl's plugin
+//! shows its work. devcluster authorizes by the shipped roles and logs every right that a request
+//! needs.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, process::Command, time::Duration};
 
@@ -17,8 +18,8 @@ const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 const NOT_SEEN: [&str; 4] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
-    // The webhook reads objects that the cache lacks. devcluster cannot reach a Service, so it is not called here;
-    // cloud/tests/webhook.rs tests it.
+    // The webhook reads objects that the cache lacks. devcluster cannot reach a Service, so it is
+    // not called here; cloud/tests/webhook.rs tests it.
     "edgeai.io datasets get",
     "edgeai.io models get",
     " nodes get",
@@ -53,7 +54,8 @@ fn granted(objects: &[Value]) -> BTreeSet<Right> {
     rights
 }
 
-/// The rights that the controller's requests needed by the log of devcluster. `state` is `used` or `missing`.
+/// The rights that the controller's requests needed by the log of devcluster. `state` is `used` or
+/// `missing`.
 fn requested(log: &str, state: &str) -> BTreeSet<Right> {
     let begin = format!("right {state}: ");
     let lines = log.lines().filter_map(|line| Some(line.split_once(&begin)?.1));
@@ -134,8 +136,8 @@ spec:
   replicas: 1
 "#;
 
-/// A cluster with all objects of an overlay, and the controller as a process with the same arguments, settings and
-/// rights.
+/// A cluster with all objects of an overlay, and the controller as a process with the same
+/// arguments, settings and rights.
 struct Shipped {
     objects: Vec<Value>,
     cluster: Cluster,

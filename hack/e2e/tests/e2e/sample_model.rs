@@ -1,5 +1,5 @@
-//! The sample `InferenceModel`: applied unchanged where nothing that it names exists, and then with the node, URLs and
-//! digests of this test.
+//! The sample `InferenceModel`: applied unchanged where nothing that it names exists, and then with
+//! the node, URLs and digests of this test.
 
 use std::{cell::RefCell, fs, path::Path, process::Command};
 

@@ -1,5 +1,5 @@
-//! `InferenceModel`s: applied, switched under load, with a broken version, deleted; and two of them with an app that
-//! decides which one answers.
+//! `InferenceModel`s: applied, switched under load, with a broken version, deleted; and two of them
+//! with an app that decides which one answers.
 
 use std::{
     cell::RefCell,
@@ -46,7 +46,8 @@ async fn models(fleet: &Fleet) -> ModelServer {
     ModelServer::start(&dir).await
 }
 
-/// Applies the two models of the example, with this target version for the edge's, and this reload mode of the servers.
+/// Applies the two models of the example, with this target version for the edge's, and this reload
+/// mode of the servers.
 fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
     let namespace = format!("namespace: {}", fleet.namespace);
     let reload = format!("reload: {reload}");
@@ -71,7 +72,8 @@ pub fn switch(fleet: &Fleet, name: &str, version: &str) {
     fleet.kubectl(&["patch", "im", name, "--type=merge", "-p", &patch]);
 }
 
-/// Switches the edge's model to a version 5 that its server cannot load, and waits until it is rolled back to 3.
+/// Switches the edge's model to a version 5 that its server cannot load, and waits until it is
+/// rolled back to 3.
 async fn deploy_broken_version(fleet: &Fleet, models: &ModelServer) {
     let patch = format!(
         r#"[{{"op":"add","path":"/spec/manifest/-","value":{{"version":"5","downloadURL":"{}/broken.json"}}}},
@@ -182,7 +184,8 @@ async fn model_switches_under_load_and_survives_a_broken_version(transport: Tran
     let mut load = Load::on(client(&status, "digits"));
     load.answered(&["4"]).await;
     switch(&fleet, EDGE, "3");
-    // During the probation of 3 the server has both versions and answers with the higher one. The status names it.
+    // During the probation of 3 the server has both versions and answers with the higher one. The
+    // status names it.
     let on_probation = |status: &InferenceModelStatus| {
         status.target_version.as_deref() == Some("3")
             && has_message(status, "3 is healthy and on probation")

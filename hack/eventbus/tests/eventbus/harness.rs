@@ -1,4 +1,5 @@
-//! One node: its broker, an emulator in the test's process, the agent's MQTT client and the controller's HTTP receiver.
+//! One node: its broker, an emulator in the test's process, the agent's MQTT client and the
+//! controller's HTTP receiver.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

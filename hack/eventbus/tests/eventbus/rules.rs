@@ -10,7 +10,8 @@ fn plain(harness: &Harness) -> serde_json::Value {
     up_rule("plain", "plain/upstream", &harness.receiver.url("plain"))
 }
 
-/// Publishes on a topic with a working rule, and waits until that message arrived: earlier messages arrive before.
+/// Publishes on a topic with a working rule, and waits until that message arrived: earlier messages
+/// arrive before.
 async fn mark(harness: &mut Harness) {
     let before = harness.receiver.inspect(|requests| {
         requests.paths.iter().filter(|path| *path == "/upstream/edge0").count()

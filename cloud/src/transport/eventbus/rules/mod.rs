@@ -1,5 +1,5 @@
-//! Reconciles `KubeEdge`'s Rules and `RuleEndpoints`: watches them and the nodes, and executes the plan. The desired
-//! objects and the steps are decided by `plan`.
+//! Reconciles `KubeEdge`'s Rules and `RuleEndpoints`: watches them and the nodes, and executes the
+//! plan. The desired objects and the steps are decided by `plan`.
 
 mod plan;
 
@@ -29,7 +29,8 @@ use crate::{
     },
 };
 
-/// The label of the objects that are created here. With [`MANAGED_BY`] it marks objects of this controller.
+/// The label of the objects that are created here. With [`MANAGED_BY`] it marks objects of this
+/// controller.
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "eventbus");
 
 /// The annotation of a Rule that names its node; a label is too short for some names.
@@ -57,7 +58,8 @@ struct RuleWatch {
     resource: ApiResource,
     store: Store<DynamicObject>,
     events: BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>>,
-    /// Whether the objects were listed once. A later failure of the watch does not change the state.
+    /// Whether the objects were listed once. A later failure of the watch does not change the
+    /// state.
     is_listed: bool,
     /// The last error of the watch.
     error: Option<String>,

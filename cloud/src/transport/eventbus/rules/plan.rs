@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 
 use crate::transport::eventbus::{EventBusSettings, token::Token};
 
-/// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to that by itself,
-/// also when the Rule came while the node was offline.
+/// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to
+/// that by itself, also when the Rule came while the node was offline.
 pub const UPSTREAM_TOPIC: &str = "user/neptune/upstream";
 
 /// The names of the objects that do not depend on a node.

@@ -1,5 +1,5 @@
-//! Decides which message is posted when, over all nodes: one at a time per node, a bounded number at once, none to
-//! nodes that are away. Pure; `post` sends them.
+//! Decides which message is posted when, over all nodes: one at a time per node, a bounded number
+//! at once, none to nodes that are away. Pure; `post` sends them.
 //!
 //! | event | action |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | the Node is not Ready, or deleted | as without a session |
 //! | a node that is away sends a message, or its Node becomes Ready | its index at once |
 //!
-//! For a node that is away only the index is kept. It lists all objects, and the answer to the sync that follows
-//! contains those that the node lacks.
+//! For a node that is away only the index is kept. It lists all objects, and the answer to the sync
+//! that follows contains those that the node lacks.
 
 mod node;
 
@@ -61,7 +61,8 @@ impl Schedule {
         self.reschedule(name, now);
     }
 
-    /// The next message to post, if one is due and the limit allows it. From then on it is in flight.
+    /// The next message to post, if one is due and the limit allows it. From then on it is in
+    /// flight.
     pub fn next(&mut self, now: Instant) -> Option<(NodeName, QueuedMessage)> {
         while self.in_flight < MAX_IN_FLIGHT && self.router.is_over(now) {
             let (at, name) = self.due.first()?;

@@ -6,14 +6,14 @@ use neptune_backoff::Backoff;
 
 use crate::transport::eventbus::{
     confirm::{Due, Unconfirmed},
-    outbox::{Outbox, QueuedMessage},
+    outbox::{NodeOutbox, QueuedMessage},
 };
 
 /// What is queued for a node, and what is known of it.
 #[derive(Debug, Default)]
 pub struct NodeQueue {
     /// The messages to post.
-    pub outbox: Outbox,
+    pub outbox: NodeOutbox,
     /// Whether a post is in flight.
     pub in_flight: bool,
     /// Whether nothing is posted until the node sends a message or is Ready again.
