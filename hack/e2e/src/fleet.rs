@@ -41,7 +41,7 @@ pub struct Fleet {
     /// The cloud node's name.
     pub cloud: String,
     /// With `KubeEdge`, the cloud node's broker.
-    _cloud_broker: Option<Broker>,
+    cloud_broker: Option<Broker>,
     controller: Process,
     edge_agent: Process,
     cloud_agent: Process,
@@ -113,7 +113,7 @@ impl Fleet {
             namespace,
             edge,
             cloud,
-            _cloud_broker: cloud_broker,
+            cloud_broker,
             launcher,
         }
     }
@@ -155,6 +155,20 @@ impl Fleet {
     /// The process id of the edge node's agent.
     pub fn edge_agent(&self) -> u32 {
         self.edge_agent.id()
+    }
+
+    /// The process id of the controller.
+    pub fn controller(&self) -> u32 {
+        self.controller.id()
+    }
+
+    /// The ports of all brokers.
+    pub fn broker_ports(&self) -> Vec<u16> {
+        [Some(&self.broker), self.cloud_broker.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(Broker::port)
+            .collect()
     }
 
     /// The folder of the nodes' datasets.
