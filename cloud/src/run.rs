@@ -166,6 +166,7 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Transpo
 }
 
 /// A unique client ID: a broker disconnects a client when another one connects with its ID.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn client_id() -> String {
     format!("neptune-cloud-{:x}-{:x}", Timestamp::now().as_microsecond(), std::process::id())
 }

@@ -1,6 +1,6 @@
 //! The controller when the API server refuses writes, reports conflicts or is unavailable, and when
 //! a replica takes over.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
 

@@ -1,6 +1,6 @@
 //! An `InferenceModel` from `kubectl apply` to its deletion: the built controller with an API
 //! server and a broker; the test is the agents and the kubelet.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]
 

@@ -42,6 +42,7 @@ const MAX_QUEUED_EVENTS: usize = 256;
 ///
 /// # Errors
 /// The agent cannot start, or the embedded broker failed.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let _lock = lock(&config.data_dir)?;
     // Models are mounted by absolute path, and mounts are compared with this path.

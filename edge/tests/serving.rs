@@ -1,7 +1,7 @@
 //! Model servers on the built agent, with real Docker. The servers are busybox's `httpd`: a version
 //! is healthy if it has a file `health`, and it answers with its file `predict`.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod harness;
 

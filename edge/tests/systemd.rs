@@ -1,6 +1,6 @@
 //! The built agent under a service manager: the test receives the notifications for systemd.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod harness;
 

@@ -96,6 +96,7 @@ struct CertificateStore {
 }
 
 /// Renews the certificate indefinitely.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn maintain(
     client: Client,
     settings: CertificateSettings,

@@ -110,7 +110,7 @@ pub fn tls(serving_certificate: Arc<ServingCertificate>) -> ServerConfig {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;

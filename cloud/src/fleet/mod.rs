@@ -29,6 +29,7 @@ pub struct Fleet(Arc<Mutex<FleetState>>);
 impl Fleet {
     /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
     /// seconds.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn new(heartbeat: u32) -> Self {
         Self(Arc::new(Mutex::new(FleetState::new(Timestamp::now(), heartbeat))))
     }

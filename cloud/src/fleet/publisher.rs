@@ -139,6 +139,7 @@ impl PublisherState {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn wall_ms() -> u64 {
     // Before 1970 the revisions count up from what they were.
     Timestamp::now().as_millisecond().try_into().unwrap_or(0)

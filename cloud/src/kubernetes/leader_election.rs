@@ -99,6 +99,7 @@ impl Leadership {
 }
 
 /// The Pod's name and the start time, which distinguishes two starts.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "neptune-cloud".to_owned());
     format!("{host}_{:x}", Timestamp::now().as_microsecond())

@@ -211,6 +211,7 @@ impl Connection {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     async fn up(&self, attempt: &mut Attempt) {
         attempt.up_since = Some(Instant::now());
         self.shared.set_up();

@@ -5,6 +5,7 @@ use std::{env, path::PathBuf, time::Instant};
 
 use neptune_datasets::{DatasetError, FormatOptions, LocalDataset, PathPolicy, ReadMeter};
 
+#[expect(clippy::disallowed_methods, reason = "measures its own duration")]
 fn main() -> Result<(), DatasetError> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [format, path, rest @ ..] = arguments.as_slice() else {

@@ -132,6 +132,7 @@ struct FileVersion {
     modified: (i64, i64),
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn run(mut task: CountTask, intervals: WatchIntervals, reports: &watch::Sender<CountReport>) {
     let changed = task.watcher.changed();
     loop {

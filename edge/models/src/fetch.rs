@@ -282,10 +282,12 @@ fn unpack_zip(
 }
 
 /// The time for a signature.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn now() -> Timestamp {
     Timestamp::now()
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn milliseconds() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -170,6 +170,7 @@ impl Inventory {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn remove_old_partials(&self) -> io::Result<()> {
         let mut locks = lock(&self.partial_locks);
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);

@@ -164,6 +164,7 @@ impl CloudSession {
     }
 
     /// Publishes the reports that are due, after their counters are durable.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn publish_reports(
         &mut self,
         objects: &[ObjectStatus<'_>],

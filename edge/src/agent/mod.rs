@@ -82,6 +82,7 @@ impl Agent {
     ///
     /// # Errors
     /// The embedded broker failed.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub async fn run(
         mut self,
         mut events: mpsc::Receiver<AgentEvent>,
@@ -108,6 +109,7 @@ impl Agent {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     async fn stop(mut self) {
         info!("agent stopping; workers keep running");
         ServiceNotifier::stopping();
@@ -120,6 +122,7 @@ impl Agent {
     }
 
     /// Runs one turn. Returns the time of the next one, unless an event triggers it earlier.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn turn(&mut self, events: impl Iterator<Item = AgentEvent>) -> Result<Instant, Error> {
         for event in events {
             self.on_event(event)?;

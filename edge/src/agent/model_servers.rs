@@ -130,6 +130,7 @@ impl ModelServers {
         times.min()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn decide_once(
         &mut self,
         key: &ObjectKey,

@@ -20,6 +20,7 @@ use crate::{
 impl Agent {
     /// # Errors
     /// The embedded broker failed.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) fn on_event(&mut self, event: AgentEvent) -> Result<(), Error> {
         let now = Instant::now();
         let changes_no_plan = matches!(
@@ -120,6 +121,7 @@ impl Agent {
         self.schedule.is_plan_stale = true;
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_worker_message(&mut self, message: &Message) {
         let node = NodeView {
             prefix: &self.config.prefix,

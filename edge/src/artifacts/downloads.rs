@@ -100,6 +100,7 @@ impl Downloads {
     }
 
     /// Records an event of a download task.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {

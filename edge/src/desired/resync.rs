@@ -71,6 +71,7 @@ fn regular(now: Instant, random: u64) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     use super::*;
 
     #[test]

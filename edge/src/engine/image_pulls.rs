@@ -58,6 +58,7 @@ impl ImagePulls {
     }
 
     /// Records an event of a pull task.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn on_event(&mut self, image: &str, found: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
         entry.state = match found {
@@ -84,6 +85,7 @@ impl ImagePulls {
 
 /// Checks often whether the image is on the node, since a person may load it, and pulls it with
 /// backoff.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
     // The receiver is dropped only when the process exits.
     let send = async |found| {

@@ -126,6 +126,7 @@ impl EngineObserver {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     use super::*;
 
     #[test]

@@ -18,6 +18,7 @@ const OVERLAP_SECONDS: i64 = 2;
 
 /// Sends an event when the engine becomes available or unavailable and when a container changes.
 /// Runs indefinitely.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
     let mut failures = 0;
     loop {

@@ -89,7 +89,7 @@ pub fn plan_server(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use std::time::Duration;
 
     use neptune_wire::AgentInstance;

@@ -228,6 +228,7 @@ fn exit_problem(state: Option<&ContainerState>) -> (WorkerReason, String) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     use super::*;
 
     fn spec(name: &str) -> ContentHash {

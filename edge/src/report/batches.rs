@@ -191,7 +191,7 @@ fn bytes(value: &impl serde::Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use neptune_wire::AgentInstance;

@@ -88,6 +88,7 @@ impl CloudPublisher {
     }
 
     /// Publishes that the agent stops. Over `EventBus`, sends all queued messages.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn publish_offline(&mut self) {
         self.publish(self.node.offline());
         let Some(event_bus) = &mut self.event_bus else { return };

@@ -219,7 +219,7 @@ fn status(subject: &ObjectStatus<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision, WorkerReason};
     use serde_json::json;
 

@@ -191,7 +191,7 @@ fn stopped(attempts: &Attempts) -> WorkerHealth {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
     use neptune_wire::{AgentInstance, ObjectKey};

@@ -125,7 +125,7 @@ fn version_in<'a>(path: &'a str, model: &ObjectName) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use neptune_wire::{ModelOutput, WorkerUpdateMode};
 
     use super::*;

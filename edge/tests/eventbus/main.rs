@@ -1,7 +1,7 @@
 //! The built agent on a KubeEdge node: an EventBus emulator with its faults, a real broker, a real
 //! Docker engine.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::doc_markdown)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic, clippy::doc_markdown)]
 
 mod cloud;
 #[path = "../harness/mod.rs"]

@@ -35,6 +35,7 @@ use crate::{
 ///
 /// # Errors
 /// No usable kubeconfig, no answer from the API server, or no such object.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn status(flags: Status) -> Result<(), Error> {
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
     let namespace = flags.namespace.unwrap_or_else(|| config.default_namespace.clone());

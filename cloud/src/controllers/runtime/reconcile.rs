@@ -25,6 +25,7 @@ use crate::{
     namespace = object.namespace().unwrap_or_default(),
     name = object.name_any(),
 ))]
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn reconcile<K: Controller>(
     object: Arc<K>,
     context: Arc<Context>,
@@ -48,6 +49,7 @@ pub async fn reconcile<K: Controller>(
 }
 
 /// Returns when to reconcile again although nothing changes.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn steps<K: Controller>(
     cached: &Arc<K>,
     context: &Context,
@@ -82,6 +84,7 @@ fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
 }
 
 /// The result of the last facts, validate and plan, if it is still valid.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn prepared<K: Controller>(object: &K, context: &Context) -> Option<Arc<Prepared<K>>> {
     let prepared = context.object_state(object, |state| state.prepared.clone())?;
     // The cache may have a new spec before the trigger invalidates the result.
@@ -91,6 +94,7 @@ fn prepared<K: Controller>(object: &K, context: &Context) -> Option<Arc<Prepared
 }
 
 /// Runs facts, validate, plan and execute.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn prepare<K: Controller>(
     object: &K,
     key: &ObjectKey,

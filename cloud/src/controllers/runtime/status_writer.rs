@@ -31,6 +31,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The error of the API server.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn write_status<K: Controller>(
     object: &K,
     cached: &K,
@@ -85,6 +86,7 @@ fn remaining_pause<K: Controller>(
 }
 
 /// Writes a status to the version that it was computed from. Another writer causes a conflict.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn save<K: Controller>(
     object: &K,
     cached: &K,

@@ -1,5 +1,5 @@
 //! The generic reconcile against an API server in this process, without a broker.
-
+#![allow(clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 use std::{sync::Arc, time::Duration};
 

@@ -75,6 +75,7 @@ struct UpstreamHandler {
 }
 
 /// Listens until the transport is closed.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
     let (orders, warned_senders) = (Orders::default(), BTreeSet::new());
     let mut handler = UpstreamHandler { upstream, orders, warned_senders };
@@ -96,6 +97,7 @@ pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn until_expiry(upstream: &Upstream) -> Duration {
     /// Long enough to cost nothing: after any message the loop starts again.
     const IDLE: Duration = Duration::from_secs(3600);
@@ -136,6 +138,7 @@ impl UpstreamHandler {
     }
 
     /// The batch itself is the sign of life; its messages are processed one by one.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_batch(&mut self, from: &NodeName, batch: &Batch) {
         let upstream = &self.upstream;
         upstream.metrics.received(MessageKind::Batch);
@@ -251,6 +254,7 @@ impl Upstream {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_sync(&self, node: &NodeName, sync: Sync, is_live: bool) {
         self.metrics.received(MessageKind::Sync);
         if is_live {
@@ -262,6 +266,7 @@ impl Upstream {
         self.publisher.on_sync(node, sync);
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_node_report(&self, node: &NodeName, report: NodeReport, is_live: bool) {
         self.metrics.received(MessageKind::Node);
         let online = report.online;
@@ -275,6 +280,7 @@ impl Upstream {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_status_report(
         &self,
         node: &NodeName,
@@ -301,6 +307,7 @@ impl Upstream {
     }
 
     /// Outputs of a model that does not exist, or has another uid, are ignored.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_model_outputs(&self, node: &NodeName, object: &ObjectKey, outputs: &[ModelOutput]) {
         for output in outputs {
             let model = ObjectKey {

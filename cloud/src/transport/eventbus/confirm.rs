@@ -80,6 +80,7 @@ impl Unconfirmed {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     use neptune_wire::AgentInstance;
 
     use super::*;

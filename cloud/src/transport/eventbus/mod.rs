@@ -259,6 +259,7 @@ impl EventBus {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn change(&self, change: impl FnOnce(&mut Schedule, Instant)) {
         change(&mut self.schedule(), Instant::now());
         self.0.changed.notify_one();

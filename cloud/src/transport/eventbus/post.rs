@@ -36,6 +36,7 @@ pub fn client() -> reqwest::Result<Client> {
 }
 
 /// Posts indefinitely.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn run(bus: &EventBus) {
     let mut posts = FuturesUnordered::new();
     loop {

@@ -63,7 +63,7 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use super::*;
 
     #[test]

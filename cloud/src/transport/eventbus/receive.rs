@@ -153,6 +153,7 @@ async fn answer(
     })
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn take(
     bus: &EventBus,
     node: &str,

@@ -25,6 +25,7 @@ pub fn read(path: &Path) -> Result<Token, Error> {
 }
 
 /// Applies changes of the file, indefinitely.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn follow(bus: &EventBus) {
     let Some(path) = &bus.0.settings.token_file else { return std::future::pending().await };
     let mut is_invalid = false;

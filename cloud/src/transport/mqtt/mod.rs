@@ -104,6 +104,7 @@ impl Mqtt {
         self.replay.nodes().add(node);
     }
 
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) fn set_readiness(&self, node: &NodeName, readiness: NodeReadiness) {
         if readiness != NodeReadiness::Gone
             && self.replay.nodes().on_registered(node, Instant::now())
@@ -129,6 +130,7 @@ impl Mqtt {
 }
 
 impl MqttEvents {
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) async fn next(&mut self) -> Option<TransportEvent> {
         loop {
             let replay_at = self.replay.nodes().replay_at();

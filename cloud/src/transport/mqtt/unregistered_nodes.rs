@@ -54,7 +54,7 @@ impl UnregisteredNodes {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use super::*;
 
     fn node(n: usize) -> NodeName {

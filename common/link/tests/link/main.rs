@@ -1,6 +1,6 @@
 //! The link with real brokers, a proxy that resets connections, and a scripted broker for behaviour
 //! that real ones rarely show.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
 mod embedded;

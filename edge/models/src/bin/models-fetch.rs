@@ -24,6 +24,7 @@ async fn main() -> ExitCode {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [dir, url, digest @ ..] = arguments.as_slice() else {

@@ -77,6 +77,7 @@ pub async fn download(
     receive_body(connector, object, response, partial, progress).await
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn receive_body(
     connector: &Connector,
     object: &HttpObject,

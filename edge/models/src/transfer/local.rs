@@ -64,6 +64,7 @@ pub fn open(path: &Path, roots: &[PathBuf]) -> Result<LocalFile, ModelError> {
 }
 
 /// Appends the missing bytes until the download is complete.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn copy(
     path: &Path,
     roots: &[PathBuf],

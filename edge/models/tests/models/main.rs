@@ -1,5 +1,5 @@
 //! Tests of the store with faulty servers, hostile archives, full disks and killed processes.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod archives;
 mod disk;

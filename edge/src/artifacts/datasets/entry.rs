@@ -143,6 +143,7 @@ impl DatasetEntry {
     }
 
     /// Updates the status from the newest report of the watch.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) fn refresh(&mut self, key: &ObjectKey, downloads: &Downloads) {
         let report = self.report();
         if let Some(tally) = report.as_ref().and_then(|report| report.counts.as_ref())

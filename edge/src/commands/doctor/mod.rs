@@ -72,6 +72,7 @@ fn invalid_settings(error: Error) -> Finding {
 }
 
 /// Runs all checks in parallel, so that one that hangs does not delay the others.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = PendingChecks::default();
     let all = async {

@@ -82,6 +82,7 @@ impl ProbeHistory {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     use super::*;
 
     #[test]

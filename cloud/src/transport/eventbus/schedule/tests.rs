@@ -1,5 +1,5 @@
 //! Tests of the schedule.
-
+#![allow(clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 use neptune_wire::{AgentInstance, Revision};
 
