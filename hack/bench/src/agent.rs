@@ -1,17 +1,16 @@
 //! Measures the agent with a real container engine, a real broker and the real controller.
 
 use std::{
-    fs,
     io::Write as _,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use neptune_e2e::{Fleet, Transport, is_running, totals};
+use neptune_e2e::{Fleet, Transport, idle, is_running, totals};
 use neptune_harness::{
     Broker, MqttClient, Process,
-    docker::{self, BusyboxImage, docker},
+    docker::{self, docker},
     programs, unique,
     workspace::program,
 };
@@ -60,18 +59,9 @@ fn start(dir: &Path, node: &str, broker: &Broker) -> Process {
 
 /// Start times of services, and the throughput of counters.
 async fn working(messages: u64, starts: u32) {
-    let image = BusyboxImage::with_entrypoint("trap exit TERM; sleep 100000 & wait");
+    let image = idle::image();
     let fleet = Fleet::start(Transport::Mqtt).await;
-    let model = fleet.dir().join("model.bin");
-    fs::write(&model, "weights").unwrap();
-    let url = model.to_str().unwrap();
-    fleet.apply(&format!(
-        "apiVersion: edgeai.io/v1alpha1
-kind: Model
-metadata: {{name: m}}
-spec: {{modelUrl: {url}}}
-"
-    ));
+    fleet.apply(&idle::model(&fleet).to_string());
 
     let plain: Spread = (0..starts)
         .map(|_| {
@@ -87,7 +77,7 @@ spec: {{modelUrl: {url}}}
     for at in 0..starts {
         let name = format!("s-{at}");
         let began = Instant::now();
-        fleet.apply(&service(&fleet, &name, &image.0));
+        fleet.apply(&idle::service(&fleet, &name, &image.0).to_string());
         fleet.until(&name, "running", is_running).await;
         took.push(began.elapsed());
         if at + 1 < starts {
@@ -139,20 +129,4 @@ async fn count(fleet: &Fleet, service: &str, messages: u64) {
         "agent: counters of a worker, QoS 1          {rate:.0} per second, {:.2} cores",
         spent / took
     );
-}
-
-fn service(fleet: &Fleet, name: &str, image: &str) -> String {
-    let spec = format!(
-        "{{image: '{image}', frameworkType: container, frameworkVersion: '1', scriptDir: /, scriptBootFile: work}}"
-    );
-    format!(
-        "apiVersion: neptune.io/v1alpha1
-kind: JointInferenceService
-metadata: {{name: {name}}}
-spec:
-  edgeWorker: {{name: edge, model: {{name: m}}, nodeName: {}, hardExampleAlgorithm: {{name: IBT}}, workerSpec: {spec}}}
-  cloudWorker: {{name: cloud, model: {{name: m}}, nodeName: {}, workerSpec: {spec}}}
-",
-        fleet.edge, fleet.cloud
-    )
 }

@@ -9,6 +9,7 @@
 
 mod expected;
 mod fleet;
+pub mod idle;
 mod kubeedge;
 mod launch;
 mod model_server;

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed check ends the run
 
-mod random;
-
 use std::{
     fs,
     process::ExitCode,
@@ -13,17 +11,15 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
+use fastrand::Rng;
 use futures::future::join_all;
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use neptune_api::{JointInferenceService, Model};
-use neptune_e2e::{Fleet, Transport};
-use neptune_harness::{MqttClient, docker::BusyboxImage};
-use serde_json::json;
-
-use crate::random::Random;
+use neptune_api::Model;
+use neptune_e2e::{Fleet, Transport, idle};
+use neptune_harness::{MqttClient, docker};
 
 /// Services that exist at the same time. Each is created, deleted and created again.
 const SLOTS: u32 = 8;
@@ -60,7 +56,7 @@ enum TransportName {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let seed = arguments.seed.unwrap_or_else(random::seed);
+    let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
     let transports = arguments
         .transport
         .map_or(vec![TransportName::Mqtt, TransportName::Eventbus], |transport| vec![transport]);
@@ -81,16 +77,18 @@ async fn main() -> ExitCode {
 
 /// Runs the cycles, and returns what is left afterwards.
 async fn soak(name: &str, transport: Transport, cycles: u32, seed: u64) -> Vec<String> {
-    let image = BusyboxImage::with_entrypoint("trap exit TERM; sleep 100000 & wait");
+    let image = idle::image();
     let fleet = Fleet::start(transport).await;
-    create_model(&fleet).await;
+    let models: Api<Model> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
+    let model = serde_json::from_value(idle::model(&fleet)).unwrap();
+    models.create(&PostParams::default(), &model).await.unwrap();
     let began = Instant::now();
     let done = AtomicU32::new(0);
     let warm = AtomicU32::new(0);
     let slots = (0..SLOTS).map(|slot| {
         let (fleet, image, done, warm) = (&fleet, &image.0, &done, &warm);
         async move {
-            let mut random = Random::new(seed.wrapping_add(u64::from(slot)));
+            let mut random = Rng::with_seed(seed.wrapping_add(u64::from(slot)));
             while let Ok(before) = done.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
                 (n < cycles).then_some(n + 1)
             }) {
@@ -125,22 +123,27 @@ async fn soak(name: &str, transport: Transport, cycles: u32, seed: u64) -> Vec<S
 }
 
 /// Creates a service, waits, deletes it, and waits.
-async fn cycle(fleet: &Fleet, image: &str, slot: u32, random: &mut Random) {
+async fn cycle(fleet: &Fleet, image: &str, slot: u32, random: &mut Rng) {
     let name = format!("soak-{slot}");
     let services = fleet.services();
-    let service = service(fleet, &name, image);
+    let service = serde_json::from_value(idle::service(fleet, &name, image)).unwrap();
     // Deletion is immediate, because services have no finalizers; so the name is free.
     services.create(&PostParams::default(), &service).await.unwrap();
-    tokio::time::sleep(random.up_to(LONGEST_LIFE)).await;
+    tokio::time::sleep(up_to(LONGEST_LIFE, random)).await;
     services.delete(&name, &DeleteParams::default()).await.unwrap();
-    tokio::time::sleep(random.up_to(LONGEST_PAUSE)).await;
+    tokio::time::sleep(up_to(LONGEST_PAUSE, random)).await;
+}
+
+/// A random duration of at most `longest`.
+fn up_to(longest: Duration, random: &mut Rng) -> Duration {
+    longest.mul_f64(random.f64())
 }
 
 /// What is left of deleted services: containers, and retained messages on every broker.
 async fn left(fleet: &Fleet) -> Vec<String> {
     let mut left = Vec::new();
     for node in [&fleet.edge, &fleet.cloud] {
-        let containers = neptune_harness::docker::node_containers(node);
+        let containers = docker::node_containers(node);
         left.extend(containers.iter().map(|id| format!("container {id} of node {node}")));
     }
     for port in fleet.broker_ports() {
@@ -152,40 +155,6 @@ async fn left(fleet: &Fleet) -> Vec<String> {
         }
     }
     left
-}
-
-async fn create_model(fleet: &Fleet) {
-    let path = fleet.dir().join("model.bin");
-    fs::write(&path, "weights").unwrap();
-    let model: Model = serde_json::from_value(json!({
-        "apiVersion": "edgeai.io/v1alpha1", "kind": "Model", "metadata": {"name": "m"},
-        "spec": {"modelUrl": path},
-    }))
-    .unwrap();
-    let models: Api<Model> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
-    models.create(&PostParams::default(), &model).await.unwrap();
-}
-
-fn service(fleet: &Fleet, name: &str, image: &str) -> JointInferenceService {
-    let spec = json!({
-        "image": image, "frameworkType": "container", "frameworkVersion": "1", "scriptDir": "/",
-        "scriptBootFile": "work",
-    });
-    serde_json::from_value(json!({
-        "apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService",
-        "metadata": {"name": name},
-        "spec": {
-            "edgeWorker": {
-                "name": "edge", "model": {"name": "m"}, "nodeName": fleet.edge,
-                "hardExampleAlgorithm": {"name": "IBT"}, "workerSpec": spec,
-            },
-            "cloudWorker": {
-                "name": "cloud", "model": {"name": "m"}, "nodeName": fleet.cloud,
-                "workerSpec": spec,
-            },
-        },
-    }))
-    .unwrap()
 }
 
 /// Resident memory of a process in KiB.
