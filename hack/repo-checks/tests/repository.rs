@@ -1,7 +1,7 @@
 //! The repository keeps its rules of language, layout and documentation.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, env, fs};
+use std::{collections::BTreeMap, fs};
 
 use repo_checks::{
     TextFile, extension, imports, is_within,
@@ -9,29 +9,11 @@ use repo_checks::{
     markdown, root, tracked_files, tracked_paths,
 };
 
-/// Files and folders that are not converted to the field's vocabulary yet. Remove an entry when
-/// `CHECK=folder cargo test -p repo-checks` passes for it. Empty in the end.
-const PENDING_LANGUAGE: &[&str] = &[];
-
 /// The source folders whose modules may not depend on each other in a cycle.
 const CRATES: &[&str] = &["cloud/src", "edge/src"];
 
-/// Source folders that still have cycles. Empty in the end.
-const PENDING_CYCLES: &[&str] = &[];
-
-/// Files and folders whose Markdown is not wrapped yet. Empty in the end.
-const PENDING_WIDTH: &[&str] = &[];
-
 /// The uses that are right, with the reason for each.
 const EXCEPTIONS: &str = "hack/repo-checks/exceptions.txt";
-
-/// With `CHECK=a,b` only these files and folders are checked, pending or not.
-fn is_due(path: &str, pending: &[&str]) -> bool {
-    match env::var("CHECK") {
-        Ok(chosen) => is_within(path, &chosen.split(',').collect::<Vec<_>>()),
-        Err(_) => !is_within(path, pending),
-    }
-}
 
 fn fail_with(found: &[String], advice: &str) {
     assert!(found.is_empty(), "{} findings; {advice}\n{}", found.len(), found.join("\n"));
@@ -52,9 +34,7 @@ fn vocabulary_is_the_fields() {
     let exceptions = exceptions();
     let files = tracked_files(language::is_checked);
     let found: Vec<Finding> = files.iter().flat_map(language::findings).collect();
-    let wrong = found.iter().filter(|finding| {
-        is_due(&finding.path, PENDING_LANGUAGE) && !exceptions.iter().any(|e| e.covers(finding))
-    });
+    let wrong = found.iter().filter(|finding| !exceptions.iter().any(|e| e.covers(finding)));
     let wrong: Vec<String> = wrong.map(ToString::to_string).collect();
     fail_with(
         &wrong,
@@ -76,8 +56,8 @@ fn exceptions_from_the_vocabulary_are_used() {
 #[test]
 fn folders_depend_on_each_other_one_way() {
     let files = tracked_files(|path| extension(path) == "rs" && is_within(path, CRATES));
-    let due = CRATES.iter().filter(|folder| is_due(folder, PENDING_CYCLES));
-    let found: Vec<String> = due
+    let found: Vec<String> = CRATES
+        .iter()
         .flat_map(|folder| imports::cycles(folder, &files))
         .map(|cycle| cycle.to_string())
         .collect();
@@ -94,7 +74,7 @@ fn links_in_markdown_resolve() {
     let anchors: BTreeMap<&str, _> =
         files.iter().map(|file| (&*file.path, markdown::anchors(&file.text))).collect();
     let mut broken = Vec::new();
-    for TextFile { path, text } in files.iter().filter(|file| is_due(&file.path, &[])) {
+    for TextFile { path, text } in &files {
         for (line, target) in markdown::links(text) {
             let Some((to, anchor)) = markdown::resolve(path, &target) else { continue };
             let is_anchor = anchor
@@ -109,7 +89,7 @@ fn links_in_markdown_resolve() {
 
 #[test]
 fn markdown_is_wrapped() {
-    let files = tracked_files(|path| extension(path) == "md" && is_due(path, PENDING_WIDTH));
+    let files = tracked_files(|path| extension(path) == "md");
     let wide = files.iter().flat_map(|file| {
         let lines = markdown::wide_lines(&file.text).into_iter();
         lines.map(|(line, columns)| format!("{}:{line}: {columns} columns", file.path))
