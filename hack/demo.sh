@@ -7,7 +7,7 @@
 #   ./hack/demo.sh --keep                   keeps everything running until Ctrl-C, for kubectl and mosquitto_sub
 #   KUBECONFIG=... ./hack/demo.sh --cluster    uses that cluster instead of hack/devcluster
 #
-# Needs cargo and a Docker engine that you may use. Everything runs on loopback.
+# Needs cargo, mosquitto and a Docker engine that you may use. Everything runs on loopback.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
@@ -27,8 +27,8 @@ done
 need_cargo
 need_docker
 packages=(-p neptune-cloud -p neptune-edge -p devcluster -p neptune-demo)
+need mosquitto mosquitto "the broker of the fleet, and of each node's EventBus"
 if [ "$transport" = eventbus ]; then
-    need mosquitto mosquitto "the broker of each node's EventBus"
     packages+=(-p eventbus-emulator)
 fi
 

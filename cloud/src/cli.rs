@@ -7,7 +7,11 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    net::SocketAddr,
+    path::{Component, PathBuf},
+    str::FromStr,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
@@ -179,6 +183,17 @@ pub struct Run {
     /// several replicas is active; another takes over within 15 seconds.
     #[arg(long, env = "NEPTUNE_LEADER_ELECT")]
     pub leader_elect: bool,
+    /// Maximum number of status writes per second, over all objects. Changes of conditions are
+    /// written first; counters are written at most once per second and object, and less often if
+    /// more objects count than this limit.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "NEPTUNE_STATUS_WRITES_PER_SECOND",
+        default_value = "100",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub status_writes_per_second: u32,
     /// Image with neptune-edge, used by the init container that downloads and verifies models for
     /// Pods.
     #[arg(
@@ -188,6 +203,30 @@ pub struct Run {
         default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
     )]
     pub fetch_image: String,
+    /// Domain of the cluster's Services. Edge workers get the full name of their cloud worker's
+    /// Service. EdgeMesh supports cluster.local only.
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        env = "NEPTUNE_CLUSTER_DOMAIN",
+        default_value = "cluster.local",
+        value_parser = cluster_domain
+    )]
+    pub cluster_domain: String,
+    /// Directory of the nodes below which Pods may mount scripts and models. May be repeated; the
+    /// variable is a comma-separated list. Allow only directories that administrators alone can
+    /// write to: a symbolic link in them leads anywhere. Default: none.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "NEPTUNE_ALLOW_HOST_PATH",
+        value_delimiter = ',',
+        value_parser = host_path
+    )]
+    pub allow_host_path: Vec<PathBuf>,
+    /// Allow Pods on control-plane nodes, for a cluster that has no other nodes.
+    #[arg(long, env = "NEPTUNE_ALLOW_CONTROL_PLANE")]
+    pub allow_control_plane: bool,
     /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default:
     /// no webhook; mistakes are then reported in status conditions only.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_WEBHOOK_LISTEN")]
@@ -235,6 +274,30 @@ pub struct Run {
     /// Options of the eventbus transport.
     #[command(flatten)]
     pub event_bus: EventBus,
+}
+
+fn host_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_plain =
+        path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if path.is_absolute() && is_plain {
+        return Ok(path);
+    }
+    Err("must be an absolute path without \"..\", such as /code".to_owned())
+}
+
+fn cluster_domain(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(fits)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if text.len() <= 120 && text.split('.').all(is_label) {
+        return Ok(text.to_owned());
+    }
+    Err("must be a domain name in lower case without a final dot, such as cluster.local".to_owned())
 }
 
 /// Transport between controller and agents.
@@ -359,6 +422,11 @@ mod tests {
             ("--upstream-url", "http://host?node"),
             ("--rule-namespace", "Neptune"),
             ("--upstream-listen", "8081"),
+            ("--cluster-domain", "cluster.local."),
+            ("--cluster-domain", ""),
+            ("--allow-host-path", "/code,data"),
+            ("--allow-host-path", "/code/../run"),
+            ("--status-writes-per-second", "0"),
         ] {
             let url = ["--mqtt-url", "mqtt://broker"];
             let mut arguments = vec!["neptune-cloud", "run", flag, value];

@@ -14,6 +14,11 @@ use tracing_subscriber::EnvFilter;
 /// The exit code for wrong flags and settings, the same as clap's.
 const USAGE: u8 = 2;
 
+/// The client library logs each failed request as an error. The controller logs an outage of the
+/// API server once.
+const LOG_FILTER: &str =
+    "warn,kube_client::client::builder=off,neptune_cloud=info,neptune_link=info";
+
 fn main() -> ExitCode {
     // Before any TLS connection. It fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -42,8 +47,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn set_up_logs(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,neptune_cloud=info,neptune_link=info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG_FILTER));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -66,6 +66,8 @@ reasons! {
         NodeNotFound: Obstacle => Pending,
         /// The node has no label of an edge node.
         NodeNotEdge: Obstacle => Pending,
+        /// The node is a control-plane node, on which the operator allows no Pods.
+        NodeIsControlPlane: Obstacle => Pending,
         /// Neither a node nor labels of a node are given.
         NodeRequired: Obstacle => Failed,
         /// The name of a worker, a node or the object is invalid.
@@ -74,6 +76,10 @@ reasons! {
         FrameworksInvalid: Obstacle => Pending,
         /// The framework is not in the table.
         FrameworkUnknown: Obstacle => Failed,
+        /// The fields of a securityContext contradict each other.
+        SecurityContextInvalid: Obstacle => Failed,
+        /// A text cannot be the name of a Secret.
+        SecretNameInvalid: Obstacle => Failed,
         /// A sha256sum is not 64 hexadecimal digits.
         ModelDigestInvalid: Obstacle => Failed,
         /// No agent of the node has reported since this controller started.
@@ -108,6 +114,10 @@ reasons! {
     JointInferenceService {
         /// Both workers run.
         WorkersRunning: Progress => Running,
+        /// The edge worker finished its task.
+        Completed: Progress => Completed,
+        /// A worker reports that it failed, or failed and is not restarted.
+        WorkerFailed: Problem => Failed,
         /// A Model that the spec names does not exist.
         ModelNotFound: Obstacle => Pending,
         /// A Dataset that the spec names does not exist.
@@ -116,6 +126,8 @@ reasons! {
         DatasetElsewhere: Obstacle => Pending,
         /// The address of the cloud worker's node is not known.
         CloudAddressUnknown: Obstacle => Pending,
+        /// A Pod would mount a path of its node that the operator does not allow.
+        HostPathNotAllowed: Obstacle => Pending,
         /// The framework has no image, and neither has the worker.
         ImageRequired: Obstacle => Failed,
         /// The directory of the scripts cannot be mounted.
@@ -136,6 +148,8 @@ reasons! {
         CloudWorkerStarting: Progress => Pending,
         /// The cloud worker's Pod cannot start.
         CloudWorkerFailed: Problem => Failed,
+        /// The cloud worker does not answer the edge worker's calls.
+        CloudUnreachable: Problem => Running,
         /// The container is created and was not observed running yet.
         Starting: Progress => Pending,
         /// The node has not received the Model yet.
@@ -278,6 +292,8 @@ impl From<WorkerReason> for Reason {
             WorkerReason::ContainerRefused => Self::ContainerRefused,
             WorkerReason::CrashLoopBackOff => Self::CrashLoopBackOff,
             WorkerReason::OutOfMemory => Self::OutOfMemory,
+            WorkerReason::Completed => Self::Completed,
+            WorkerReason::WorkerFailed => Self::WorkerFailed,
             WorkerReason::Unknown => Self::WorkerNotRunning,
         }
     }

@@ -9,6 +9,7 @@ use neptune_link::LinkOptions;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::OnceCell,
+    task::JoinSet,
 };
 
 use crate::{
@@ -22,7 +23,11 @@ use crate::{
         upstream::{self, Upstream},
     },
     health::{self, HealthState},
-    kubernetes::{kubeconfig, leader_election::Leadership},
+    kubernetes::{
+        kubeconfig,
+        leader_election::Leadership,
+        pod_policy::{PodPolicy, PodSettings},
+    },
     metrics::Metrics,
     transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
 };
@@ -44,7 +49,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let (transport, events) = transport(&flags, &metrics).await?;
     let publisher = Publisher::new(transport.clone());
     let health_state = HealthState::new(publisher.clone(), metrics.registry());
-    let (send_change, changes) = mpsc::unbounded();
+    let (send_change, mut changes) = mpsc::unbounded();
     let (send_report, reports) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
     let caches = Caches::watch(&client, only, &flags.namespace, &send_change);
@@ -57,19 +62,30 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         changes: send_report,
         prefix: flags.topic_prefix.clone(),
     };
-    let fetch_image = flags.fetch_image.clone();
-    let context =
-        Context::new(client.clone(), caches.clone(), fleet, publisher, metrics, fetch_image);
+    let status_writes = flags.status_writes_per_second;
+    let pods = pod_settings(&flags);
+    let context = Context::new(
+        client.clone(),
+        caches.clone(),
+        fleet,
+        publisher,
+        metrics,
+        pods,
+        status_writes,
+    );
     let elected = OnceCell::new();
     let work = async {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
+        runtime::synced(&mut changes);
         tracing::info!("caches are synced");
         // A standby replica follows objects and nodes, and publishes nothing before its initial
-        // sync.
+        // sync. Separate tasks: planning delays neither messages nor changes.
+        let mut follow = JoinSet::new();
+        follow.spawn(runtime::dispatch(changes, reports, context.clone()));
+        follow.spawn(upstream::listen(events, upstream));
         let follow = async {
-            let dispatch = runtime::dispatch(changes, reports, context.clone());
-            futures::join!(dispatch, upstream::listen(events, upstream));
+            follow.join_all().await;
             Ok(())
         };
         futures::try_join!(lead(&flags, &context, &elected, &health_state), follow).map(|_| ())
@@ -95,6 +111,17 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     result
 }
 
+fn pod_settings(flags: &Run) -> PodSettings {
+    PodSettings {
+        fetch_image: flags.fetch_image.clone(),
+        cluster_domain: flags.cluster_domain.clone(),
+        policy: PodPolicy {
+            host_paths: flags.allow_host_path.clone(),
+            allow_control_plane: flags.allow_control_plane,
+        },
+    }
+}
+
 /// Waits for leadership, and runs the controllers while this replica leads.
 async fn lead(
     flags: &Run,
@@ -102,17 +129,20 @@ async fn lead(
     elected: &OnceCell<Leadership>,
     health_state: &HealthState,
 ) -> Result<(), Error> {
-    let leadership = elected.get_or_init(|| leadership(context.client(), flags)).await;
+    let leadership = elected.get_or_init(|| async { leadership(context.client(), flags) }).await;
     let act = async {
         health_state.set_standby(flags.leader_elect);
         leadership.gained().await;
         health_state.set_standby(false);
         context.metrics().set_leads(true);
-        let transport = context.publisher().transport();
-        futures::join!(
-            runtime::run_all(context),
-            transport.run(context.client(), &context.caches().nodes),
-        );
+        let mut tasks = JoinSet::new();
+        let (controllers, transport) = (context.clone(), context.clone());
+        tasks.spawn(async move { runtime::run_all(&controllers).await });
+        tasks.spawn(async move {
+            let nodes = transport.caches().nodes.store();
+            transport.publisher().transport().run(transport.client(), nodes).await;
+        });
+        tasks.join_all().await;
     };
     tokio::select! {
         () = leadership.lost() => Err(Error::LeadershipLost),
@@ -120,7 +150,7 @@ async fn lead(
     }
 }
 
-async fn leadership(client: &Client, flags: &Run) -> Leadership {
+fn leadership(client: &Client, flags: &Run) -> Leadership {
     if !flags.leader_elect {
         return Leadership::single();
     }
@@ -129,7 +159,7 @@ async fn leadership(client: &Client, flags: &Run) -> Leadership {
         Some(namespace) => format!("neptune-cloud-{namespace}"),
         None => "neptune-cloud".to_owned(),
     };
-    Leadership::campaign(client, &flags.namespace, &lease).await
+    Leadership::campaign(client, &flags.namespace, &lease)
 }
 
 async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {

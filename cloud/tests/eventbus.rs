@@ -421,7 +421,11 @@ async fn messages_for_other_nodes_are_dropped_from_a_batch() {
     harness.until_metric(&rejected("other_node"), 2).await;
     harness.until_metric(&rejected("topic"), 2).await;
     harness.until_metric(&rejected("payload"), 1).await;
-    harness.status("its own counters", |s| s.inference == 7).await;
+    // It is registered, but never had a worker of the service.
+    harness.until_metric(&rejected("never_had"), 1).await;
+    let own = batch(1, &[(status_topic(NODE), report(1, 7))]);
+    assert_eq!(post(url(NODE), own).await, 200);
+    harness.status("the counters of its node", |s| s.inference == 7).await;
 
     let good = |seq| batch(seq, &[]);
     for (node, body, status, reason) in [

@@ -220,8 +220,10 @@ async fn cloud_model_is_a_deployment_and_layer_change_cleans_up() {
     status(&harness, "the cluster-internal URL", |s| s.url.as_deref() == Some(&url)).await;
 
     patch(&harness, json!({"spec": {"deployToLayer": "edge", "nodeName": NODE}})).await;
-    task(&mut agent, "3").await;
     harness.until_gone::<Deployment>(&name).await;
+    status(&harness, "no server at the edge", |s| ready(s) == "False ScaledToZero").await;
+    patch(&harness, json!({"spec": {"replicas": 1}})).await;
+    task(&mut agent, "3").await;
     harness.until_gone::<Service>(&name).await;
     agent.report_serving(&key(), &uid, &up_to_date("3"));
     status(&harness, "the edge to serve", |s| s.node.as_deref() == Some(NODE) && serves(s, "3"))

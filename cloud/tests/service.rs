@@ -13,7 +13,11 @@ use harness::{
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
-use neptune_wire::{Role, Topic, WorkerReason, WorkerState, replica::ReplicaChange};
+use neptune_api::JointInferenceService;
+use neptune_wire::{
+    AgentInstance, DepartedTotals, Replica, Role, Sync, Topic, WorkerReason, WorkerState, encode,
+    replica::ReplicaChange,
+};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +39,15 @@ async fn service_recovers_runs_counts_and_is_deleted() {
     assert_eq!(edge.args, ["/code/edge_inference.py"]);
     let deployment = harness.deployment().await;
     let name = deployment.name_any();
-    assert_eq!(edge.env["BIG_MODEL_URL"], format!("http://{name}.default.svc:5000"));
+    let host = format!("{name}.default.svc.cluster.local");
+    assert_eq!(edge.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
+    let address = harness.cluster_ip(&name).await;
+    let has_address = |replica: &Replica| {
+        replica.objects().get(&key()).is_some_and(|stored| {
+            worker(&stored.content, Role::Edge).hosts == [(host.clone(), address)].into()
+        })
+    };
+    agent.until("the address of the cloud worker", has_address).await;
     harness.status("AwaitingAgent", |s| s.is("Pending", "AwaitingAgent")).await;
 
     agent.report_running(&task, Some((8, 2)));
@@ -61,12 +73,81 @@ async fn service_recovers_runs_counts_and_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn departed_totals_count_and_uids_that_are_gone_are_answered() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    let uid = harness.apply_sample().await.uid().unwrap();
+    let mut agent = Agent::connect(&harness, "edge0", "a", 7).await;
+    agent.task().await;
+    harness.status("the edge node", |s| s.type_ == "Pending").await;
+    let departed = |uid: &str, inference| {
+        let totals = DepartedTotals {
+            object: key(),
+            inference_number: inference,
+            hard_example_number: 0,
+            fallback_number: 0,
+        };
+        (uid.to_owned(), totals)
+    };
+    let sync = |agent: &Agent, epoch, inference| Sync {
+        departed: [departed(&uid, inference), departed("of a deleted service", 9)].into(),
+        ..agent.replica.sync(AgentInstance(agent.instance.clone()), epoch)
+    };
+    let publish = |agent: &Agent, sync: &Sync| {
+        agent.publish(&Topic::Sync(agent.node.clone()), encode(sync), false);
+    };
+    publish(&agent, &sync(&agent, 7, 300));
+    harness.status("the totals of the sync", |s| s.inference == 300).await;
+    let is_answered =
+        |replica: &Replica| replica.index().gone_uids.iter().eq(["of a deleted service"]);
+    agent.until("the answer", is_answered).await;
+
+    // A node that never had the edge worker, and a restored copy of the data directory.
+    let foreign = Agent::connect(&harness, "solar-corona-cloud", "b", 1).await;
+    publish(&foreign, &sync(&foreign, 1, 5000));
+    harness
+        .until_metric(r#"neptune_controller_upstream_rejected_total{reason="never_had"}"#, 1)
+        .await;
+    publish(&agent, &sync(&agent, 3, 310));
+    agent
+        .until("the newer start", |it| {
+            it.index().newer_start.as_ref().is_some_and(|it| it.epoch == 7)
+        })
+        .await;
+    harness.status("the totals of the copy", |s| s.inference == 310).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_counters_keep_states_and_are_named_in_the_status() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    harness.apply_sample().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let task = agent.task().await;
+    agent.report_running(&task, Some((100, 1)));
+    harness.status("counters", |s| s.inference == 100).await;
+    agent.report(&task, WorkerState::Failed, Some(WorkerReason::ImageMissing), Some((u64::MAX, 1)));
+    harness.status("the state of the refused report", |s| s.is("Failed", "ImageMissing")).await;
+    let rejected = |service: &JointInferenceService| {
+        service.status.as_ref().is_some_and(|status| {
+            status
+                .rejected
+                .iter()
+                .any(|it| it.node == "edge0" && it.reason.contains("not possible"))
+        })
+    };
+    harness.until(SERVICE, "the refusal in the status", rejected).await;
+    agent.report_running(&task, Some((120, 1)));
+    harness.status("later counters", |s| s.inference == 120).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn totals_and_workers_survive_a_new_controller_and_node() {
     let mut harness = Harness::start().await;
     harness.models().await;
     harness.apply_sample().await;
     let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.task().await;
+    let task = agent.complete_task().await;
     agent.report_running(&task, Some((100, 10)));
     let name = harness.deployment().await.name_any();
     harness.deployment_available(&name).await;
@@ -317,13 +398,14 @@ async fn changed_or_deleted_workloads_are_restored() {
     api.delete(&name, &kube::api::DeleteParams::background()).await.unwrap();
     let is_new = |deployment: &Deployment| deployment.uid() != made.uid();
     harness.until(&name, "the recreated endpoint", is_new).await;
-    let patch = json!({"spec": {"template": {"spec": {"nodeName": "elsewhere"}}}});
+    let patch =
+        json!({"spec": {"template": {"spec": {"securityContext": {"runAsNonRoot": false}}}}});
     let patch = kube::api::Patch::Merge(&patch);
     api.patch(&name, &kube::api::PatchParams::default(), &patch).await.unwrap();
     harness
-        .until(&name, "the restored node selector", |deployment: &Deployment| {
+        .until(&name, "the restored security context", |deployment: &Deployment| {
             let pod = deployment.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
-            pod.node_name.as_deref() == Some("solar-corona-cloud")
+            pod.security_context.as_ref().unwrap().run_as_non_root == Some(true)
         })
         .await;
 }
@@ -338,24 +420,22 @@ async fn malformed_messages_are_counted_and_dropped() {
     for topic in ["neptune/edge0/upstream/nonsense", "neptune/Edge_0/upstream/node"] {
         agent.publish_on(topic, b"{}".to_vec(), false);
     }
+    let rejected =
+        |reason| format!("neptune_controller_upstream_rejected_total{{reason=\"{reason}\"}}");
     agent.publish(&Topic::Node(agent.node.clone()), b"{\"instance\":".to_vec(), false);
-    agent.flushed().await;
     agent.publish(&Topic::Status(agent.node.clone(), key()), vec![0xff, 0xfe], false);
-    agent.flushed().await;
+    // A newer message on a topic replaces one that waits.
+    harness.until_metric(&rejected("payload"), 2).await;
     agent.report_running(&task, Some((1, 2)));
-    agent.flushed().await;
+    harness.until_metric(&rejected("impossible"), 1).await;
     let mut other_object = task.clone();
     other_object.metadata.uid = "another".to_owned();
     agent.report_running(&other_object, Some((1000, 0)));
-    agent.flushed().await;
+    harness.until_metric(&rejected("unknown_object"), 1).await;
     agent.report_running(&task, Some((3, 1)));
     let status = harness.status("valid reports", |s| s.inference > 0).await;
     assert_eq!((status.inference, status.hard), (3, 1));
-    for (reason, count) in [("topic", 2), ("payload", 2), ("impossible", 1), ("unknown_object", 1)]
-    {
-        let line = format!("neptune_controller_upstream_rejected_total{{reason=\"{reason}\"}}");
-        harness.until_metric(&line, count).await;
-    }
+    harness.until_metric(&rejected("topic"), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

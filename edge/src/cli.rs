@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 /// The node agent of Neptune: runs the node's workers and model servers, counts inferences, and
 /// reports to the cloud.
@@ -127,7 +127,8 @@ pub struct RunArgs {
     pub data_dir: PathBuf,
     /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on
     /// the host network can reach. May equal --mqtt-url. With --transport eventbus: the broker that
-    /// KubeEdge's EventBus uses. Workers receive the URL unchanged.
+    /// KubeEdge's EventBus uses. Workers receive the URL unchanged, and the broker does not tell
+    /// them apart; the embedded broker does.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_BROKER",
@@ -137,8 +138,7 @@ pub struct RunArgs {
     )]
     pub local_broker: String,
     /// Address on which the embedded broker listens. The default port leaves 1883 free for another
-    /// broker. Anybody who can connect to this address can publish as any worker: use a loopback
-    /// address.
+    /// broker. Without TLS: use a loopback address.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_LISTEN",
@@ -146,6 +146,10 @@ pub struct RunArgs {
         default_value = "127.0.0.1:1884"
     )]
     pub local_listen: SocketAddr,
+    /// Accept workers that connect to the embedded broker without the user and password of
+    /// MQTT_URL. Any process on the node can then report for any worker.
+    #[arg(long, env = "NEPTUNE_ALLOW_ANONYMOUS_WORKERS")]
+    pub allow_anonymous_workers: bool,
     /// Socket of the Docker engine.
     #[arg(
         long,
@@ -180,8 +184,9 @@ pub struct RunArgs {
     /// broker can start containers on this node.
     #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
     pub insecure_broker: bool,
-    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16. May be
-    /// repeated up to three times; the variable is a comma-separated list.
+    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16, which
+    /// must be the first one. May be repeated up to three times; the variable is a comma-separated
+    /// list. Workers reach their cloud worker without it.
     #[arg(long, env = "NEPTUNE_DNS", value_name = "IP", value_delimiter = ',')]
     pub dns: Vec<IpAddr>,
     /// Directory of the node that Datasets may use. Its files can be counted, and mounted into
@@ -194,12 +199,59 @@ pub struct RunArgs {
         default_value = "/code/data"
     )]
     pub allow_data_dir: Vec<PathBuf>,
+    /// Directory of the node with scripts for workerSpec.scriptDir. It and its subdirectories can
+    /// be mounted. May be repeated; the variable is a comma-separated list.
+    #[arg(
+        long,
+        env = "NEPTUNE_ALLOW_SCRIPT_DIR",
+        value_name = "DIR",
+        value_delimiter = ',',
+        default_value = "/code"
+    )]
+    pub allow_script_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    pub containers: ContainerArgs,
     /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and
     /// last good versions are always kept.
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
     pub keep_unused: usize,
     #[command(flatten)]
     pub models: ModelArgs,
+}
+
+/// Rights and limits of the containers of workers and model servers. A resource can change the user,
+/// the root file system and the limits of its own containers.
+#[derive(Debug, Args)]
+pub struct ContainerArgs {
+    /// User and group ID of containers. Default: the user of the image.
+    #[arg(long, env = "NEPTUNE_WORKER_USER", value_name = "UID")]
+    pub worker_user: Option<u32>,
+    /// Whether the root file system of containers is read-only. /tmp is always writable, 64 MiB in
+    /// memory.
+    #[arg(
+        long,
+        env = "NEPTUNE_WORKER_READ_ONLY_ROOT",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set
+    )]
+    pub worker_read_only_root: bool,
+    /// CPU limit of containers without one, in thousandths of a CPU. Default: no limit.
+    #[arg(long, env = "NEPTUNE_WORKER_CPU_MILLIS", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub worker_cpu_millis: Option<u64>,
+    /// Memory limit of containers without one, in bytes. Default: no limit.
+    #[arg(long, env = "NEPTUNE_WORKER_MEMORY_BYTES", value_name = "BYTES", value_parser = clap::value_parser!(u64).range(6_291_456..))]
+    pub worker_memory_bytes: Option<u64>,
+    /// Whether the container engine's init is process 1 of containers. It forwards signals and
+    /// reaps processes. The engine needs its init program (docker-init, catatonit).
+    #[arg(
+        long,
+        env = "NEPTUNE_WORKER_INIT",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set
+    )]
+    pub worker_init: bool,
 }
 
 /// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS
@@ -212,9 +264,15 @@ pub struct ModelArgs {
     /// list.
     #[arg(long, env = "NEPTUNE_ALLOW_ADDRESS", value_name = "CIDR|HOST", value_delimiter = ',')]
     pub allow_address: Vec<String>,
-    /// Directory of the node that file:// URLs of served models may use. May be repeated; the
-    /// variable is a comma-separated list.
-    #[arg(long, env = "NEPTUNE_ALLOW_MODEL_DIR", value_name = "DIR", value_delimiter = ',')]
+    /// Directory of the node that local paths and file:// URLs of models may use. May be repeated;
+    /// the variable is a comma-separated list.
+    #[arg(
+        long,
+        env = "NEPTUNE_ALLOW_MODEL_DIR",
+        value_name = "DIR",
+        value_delimiter = ',',
+        default_value = "/model,/models,/code"
+    )]
     pub allow_model_dir: Vec<PathBuf>,
     /// Disk space in bytes that downloads leave free.
     #[arg(

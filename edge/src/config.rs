@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -13,12 +13,18 @@ use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
     Error,
-    cli::{ModelArgs, RunArgs, Transport},
-    domain::listen_address::reachable,
+    cli::{ContainerArgs, ModelArgs, RunArgs, Transport},
+    domain::{
+        allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
+        node_context::WorkerBroker,
+    },
 };
 
 /// Resolvers use at most three name servers.
 const MAX_NAME_SERVERS: usize = 3;
+
+/// The name server of `EdgeMesh`, on its interface edgemesh0 of each node.
+pub const EDGE_MESH_DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 96, 16));
 
 /// The configuration of the agent.
 #[derive(Debug, Clone)]
@@ -33,12 +39,14 @@ pub struct Config {
     /// The credentials for the cloud's broker.
     pub credentials: BrokerCredentials,
     pub data_dir: PathBuf,
-    /// The workers' broker, as the agent reaches it.
+    /// The workers' broker. Without the agent's login if it is embedded.
     pub local_url: BrokerUrl,
     /// The listen address of the embedded broker; `None` for an external one.
     pub embedded: Option<SocketAddr>,
-    /// The URL at which workers reach their broker, with its password if it has one.
-    pub worker_mqtt_url: String,
+    /// The workers' broker, as workers reach it.
+    pub worker_broker: WorkerBroker,
+    /// Whether workers may use the embedded broker without their login.
+    pub allow_anonymous_workers: bool,
     pub docker_socket: PathBuf,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
@@ -48,8 +56,10 @@ pub struct Config {
     pub policy: StorePolicy,
     /// Number of unused downloads to keep for offline rollback.
     pub keep_unused: usize,
-    /// The directories on the node in which datasets are allowed.
-    pub data_dirs: Vec<PathBuf>,
+    /// The directories that users may name in resources.
+    pub allowed: AllowedDirs,
+    /// The rights and limits of containers whose spec does not set them.
+    pub defaults: ContainerDefaults,
 }
 
 /// The credentials for the cloud's broker. Files are read again for each connection.
@@ -71,14 +81,31 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
     let prefix = args.topic_prefix.parse().map_err(|error| {
         invalid("--topic-prefix", error, "use the topic prefix of the controller")
     })?;
-    let (embedded, worker_mqtt_url) = local_broker(args.local_broker, args.local_listen)?;
-    let local_url = broker("--local-broker", &worker_mqtt_url)?;
+    let embedded = local_listen(&args.local_broker, args.local_listen)?;
+    let (local_url, worker_broker) = match embedded {
+        Some(listen) => {
+            let address = reachable(listen);
+            (format!("mqtt://{address}"), WorkerBroker::Embedded(address))
+        }
+        None => (args.local_broker.clone(), WorkerBroker::External(args.local_broker)),
+    };
+    let local_url = broker("--local-broker", &local_url)?;
+    if args.allow_anonymous_workers && embedded.is_none() {
+        let remedy = "omit it; the broker of --local-broker decides who may connect";
+        let problem = "given without the embedded broker";
+        return Err(invalid("--allow-anonymous-workers", problem, remedy));
+    }
     let (mqtt_url, event_bus) = transport(
         args.transport,
         args.mqtt_url,
         &args.rule_namespace,
         embedded.is_none().then_some(&local_url),
     )?;
+    let allowed = AllowedDirs {
+        models: absolute("--allow-model-dir", &args.models.allow_model_dir)?,
+        scripts: absolute("--allow-script-dir", &args.allow_script_dir)?,
+        data: absolute("--allow-data-dir", &args.allow_data_dir)?,
+    };
     check_ca_file(&mqtt_url, &local_url, args.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
@@ -95,14 +122,16 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         data_dir: data_dir(args.data_dir)?,
         local_url,
         embedded,
-        worker_mqtt_url,
+        worker_broker,
+        allow_anonymous_workers: args.allow_anonymous_workers,
         docker_socket: docker_socket(&args.docker_host)?,
         prefix,
         advertise: advertised_address(args.advertise_address)?,
         dns: name_servers(args.dns)?,
-        policy: policy(args.models)?,
+        policy: policy(&args.models)?,
         keep_unused: args.keep_unused,
-        data_dirs: data_dirs(args.allow_data_dir)?,
+        allowed,
+        defaults: container_defaults(&args.containers),
     })
 }
 
@@ -111,17 +140,16 @@ fn node_name(text: &str) -> Result<NodeName, Error> {
     text.parse().map_err(|error| invalid("--node-name", error, remedy))
 }
 
-/// The listen address of the workers' broker if it is embedded, and the URL at which workers reach
-/// it.
-fn local_broker(text: String, listen: SocketAddr) -> Result<(Option<SocketAddr>, String), Error> {
+/// The listen address of the workers' broker if it is embedded.
+fn local_listen(text: &str, listen: SocketAddr) -> Result<Option<SocketAddr>, Error> {
     if text != "embedded" {
-        return Ok((None, text));
+        return Ok(None);
     }
     if listen.port() == 0 {
         let remedy = "use the fixed port at which workers reach the broker";
         return Err(invalid("--local-listen", "port must not be 0", remedy));
     }
-    Ok((Some(listen), format!("mqtt://{}", reachable(listen))))
+    Ok(Some(listen))
 }
 
 fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
@@ -135,6 +163,10 @@ fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error
 fn name_servers(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
     if addresses.len() > MAX_NAME_SERVERS || addresses.iter().any(IpAddr::is_unspecified) {
         let remedy = "use up to three IP addresses of name servers";
+        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
+    }
+    if addresses.iter().skip(1).any(|address| *address == EDGE_MESH_DNS) {
+        let remedy = "put EdgeMesh's name server 169.254.96.16 first: the NXDOMAIN of another one ends the search";
         return Err(invalid("--dns", format!("{addresses:?}"), remedy));
     }
     Ok(addresses)
@@ -225,15 +257,28 @@ fn invalid(flag: &'static str, problem: impl ToString, remedy: &'static str) -> 
     Error::Config { flag, problem: problem.to_string(), remedy }
 }
 
-fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
-    match dirs.iter().find(|dir| !dir.is_absolute()) {
-        Some(dir) => Err(Error::Config {
-            flag: "--allow-data-dir",
-            problem: format!("{} is not absolute", dir.display()),
-            remedy: "use an absolute path",
-        }),
-        None => Ok(dirs),
+fn container_defaults(args: &ContainerArgs) -> ContainerDefaults {
+    ContainerDefaults {
+        user: args.worker_user,
+        read_only_root: args.worker_read_only_root,
+        cpu_millis: args.worker_cpu_millis,
+        memory_bytes: args.worker_memory_bytes,
+        init: args.worker_init,
     }
+}
+
+/// The directories of a flag. A variable that is set and empty allows none.
+fn absolute(flag: &'static str, dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let dirs = dirs.iter().filter(|dir| !dir.as_os_str().is_empty());
+    let is_plain =
+        |dir: &Path| dir.is_absolute() && dir.components().all(|part| part != Component::ParentDir);
+    dirs.map(|dir| {
+        let problem = || format!("{} is not absolute, or contains \"..\"", dir.display());
+        is_plain(dir)
+            .then(|| dir.clone())
+            .ok_or_else(|| invalid(flag, problem(), "use an absolute path"))
+    })
+    .collect()
 }
 
 /// The limits and allowed sources of downloads, without the S3 settings, which come from the
@@ -241,7 +286,7 @@ fn data_dirs(dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
 ///
 /// # Errors
 /// [`Error::Config`] with the flag and the remedy.
-pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
+pub fn policy(args: &ModelArgs) -> Result<StorePolicy, Error> {
     // A variable that is set and empty counts as not set.
     let texts = args.allow_address.iter().filter(|text| !text.is_empty());
     let allowed = texts.map(|text| text.parse::<AllowedAddress>());
@@ -250,17 +295,11 @@ pub fn policy(args: ModelArgs) -> Result<StorePolicy, Error> {
         problem: error.to_string(),
         remedy: "use a value such as 127.0.0.0/8, ::1 or models.example.org",
     })?;
-    if let Some(dir) = args.allow_model_dir.iter().find(|dir| !dir.is_absolute()) {
-        return Err(Error::Config {
-            flag: "--allow-model-dir",
-            problem: format!("{} is not absolute", dir.display()),
-            remedy: "use an absolute path",
-        });
-    }
+    let file_roots = absolute("--allow-model-dir", &args.allow_model_dir)?;
     Ok(StorePolicy {
         allowed_addresses: allowed,
         reserve_bytes: args.model_reserve_bytes,
-        file_roots: args.allow_model_dir,
+        file_roots,
         ..StorePolicy::default()
     })
 }
@@ -300,15 +339,24 @@ mod tests {
     #[test]
     fn defaults_embed_a_broker_on_loopback() {
         let config = parse(&[]).unwrap();
-        assert_eq!(config.worker_mqtt_url, "mqtt://127.0.0.1:1884");
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(config.worker_broker, WorkerBroker::Embedded(address(1884)));
+        assert!(!config.allow_anonymous_workers);
         assert_eq!(config.data_dir, Path::new("/var/lib/neptune"));
         assert_eq!(config.docker_socket, Path::new("/var/run/docker.sock"));
-        assert_eq!(config.data_dirs, [Path::new("/code/data")]);
+        assert_eq!(config.allowed.data, [Path::new("/code/data")]);
+        assert_eq!(config.allowed.scripts, [Path::new("/code")]);
+        let models = ["/model", "/models", "/code"].map(PathBuf::from);
+        assert_eq!(config.allowed.models, models);
+        assert_eq!(config.defaults, ContainerDefaults::default());
         let open = parse(&["--local-listen", "0.0.0.0:9"]).unwrap();
-        assert_eq!(open.worker_mqtt_url, "mqtt://127.0.0.1:9");
+        assert_eq!(open.worker_broker, WorkerBroker::Embedded(address(9)));
         let external = parse(&["--local-broker", "mqtt://u:p@127.0.0.1:1"]).unwrap();
-        let url = external.worker_mqtt_url.as_str();
-        assert_eq!((external.embedded, url), (None, "mqtt://u:p@127.0.0.1:1"));
+        let url = WorkerBroker::External("mqtt://u:p@127.0.0.1:1".into());
+        assert_eq!((external.embedded, external.worker_broker), (None, url));
+        let error = parse(&["--local-broker", "mqtt://b", "--allow-anonymous-workers"]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("--allow-anonymous-workers: given without"), "{error}");
     }
 
     #[test]
@@ -329,8 +377,10 @@ mod tests {
             ["--allow-model-dir", "models"],
             ["--heartbeat", "0"],
             ["--dns", "0.0.0.0"],
+            ["--dns", "10.0.0.1,169.254.96.16"],
             ["--dns", "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"],
             ["--allow-data-dir", "data"],
+            ["--allow-script-dir", "/code/../etc"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };

@@ -43,6 +43,10 @@ pub enum Error {
     GaveUp { seconds: u64, why: String },
     #[error("{what}: sha256 is {got}, expected {expected}")]
     DigestMismatch { what: String, expected: String, got: String },
+    #[error(
+        "the data directory is an earlier copy: the cloud knows start {newest} of agent instance {instance}, this is start {epoch}; the agent restarts as a new instance"
+    )]
+    RestoredCopy { instance: String, epoch: u64, newest: u64 },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }

@@ -25,7 +25,10 @@ pub enum AgentEvent {
     /// The engine answers with this version, or it is unavailable.
     EngineStatus(Result<String, Problem>),
     /// One of this node's containers changed.
-    ContainersChanged,
+    ContainersChanged {
+        /// The ID of a container that the engine stopped on request.
+        stopped: Option<String>,
+    },
     /// The result of the observation of this number.
     ContainersObserved { seq: u64, result: Result<Vec<ObservedContainer>, Problem> },
     /// A step finished. `spec`: the hash of the started spec, and how often it was started before.
@@ -44,6 +47,8 @@ pub enum AgentEvent {
     OwnAddress(Option<String>),
     /// The broker received the status clears of these objects.
     ClearsPublished(BTreeSet<ObjectKey>),
-    /// The embedded broker failed.
+    /// The embedded broker has other remarks on the workers.
+    WorkerNotesChanged,
+    /// The embedded broker failed and cannot be restarted.
     BrokerFailed(Error),
 }

@@ -1,7 +1,11 @@
 //! Example values for the unit tests.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 use neptune_wire::{AgentInstance, ModelServer, TopicPrefix};
 use serde_json::json;
@@ -9,8 +13,10 @@ use serde_json::json;
 use crate::{
     desired::WantedWorker,
     domain::{
+        allowed_dirs::AllowedDirs,
         artifact::LocalArtifact,
-        node_context::NodeContext,
+        container::ContainerDefaults,
+        node_context::{NodeContext, WorkerBroker},
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
         served_version::ServedVersion,
     },
@@ -20,10 +26,12 @@ pub fn node_context() -> NodeContext {
     NodeContext {
         node: "edge0".parse().unwrap(),
         prefix: TopicPrefix::default(),
-        mqtt_url: "mqtt://127.0.0.1:1884".into(),
+        broker: WorkerBroker::External("mqtt://127.0.0.1:1884".into()),
         data_dir: "/var/lib/neptune".into(),
         docker_socket: "/var/run/docker.sock".into(),
         dns: Vec::new(),
+        allowed: AllowedDirs::default(),
+        defaults: ContainerDefaults::default(),
     }
 }
 
@@ -68,6 +76,7 @@ pub fn observed_container(id: &str) -> ObservedContainer {
         started_at: "then".into(),
         sources: Vec::new(),
         version: None,
+        password: None,
     }
 }
 
@@ -84,4 +93,44 @@ pub fn serving(version: &str, reload: &str) -> ModelServer {
 
 pub fn served_version(version: &str, reload: &str) -> ServedVersion {
     ServedVersion::new(&serving(version, reload), 1)
+}
+
+/// A directory on a file system that does not answer, like that of a dead NFS server. Accesses end
+/// with an error when it is dropped.
+pub struct HungDir {
+    pub dir: tempfile::TempDir,
+    server: Child,
+}
+
+impl HungDir {
+    /// `None` without the rights to mount a file system.
+    pub fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        // A FUSE server that never reads a request.
+        let script = "exec 3<>/dev/fuse && mount -i -t fuse hung \"$0\" \
+            -o fd=3,rootmode=40000,user_id=0,group_id=0 && echo mounted && read -r end";
+        let mut server = Command::new("sh")
+            .args(["-c", script])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line == "mounted\n" {
+            return Some(Self { dir, server });
+        }
+        server.wait().unwrap();
+        None
+    }
+}
+
+impl Drop for HungDir {
+    fn drop(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        Command::new("umount").arg("-l").arg(self.dir.path()).status().unwrap();
+    }
 }

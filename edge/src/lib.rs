@@ -13,7 +13,7 @@
 //! | `artifacts` | `domain`, `desired`, `storage` |
 //! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
 //! | `agent` | all of these |
-//! | `broker` | `config` |
+//! | `broker` | `config`, `domain` |
 //! | `commands` | `startup`, which assembles the agent |
 
 pub mod cli;

@@ -18,9 +18,15 @@ use crate::{
         NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
-    broker::{embedded, links::start_links},
+    broker::{
+        embedded::{self, BrokerSettings, credentials::BrokerCredentials, notes::WorkerNotes},
+        links::start_links,
+    },
     config::Config,
-    domain::{identity::AgentIdentity, node_context::NodeContext},
+    domain::{
+        identity::AgentIdentity,
+        node_context::{DOWNLOADS_DIR, NodeContext},
+    },
     engine::{docker::Docker, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     random::unique_id,
@@ -33,10 +39,9 @@ use crate::{
     worker::counts::Counts,
 };
 
-/// The directory of downloads below the data directory.
-const DOWNLOADS_DIR: &str = "models";
-/// Capacity of the event queue. The links stop reading when the queue is full.
-const MAX_QUEUED_EVENTS: usize = 256;
+/// Capacity of the event queue. The links stop reading when the queue is full. Small, because each
+/// event can be a worker's message of 64 KiB.
+const MAX_QUEUED_EVENTS: usize = 64;
 
 /// Runs the agent until `stop` resolves.
 ///
@@ -60,12 +65,14 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
         "neptune-edge starting"
     );
-    if let Some(listen) = config.embedded {
-        let sender = sender.clone();
-        embedded::start(listen, move |error| {
-            drop(sender.blocking_send(AgentEvent::BrokerFailed(error)));
-        })?;
-    }
+    let credentials = start_embedded_broker(&config, &sender)?;
+    let config = match &credentials {
+        Some(credentials) => {
+            let local_url = credentials.agent_url().parse()?;
+            Config { local_url, ..config }
+        }
+        None => config,
+    };
     let node = publishing_node(&config, &identity);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat);
@@ -73,25 +80,19 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let publisher = CloudPublisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
-    let data_policy = neptune_datasets::PathPolicy { allowed_roots: config.data_dirs.clone() };
+    let context = Arc::new(node_context(&config));
     let reporter = Reporter::new(identity);
+    let replica = store.replica()?;
+    let uids = replica.objects().values().map(|it| it.content.metadata.uid.as_str()).collect();
+    let counts = Counts::restore(store.counts()?, &uids);
     let agent = Agent {
-        desired: DesiredState::new(store.replica()?),
+        desired: DesiredState::new(replica),
         cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, &config),
-        workers: WorkerPool::new(
-            Counts::restore(store.counts()?),
-            local.clone(),
-            config.prefix.clone(),
-        ),
+        workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
         servers: ModelServers::default(),
-        artifacts: artifacts(&config, &store, &docker, &data_policy, &sender)?,
+        artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
         containers: Containers::new(
-            Executor {
-                docker,
-                context: Arc::new(node_context(&config)),
-                data_policy,
-                events: sender,
-            },
+            Executor { docker, context, events: sender, credentials },
             Instant::now(),
         ),
         dropped: DroppedMessages::default(),
@@ -102,6 +103,33 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let result = agent.run(events, ServiceNotifier::from_environment(), stop).await;
     local.close(Duration::ZERO).await;
     result
+}
+
+/// Starts the embedded broker, if the workers use it. Returns its logins.
+/// Identifies this boot of the machine; empty where the kernel does not provide it.
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+fn start_embedded_broker(
+    config: &Config,
+    events: &mpsc::Sender<AgentEvent>,
+) -> Result<Option<Arc<BrokerCredentials>>, Error> {
+    let Some(listen) = config.embedded else { return Ok(None) };
+    let (on_change, failed) = (events.clone(), events.clone());
+    // If the queue is full, the plan after the next observation reads the notes.
+    let notes = WorkerNotes::new(move || drop(on_change.try_send(AgentEvent::WorkerNotesChanged)));
+    let settings = BrokerSettings {
+        listen,
+        prefix: config.prefix.clone(),
+        allow_anonymous: config.allow_anonymous_workers,
+        data_dir: &config.data_dir,
+    };
+    let failed = move |error| async move {
+        drop(failed.send(AgentEvent::BrokerFailed(error)).await);
+    };
+    embedded::start(&settings, notes, failed).map(Some)
 }
 
 fn publishing_node(config: &Config, identity: &AgentIdentity) -> PublishingNode {
@@ -117,10 +145,12 @@ fn node_context(config: &Config) -> NodeContext {
     NodeContext {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
-        mqtt_url: config.worker_mqtt_url.clone(),
+        broker: config.worker_broker.clone(),
         data_dir: config.data_dir.clone(),
         docker_socket: config.docker_socket.clone(),
         dns: config.dns.clone(),
+        allowed: config.allowed.clone(),
+        defaults: config.defaults.clone(),
     }
 }
 
@@ -128,16 +158,17 @@ fn artifacts(
     config: &Config,
     store: &Store,
     docker: &Arc<Docker>,
-    data_policy: &neptune_datasets::PathPolicy,
+    context: &Arc<NodeContext>,
     events: &mpsc::Sender<AgentEvent>,
 ) -> Result<NodeArtifacts, Error> {
+    let data_policy = neptune_datasets::PathPolicy { allowed_roots: context.allowed.data.clone() };
     let downloads = neptune_models::ModelStore::open(
         &config.data_dir.join(DOWNLOADS_DIR),
         config.policy.clone(),
     )?;
     Ok(NodeArtifacts {
-        models: Models::new(store, events.clone())?,
-        datasets: Datasets::new(data_policy.clone(), events.clone()),
+        models: Models::new(store, Arc::clone(context), events.clone())?,
+        datasets: Datasets::new(data_policy, events.clone()),
         downloads: Downloads::new(downloads, events.clone(), config.keep_unused),
         images: ImagePulls::new(Arc::clone(docker), events.clone()),
     })

@@ -1,6 +1,6 @@
 //! Services on the built agent, with real Docker and a real broker.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod harness;
 
@@ -8,7 +8,7 @@ use std::{fs, sync::atomic::Ordering, time::Duration};
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, UnmanagedContainer, WorkerClient, docker,
-    eventually, service, unique,
+    eventually, login_of, service, unique,
 };
 use neptune_harness::docker::try_docker;
 use neptune_wire::{
@@ -67,13 +67,17 @@ async fn worker_gets_environment_and_model_and_no_privileges() {
     for expected in [
         "HEM_NAME=IBT".to_owned(),
         "MODEL_URL=/models/small/small.bin".to_owned(),
-        format!("MQTT_URL=mqtt://127.0.0.1:{}", agent.local_port),
         format!("WORKER_INFO_TOPIC=neptune/workers/{worker}/info"),
         format!("NODE_NAME={}", agent.node),
     ] {
         assert!(env.contains(&expected.as_str()), "{expected} is not in {env:?}");
     }
+    let url = agent.worker_url(&worker);
+    let (user, password) = login_of(&url);
+    assert_eq!((user.as_str(), password.len()), (worker.as_str(), 32), "a login of its own");
+    assert!(url.ends_with(&format!("@127.0.0.1:{}", agent.local_port)), "{url}");
     let labels = &shown["Config"]["Labels"];
+    assert!(!labels.to_string().contains(&password), "labels have only its digest: {labels}");
     assert_eq!(labels["io.neptune.object"], SERVICE);
     assert_eq!(labels["io.neptune.instance"], birth.instance.0);
     let host = &shown["HostConfig"];
@@ -84,6 +88,9 @@ async fn worker_gets_environment_and_model_and_no_privileges() {
     }
     assert_eq!((&host["Memory"], &host["NanoCpus"]), (&json!(67_108_864), &json!(500_000_000)));
     assert_eq!(docker(&["exec", &id, "cat", "/models/small/small.bin"]), "a model");
+    assert_eq!((&host["ReadonlyRootfs"], &host["Init"]), (&json!(true), &json!(true)));
+    let written = docker(&["exec", &id, "sh", "-c", "echo x >/tmp/x; echo x 2>&1 >/x; cat /tmp/x"]);
+    assert!(written.contains("Read-only file system") && written.ends_with('x'), "{written}");
     assert!(shown["Mounts"].as_array().unwrap().iter().all(|mount| mount["RW"] == false));
 }
 
@@ -102,7 +109,8 @@ async fn killed_agent_or_broker_loses_no_count() {
     let client = WorkerClient::connect(&agent, &worker);
     client.publish("run-1", 10, 2).await;
     client.publish_bytes(b"{\"taskInfo\":".to_vec()).await;
-    WorkerClient::connect(&agent, &unique("unknown")).publish("run-1", 99, 9).await;
+    let own_url = agent.worker_url(&worker);
+    WorkerClient::connect_to(&own_url, &unique("unknown")).publish("run-1", 99, 9).await;
     let topic = Topic::Insert(agent.node.clone(), SERVICE.parse().unwrap());
     cloud.publish(&topic, b"nonsense".to_vec(), false);
     client.publish("run-1", 12, 3).await;
@@ -127,6 +135,45 @@ async fn killed_agent_or_broker_loses_no_count() {
     broker.restart().await;
     cloud.status(SERVICE, "20 counted", counted(20, 4)).await;
     assert_eq!(agent.containers(), before, "the container was not replaced");
+}
+
+#[tokio::test]
+async fn object_that_leaves_the_node_and_returns_keeps_its_totals() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    let worker = unique("w");
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("1970-01-01T00:00:00Z", 10, 2).await;
+    cloud.status(SERVICE, "10 counted", counted(10, 2)).await;
+
+    cloud.delete(SERVICE);
+    let topic = Topic::Sync(agent.node.clone());
+    cloud
+        .message(&topic, "a sync with the totals of the removed object", |payload| {
+            let sync: Sync = decode(payload).ok()?;
+            sync.departed.values().find(|totals| totals.inference_number == 10).map(drop)
+        })
+        .await;
+    eventually("the container to be removed", || agent.containers().is_empty()).await;
+
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud
+        .status(SERVICE, "10 counted again", |report| runs(report) && counted(10, 2)(report))
+        .await;
+    // A node without a clock: another container states the same start time. It has its own login.
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("1970-01-01T00:00:00Z", 10, 1).await;
+    let report = cloud.status(SERVICE, "20 counted", counted(20, 3)).await;
+    assert_eq!(report.workers[0].rejected, None);
+    client.publish_bytes(b"{\"taskInfo\": 5}".to_vec()).await;
+    let is_rejected = |report: &StatusReport| {
+        report.workers[0].rejected.as_ref().is_some_and(|rejected| rejected.count == 1)
+    };
+    cloud.status(SERVICE, "a rejected message", is_rejected).await;
 }
 
 #[tokio::test]
@@ -263,6 +310,22 @@ async fn missing_inputs_are_reported_and_block_no_other_worker() {
         )
         .await;
 
+    // A model is not used from another directory, and its content does not get into a message.
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    fs::write(secret.path(), "root:secret").unwrap();
+    cloud.insert(
+        "default/models/elsewhere",
+        &json!({"spec": {"modelUrl": secret.path(), "sha256sum": "ab".repeat(32)}}),
+    );
+    let report = cloud
+        .status("default/jointinferenceservices/modelless", "outside", |report| {
+            has_reason(WorkerReason::ModelUnavailable)(report)
+        })
+        .await;
+    let message = &report.workers[0].message;
+    assert!(message.contains("--allow-model-dir") && !message.contains("sha256"), "{message}");
+    cloud.delete("default/models/elsewhere");
+
     // A worker does not get the whole machine, also not by a symbolic link.
     let link = agent.dir.path().join("root");
     std::os::unix::fs::symlink("/", &link).unwrap();
@@ -367,11 +430,14 @@ async fn model_is_verified_before_start_and_replaced_on_change() {
 #[tokio::test]
 async fn report_before_the_container_is_observed_counts() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
-    let agent = Agent::started(&broker.url());
+    let mut agent = Agent::new(&broker.url());
+    // The test is faster than the creation of the container, whose password it cannot know yet.
+    agent.extra = vec!["--allow-anonymous-workers".into()];
+    agent.start();
     let cloud = Cloud::connect(&agent);
     cloud.insert(MODEL, &local_model(&agent));
     let worker = unique("w");
-    let client = WorkerClient::connect(&agent, &worker);
+    let client = WorkerClient::anonymous(&agent, &worker);
     client.publish("run-0", 1, 1).await;
     cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
     eventually("the worker to be started", || agent.log().contains("reason=Starting")).await;
@@ -380,6 +446,102 @@ async fn report_before_the_container_is_observed_counts() {
         report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 7)
     };
     cloud.status(SERVICE, "the count of this run only", counted).await;
+}
+
+#[tokio::test]
+async fn completed_worker_is_not_run_again() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    let worker = unique("w");
+    // Ends when the test has published its counters.
+    let script = "trap 'exit 0' USR1; sleep 1000 & wait";
+    let task = service(&worker, &image.0, script);
+    let (model, listed) = (cloud.insert(MODEL, &local_model(&agent)), cloud.insert(SERVICE, &task));
+    cloud.index(&[(MODEL, &model), (SERVICE, &listed)]);
+    cloud.status(SERVICE, "running", runs).await;
+    let client = WorkerClient::connect(&agent, &worker);
+    client.publish("run-1", 7, 1).await;
+    cloud.status(SERVICE, "7 counted", counted(7, 1)).await;
+    let first = agent.containers();
+    docker(&["kill", "-s", "USR1", &first[0]]);
+    let done = has_reason(WorkerReason::Completed);
+    let report = cloud.status(SERVICE, "completed", &done).await;
+    assert_eq!((report.status.as_str(), report.workers[0].restarts), ("completed", 0));
+
+    assert_eq!(agent.terminate().await, Some(0));
+    agent.start();
+    cloud.status(SERVICE, "completed", |report| report.epoch == 2 && done(report)).await;
+    assert_eq!(agent.containers(), first, "the container stays for its log");
+    docker(&["rm", &first[0]]);
+    eventually("the removal to be observed", || agent.containers().is_empty()).await;
+    agent.kill();
+    agent.start();
+    let report =
+        cloud.status(SERVICE, "completed", |report| report.epoch == 3 && done(report)).await;
+    assert!(counted(7, 1)(&report), "{report:?}");
+    assert!(agent.containers().is_empty());
+
+    // Asked for by a change of the spec.
+    let mut changed = task.clone();
+    changed["workers"][0]["env"]["HEM_NAME"] = json!("Random");
+    cloud.insert(SERVICE, &changed);
+    cloud.status(SERVICE, "running", |report| runs(report) && !done(report)).await;
+}
+
+#[tokio::test]
+async fn corrected_image_and_deletion_end_a_pull_in_progress() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    // A registry that accepts connections and never answers.
+    let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hung = format!("{}/{}:1", registry.local_addr().unwrap(), unique("hung"));
+    let (worker, other) = (unique("w"), "default/jointinferenceservices/other");
+    cloud.insert(SERVICE, &service(&worker, &hung, IDLE));
+    cloud.insert(other, &service(&unique("w"), &hung, IDLE));
+    let pulling = |report: &StatusReport| report.workers[0].message.contains("pulling it");
+    cloud.status(SERVICE, "pulling", pulling).await;
+    cloud.status(other, "pulling", pulling).await;
+    // The docker engine has connected, so that its pull is in progress.
+    let connected = tokio::task::spawn_blocking(move || (registry.accept().unwrap(), registry));
+    let _connected = connected.await.unwrap();
+
+    let changed = std::time::Instant::now();
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.delete(other);
+    cloud.status(SERVICE, "running with the corrected image", runs).await;
+    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
+    eventually("both pulls to end", || agent.log().matches("image pull cancelled").count() == 2)
+        .await;
+    assert_eq!(agent.containers().len(), 1);
+}
+
+#[tokio::test]
+async fn status_of_a_worker_is_reported_within_a_second() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    let worker = unique("w");
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    let client = WorkerClient::connect(&agent, &worker);
+    for (status, reason, phase) in [
+        ("failed", Some(WorkerReason::WorkerFailed), Phase::Failed),
+        ("running", None, Phase::Running),
+        ("completed", Some(WorkerReason::Completed), Phase::Running),
+    ] {
+        client.publish_bytes(json!({ "status": status }).to_string().into_bytes()).await;
+        let sent = std::time::Instant::now();
+        let report = cloud
+            .status(SERVICE, status, |it| it.workers[0].reason == reason && it.status == status)
+            .await;
+        assert!(sent.elapsed() < Duration::from_millis(1500), "{status}: {:?}", sent.elapsed());
+        assert_eq!(report.phase, phase, "{status}");
+    }
+    assert_eq!(agent.containers().len(), 1);
 }
 
 #[tokio::test]
@@ -403,7 +565,8 @@ async fn node_without_network_restarts_its_workers() {
         agent.containers().iter().any(|id| runs_container(id))
     })
     .await;
-    client.publish("run-2", 5, 1).await;
+    // A new container has a new password.
+    WorkerClient::connect(&agent, &worker).publish("run-2", 5, 1).await;
     broker.restart().await;
     let report = cloud.status(SERVICE, "epoch 2", |report| report.epoch == 2 && runs(report)).await;
     assert!(report.output.task_info.is_some_and(|task| task.inference_number >= 7));

@@ -9,7 +9,7 @@ use std::fs;
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MqttClient, WorkerClient, docker,
-    eventually, service, unique,
+    eventually, login_of, service, unique,
 };
 use neptune_wire::{
     ModelReload, Phase, PresenceState, StatusReport, Topic, TopicPrefix, WorkerReason, decode,
@@ -50,7 +50,9 @@ fn accuracy(value: &str) -> impl Fn(&StatusReport) -> bool {
 
 /// A new subscriber of one topic of the local broker.
 async fn observe(agent: &Agent, topic: &Topic) -> MqttClient {
-    MqttClient::connect(agent.local_port, &[&topic.under(&TopicPrefix::default())]).await
+    let (user, password) = login_of(&agent.observer_url());
+    let filter = topic.under(&TopicPrefix::default());
+    MqttClient::connect_as(agent.local_port, Some((&user, &password)), &[&filter]).await
 }
 
 #[tokio::test]

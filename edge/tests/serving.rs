@@ -86,7 +86,7 @@ exec busybox httpd -f -p {} -h /"#,
         );
         json!({"serving": {
             "name": self.name, "modelName": "m", "image": self.image, "port": self.port, "reload": self.reload,
-            "command": ["/bin/sh", "-c"], "args": [script], "env": {"MODEL_NAME": "m"},
+            "command": ["/bin/sh", "-c"], "args": [script], "rights": {"readOnlyRoot": false}, "env": {"MODEL_NAME": "m"},
             "model": {
                 "version": version.name, "url": version.url(), "sha256": version.sha256,
                 "directory": "/models/m",

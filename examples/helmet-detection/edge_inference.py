@@ -1,52 +1,18 @@
 """The edge worker: detects helmets on synthetic frames and sends those that IBT classifies as hard to the cloud worker."""
 
-import http.client
-import json
-import time
 import traceback
-import urllib.request
 
 import detector
+from cloud import Cloud
 from worker import Reporter, setting, stop_event
 
 
-class Cloud:
-    """Client of the cloud worker. Pauses calls after three consecutive failures."""
-
-    TIMEOUT = 2.0
-    PAUSE = 5.0
-
-    def __init__(self):
-        """Take the address from the environment. Without one, only the edge model is used."""
-        base = setting("BIG_MODEL_URL", "")
-        if not base and setting("BIG_MODEL_IP", ""):
-            base = f"http://{setting('BIG_MODEL_IP')}:{setting('BIG_MODEL_PORT', '5000')}"
-        self.url = f"{base.rstrip('/')}/{setting('SERVICE_NAME')}/predict" if base else None
-        # No proxy: the cloud worker is reached directly.
-        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self.failures = 0
-        self.next_try = 0.0
-
-    def detect(self, frame):
-        """Return the cloud worker's boxes, or None."""
-        if not self.url or time.monotonic() < self.next_try:
-            return None
-        request = urllib.request.Request(
-            self.url,
-            json.dumps({"data": [frame]}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        try:
-            with self.opener.open(request, timeout=self.TIMEOUT) as response:
-                (boxes,) = json.load(response)["result"]
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            print(f"using the edge model's answer: {error}", flush=True)
-            self.failures += 1
-            if self.failures >= 3:
-                self.next_try = time.monotonic() + self.PAUSE
-            return None
-        self.failures = 0
-        return boxes
+def cloud_url():
+    """Return the URL of the cloud worker's predict path, or None without an address."""
+    base = setting("BIG_MODEL_URL", "")
+    if not base and setting("BIG_MODEL_IP", ""):
+        base = f"http://{setting('BIG_MODEL_IP')}:{setting('BIG_MODEL_PORT', '5000')}"
+    return f"{base.rstrip('/')}/{setting('SERVICE_NAME')}/predict" if base else None
 
 
 def work(stop, reporter):
@@ -56,13 +22,14 @@ def work(stop, reporter):
     pause = 1.0 / float(setting("RATE", "10"))
     if setting("HEM_NAME", "IBT") != "IBT":
         raise ValueError(f"HEM_NAME is {setting('HEM_NAME')}: this worker supports only IBT")
-    rule, cloud = detector.IBT(setting("HEM_PARAMETERS", "[]")), Cloud()
+    rule, cloud = detector.IBT(setting("HEM_PARAMETERS", "[]")), Cloud(cloud_url())
     number = helmets = 0
     while not stop.wait(pause):
         frame, _ = detector.draw(number)
         boxes = detector.detect(frame, model, nms_threshold)
-        answer = cloud.detect(frame) if rule.is_hard(boxes) else None
-        reporter.count(uploaded=answer is not None)
+        is_hard = rule.is_hard(boxes)
+        answer = cloud.detect(frame) if is_hard else None
+        reporter.count(is_hard, is_answered=answer is not None)
         helmets += len(boxes if answer is None else answer)
         number += 1
         if number % 100 == 0:

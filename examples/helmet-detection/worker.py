@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import urllib.parse
 
 import paho.mqtt.client as mqtt
 
@@ -44,17 +45,19 @@ class Reporter:
         """Start counting from zero and connecting in the background."""
         self.name = setting("WORKER_NAME")
         self.topic = setting("WORKER_INFO_TOPIC", f"neptune/workers/{self.name}/info")
-        self.inferred = self.hard = 0
+        self.inferred = self.hard = self.fallbacks = 0
         self.started = self.updated = _now()
         self.lock = threading.Lock()
         self.stopped, self.connected = threading.Event(), threading.Event()
         self.client = _client(f"{self.name}-{self.started}")
         self.client.on_connect = self._on_connect
-        scheme, _, address = setting("MQTT_URL", "mqtt://127.0.0.1:1883").partition("://")
-        host, _, port = address.strip("/").rpartition(":") if ":" in address else (address.strip("/"), "", "1883")
-        if scheme != "mqtt" or "@" in address:
-            raise SystemExit("MQTT_URL must be mqtt://host:port")
-        self.client.connect_async(host, int(port))
+        broker = urllib.parse.urlsplit(setting("MQTT_URL", "mqtt://127.0.0.1:1883"))
+        if broker.scheme != "mqtt" or not broker.hostname:
+            raise SystemExit("MQTT_URL must be mqtt://[user:password@]host[:port]")
+        if broker.username:
+            user, password = (urllib.parse.unquote(part or "") for part in (broker.username, broker.password))
+            self.client.username_pw_set(user, password)
+        self.client.connect_async(broker.hostname, broker.port or 1883)
         self.client.loop_start()
         self.period = float(setting("LC_PERIOD", "1"))
         threading.Thread(target=self._repeat, daemon=True).start()
@@ -63,11 +66,12 @@ class Reporter:
         self.connected.set()
         self.report()
 
-    def count(self, uploaded):
-        """Count a frame; `uploaded` if the cloud worker answered."""
+    def count(self, is_hard, is_answered):
+        """Count a frame, and whether the cloud worker answered a hard one."""
         with self.lock:
             self.inferred += 1
-            self.hard += uploaded
+            self.hard += is_hard and is_answered
+            self.fallbacks += is_hard and not is_answered
             self.updated = _now()
 
     def report(self, status="running"):
@@ -83,6 +87,7 @@ class Reporter:
                 "taskInfo": {
                     "inferenceNumber": self.inferred,
                     "hardExampleNumber": self.hard,
+                    "fallbackNumber": self.fallbacks,
                     "uploadCloudRatio": self.hard / self.inferred if self.inferred else 0.0,
                     "startTime": self.started,
                     "updateTime": self.updated,

@@ -3,9 +3,14 @@
 
 mod change;
 mod framework_table;
+mod index;
+pub mod outage;
 mod watch;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex},
+};
 
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::{
@@ -14,19 +19,19 @@ use k8s_openapi::{
         apps::v1::Deployment,
         core::v1::{ConfigMap, Node, Pod, Service},
     },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    runtime::{
-        reflector::{ObjectRef, Store},
-        watcher,
-    },
+    runtime::{reflector::ObjectRef, watcher},
 };
 use neptune_wire::{NodeName, ObjectKey};
 use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object};
 pub(crate) use change::{with_object, with_object_body};
+pub use index::{IndexKey, Indexed, IndexedStore};
+use outage::ApiServer;
 use watch::watch;
 
 use crate::{
@@ -39,9 +44,9 @@ use crate::{
 };
 
 /// A kind with a cache: every registered kind.
-pub trait Cached: Kind {
+pub trait Cached: Kind + Indexed {
     /// Its objects.
-    fn cache(caches: &Caches) -> &Store<Self>;
+    fn cache(caches: &Caches) -> &IndexedStore<Self>;
 }
 
 macro_rules! define_caches {
@@ -49,22 +54,26 @@ macro_rules! define_caches {
         /// The cached objects of the API server. Cheap to clone.
         #[derive(Debug, Clone)]
         pub struct Caches {
-            $($field: Store<neptune_api::$kind>,)*
+            $($field: IndexedStore<neptune_api::$kind>,)*
             /// The nodes.
-            pub nodes: Store<Node>,
+            pub nodes: IndexedStore<Node>,
             /// The Deployments of this controller.
-            pub deployments: Store<Deployment>,
+            pub deployments: IndexedStore<Deployment>,
             /// The Services of this controller.
-            pub services: Store<Service>,
+            pub services: IndexedStore<Service>,
             /// The Pods of these Deployments, for more specific messages. Empty without the
             /// permission to read Pods.
-            pub pods: Store<Pod>,
+            pub pods: IndexedStore<Pod>,
+            /// Whether the API server answers.
+            pub api_server: Arc<ApiServer>,
             /// The framework table, if it exists.
-            pub frameworks: Store<ConfigMap>,
+            pub frameworks: IndexedStore<ConfigMap>,
+            /// The parsed framework table.
+            parsed_frameworks: Arc<Mutex<Option<framework_table::ParsedTable>>>,
         }
 
         $(impl Cached for neptune_api::$kind {
-            fn cache(caches: &Caches) -> &Store<Self> {
+            fn cache(caches: &Caches) -> &IndexedStore<Self> {
                 &caches.$field
             }
         })*
@@ -85,6 +94,8 @@ macro_rules! define_caches {
                 let table = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
                 let table_api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
                 let all = watcher::Config::default;
+                let api_server = Arc::<ApiServer>::default();
+                let changes = (changes, &api_server);
                 Self {
                     $($field: watch(scoped(client, only), all(), changes, |object: &neptune_api::$kind, deleted| {
                         let object = Object::from(object);
@@ -97,6 +108,8 @@ macro_rules! define_caches {
                     services: watch_workloads(scoped(client, only), managed.clone(), changes),
                     pods: watch(scoped(client, only), managed, changes, |pod, _| on_pod(pod)),
                     frameworks: watch(table_api, table, changes, |_, _| Some(Change::Frameworks)),
+                    parsed_frameworks: Arc::default(),
+                    api_server: Arc::clone(&api_server),
                 }
             }
         }
@@ -131,13 +144,16 @@ impl Caches {
 
     /// The Pods of an owner that are not being deleted.
     pub fn pods_of<K: Kind>(&self, owner: &K) -> Vec<Arc<Pod>> {
-        let (namespace, name) = (owner.namespace(), owner.name_any());
-        let annotation = owner_annotation::<K>();
-        self.pods.state_filter(|pod| {
-            pod.namespace() == namespace
-                && pod.annotations().get(&annotation) == Some(&name)
-                && pod.metadata.deletion_timestamp.is_none()
-        })
+        let namespace = owner.namespace().unwrap_or_default();
+        let key = IndexKey::OwnerName(K::RESOURCE, namespace, owner.name_any());
+        let mut pods = self.pods.with_key(&key);
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        pods
+    }
+
+    /// The Deployment of an owner.
+    pub fn deployment_of<K: Kind>(&self, owner: &K) -> Option<Arc<Deployment>> {
+        owned(&self.deployments, owner).into_iter().next()
     }
 
     /// A node by its name.
@@ -148,6 +164,58 @@ impl Caches {
     /// Whether a Node of that name exists.
     pub fn has_node(&self, node: &NodeName) -> bool {
         self.node(node.as_str()).is_some()
+    }
+}
+
+/// The cached objects whose controller is this owner.
+pub fn owned<K: Kind, W>(store: &IndexedStore<W>, owner: &K) -> Vec<Arc<W>>
+where
+    W: Indexed + Resource<DynamicType = ()> + Clone + 'static,
+{
+    let key = owner.meta().uid.clone().map(IndexKey::Owner);
+    key.map_or_else(Vec::new, |key| store.with_key(&key))
+}
+
+fn by_owner(metadata: &ObjectMeta) -> Vec<IndexKey> {
+    let owners = metadata.owner_references.iter().flatten();
+    let controllers = owners.filter(|owner| owner.controller == Some(true));
+    controllers.map(|owner| IndexKey::Owner(owner.uid.clone())).collect()
+}
+
+impl Indexed for Deployment {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        by_owner(&self.metadata)
+    }
+}
+
+impl Indexed for Service {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        by_owner(&self.metadata)
+    }
+}
+
+impl Indexed for Pod {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let mut keys = Vec::new();
+        each_kind!(K => {
+            if let Some(name) = self.annotations().get(&owner_annotation::<K>()) {
+                let namespace = self.namespace().unwrap_or_default();
+                keys.push(IndexKey::OwnerName(K::RESOURCE, namespace, name.clone()));
+            }
+        });
+        keys
+    }
+}
+
+impl Indexed for Node {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        Vec::new()
+    }
+}
+
+impl Indexed for ConfigMap {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        Vec::new()
     }
 }
 
@@ -176,10 +244,11 @@ where
 fn watch_workloads<W>(
     api: Api<W>,
     config: watcher::Config,
-    changes: &UnboundedSender<Change>,
-) -> Store<W>
+    changes: (&UnboundedSender<Change>, &Arc<ApiServer>),
+) -> IndexedStore<W>
 where
-    W: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    W: Indexed
+        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
         + DeserializeOwned

@@ -1,8 +1,13 @@
-//! Counters that agents reported and that are not in a status yet. Pure.
+//! Counters that agents reported and that are not in a status yet, and which nodes may count. Pure.
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{AgentInstance, Counters, NodeName, StatusReport};
+use neptune_api::JointInferenceService;
+use neptune_wire::{AgentInstance, Counters, NodeName};
+
+/// Agent instances per object and node whose counters are not in a status yet. Only invented ones
+/// are more.
+const MAX_INSTANCES: usize = 16;
 
 /// What one agent instance counted for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,22 +29,19 @@ pub struct CounterReport {
 pub struct UnreportedCounters(BTreeMap<String, Vec<CounterReport>>);
 
 impl UnreportedCounters {
-    /// Adds the counters of a report. Returns whether they are higher than known.
-    pub fn add(&mut self, node: &NodeName, report: &StatusReport) -> bool {
-        let Some(info) = &report.output.task_info else { return false };
-        let new = CounterReport {
-            node: node.clone(),
-            instance: report.instance.clone(),
-            epoch: report.epoch,
-            seq: report.seq,
-            counters: info.counters(),
-        };
-        let unreported = self.0.entry(report.uid.clone()).or_default();
+    /// Adds the counters that a node reports of an object. Returns whether they are higher than
+    /// known. Counters of too many instances of a node are ignored: the node reports them again.
+    pub fn add(&mut self, uid: &str, new: CounterReport) -> bool {
+        let unreported = self.0.entry(uid.to_owned()).or_default();
         let is_same =
-            |held: &&mut CounterReport| held.node == *node && held.instance == report.instance;
+            |held: &&mut CounterReport| held.node == new.node && held.instance == new.instance;
         let Some(held) = unreported.iter_mut().find(is_same) else {
-            unreported.push(new);
-            return true;
+            let of_node = unreported.iter().filter(|held| held.node == new.node);
+            let has_room = of_node.count() < MAX_INSTANCES;
+            if has_room {
+                unreported.push(new);
+            }
+            return has_room;
         };
         let highest = held.counters.max(new.counters);
         let changed = highest != held.counters;
@@ -66,5 +68,55 @@ impl UnreportedCounters {
     /// Forgets a deleted object.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
+    }
+}
+
+/// Whether a node's counters count for a service: it has or had the edge worker.
+pub fn may_count(service: &JointInferenceService, node: &NodeName) -> bool {
+    let status = service.status.iter();
+    let nodes = status.flat_map(|status| {
+        // Statuses of an earlier version list only nodes that reported.
+        status.nodes.iter().chain(status.reports.iter().map(|report| &report.node))
+    });
+    nodes.chain([&service.spec.edge_worker.node_name]).any(|known| known == node.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_nodes_that_have_or_had_the_edge_worker_count() {
+        const SAMPLE: &str =
+            include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
+        let mut service: JointInferenceService = serde_saphyr::from_str(SAMPLE).unwrap();
+        service.spec.edge_worker.node_name = "now".to_owned();
+        service.spec.cloud_worker.node_name = "cloud".to_owned();
+        let status = json!({"nodes": ["earlier", "now"], "reports": [{
+            "node": "reported", "instance": "a", "epoch": 1, "seq": 1, "inferenceNumber": 1,
+            "hardExampleNumber": 0,
+        }]});
+        service.status = Some(serde_json::from_value(status).unwrap());
+        for (node, expected) in
+            [("now", true), ("earlier", true), ("reported", true), ("cloud", false), ("x", false)]
+        {
+            assert_eq!(may_count(&service, &node.parse().unwrap()), expected, "{node}");
+        }
+    }
+
+    #[test]
+    fn invented_instances_use_bounded_memory() {
+        let mut unreported = UnreportedCounters::default();
+        let mut add = |node: &str, n: usize| {
+            let (instance, counters) = (AgentInstance(n.to_string()), Counters::default());
+            let node = node.parse().unwrap();
+            unreported.add("uid", CounterReport { node, instance, epoch: 1, seq: 1, counters })
+        };
+        let added = (0..1000).filter(|n| add("edge0", *n)).count();
+        assert_eq!(added, MAX_INSTANCES);
+        assert!(add("edge1", 0), "other nodes still count");
     }
 }

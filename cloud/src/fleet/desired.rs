@@ -4,9 +4,12 @@
 //! Nothing is published before every object that exists was planned once. An earlier index would
 //! not list the rest, and the nodes would delete it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use neptune_wire::{NodeName, ObjectContent, ObjectKey, Source, Sync, source::DownstreamMessage};
+use neptune_wire::{
+    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, Source, Sync, SyncNotices,
+    source::DownstreamMessage,
+};
 
 /// What each node's agent should have because of one object.
 pub type Requirements = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
@@ -20,25 +23,55 @@ pub type Messages = Vec<(NodeName, DownstreamMessage)>;
 /// The desired state of all nodes.
 #[derive(Debug, Default)]
 pub struct FleetDesired {
-    /// What each node should have.
-    nodes: BTreeMap<NodeName, BTreeMap<ObjectKey, Requested>>,
-    /// What each planned object requires.
-    requirements: BTreeMap<ObjectKey, BTreeSet<(NodeName, ObjectKey)>>,
-    /// What each node keeps as it is, by the object that cannot be planned now.
-    retained: BTreeMap<NodeName, BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>,
-    sources: BTreeMap<NodeName, Source>,
+    nodes: BTreeMap<NodeName, NodeDesired>,
+    /// What each planned object requires, sorted.
+    requirements: BTreeMap<ObjectKey, Vec<(NodeName, ObjectKey)>>,
+    /// The nodes that retain something because of an object that cannot be planned now.
+    retained: BTreeMap<ObjectKey, BTreeSet<NodeName>>,
     initial_sync: InitialSync,
     /// Nodes that reported before the initial sync was complete, with the sync to answer.
     waiting: BTreeMap<NodeName, Option<Sync>>,
+    contents: Contents,
+}
+
+/// The desired state of one node.
+#[derive(Debug, Default)]
+struct NodeDesired {
+    objects: BTreeMap<ObjectKey, Requested>,
+    /// What the node keeps as it is, by the object that cannot be planned now.
+    retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// The objects that changed since the last message.
+    changed: BTreeSet<ObjectKey>,
+    /// `None` before the first index.
+    source: Option<Source>,
 }
 
 /// An object that a node should have.
 #[derive(Debug)]
 struct Requested {
     /// The newest content. Objects that share a model require the same one.
-    content: ObjectContent,
-    /// The planned objects that require it.
-    by: BTreeSet<ObjectKey>,
+    content: EncodedContent,
+    /// The planned objects that require it, sorted.
+    by: Vec<ObjectKey>,
+}
+
+/// The contents of shared objects, once for all nodes.
+#[derive(Debug, Default)]
+struct Contents {
+    by_hash: HashMap<ContentHash, EncodedContent>,
+    sweep_at: usize,
+}
+
+impl Contents {
+    fn intern(&mut self, content: &ObjectContent) -> EncodedContent {
+        let encoded = EncodedContent::new(content);
+        if self.by_hash.len() >= self.sweep_at {
+            self.by_hash.retain(|_, held| held.shares() > 1);
+            self.sweep_at = (2 * self.by_hash.len()).max(64);
+        }
+        let held = self.by_hash.entry(encoded.hash().clone()).or_insert(encoded);
+        held.clone()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -72,20 +105,22 @@ impl FleetDesired {
         wall_ms: u64,
     ) -> Messages {
         let mut touched = self.set_retained(object, &Retained::new());
-        let mut now = BTreeSet::new();
+        let mut now = Vec::new();
         for (node, contents) in requirements {
             for (key, content) in contents {
-                if self.require(object, &node, &key, content) {
+                if self.require(object, &node, &key, &content) {
                     touched.insert(node.clone());
                 }
-                now.insert((node.clone(), key));
+                now.push((node.clone(), key));
             }
         }
-        let before = self.requirements.insert(object.clone(), now.clone()).unwrap_or_default();
-        for (node, key) in before.difference(&now) {
+        let before = self.requirements.remove(object).unwrap_or_default();
+        for (node, key) in before.iter().filter(|held| now.binary_search(held).is_err()) {
             self.drop_requirement(object, node, key);
             touched.insert(node.clone());
         }
+        now.shrink_to_fit();
+        self.requirements.insert(object.clone(), now);
         self.planned(object, &touched, wall_ms)
     }
 
@@ -107,15 +142,19 @@ impl FleetDesired {
         self.planned(object, &touched, wall_ms)
     }
 
+    /// The hash of the content that a node should have of an object, once it is published.
+    pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
+        self.nodes.get(node)?.source.as_ref()?.hash(object).cloned()
+    }
+
     /// The objects that were planned, or whose plan is retained.
     pub fn objects(&self) -> BTreeSet<ObjectKey> {
-        let retained = self.retained.values().flat_map(BTreeMap::keys);
-        self.requirements.keys().chain(retained).cloned().collect()
+        self.requirements.keys().chain(self.retained.keys()).cloned().collect()
     }
 
     /// A node is online: it gets an index, also an empty one.
     pub fn on_node_online(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
-        if self.sources.contains_key(node) {
+        if self.has_source(node) {
             return Messages::new();
         }
         if !self.is_synced() {
@@ -125,8 +164,15 @@ impl FleetDesired {
         self.refresh(node, wall_ms)
     }
 
-    /// Answers a node's sync.
-    pub fn on_sync(&mut self, node: &NodeName, sync: Sync, wall_ms: u64) -> Messages {
+    /// Answers a node's sync. Before the initial sync is complete the notices are dropped; the
+    /// node's next sync is answered with them.
+    pub fn on_sync(
+        &mut self,
+        node: &NodeName,
+        sync: Sync,
+        notices: SyncNotices,
+        wall_ms: u64,
+    ) -> Messages {
         if !self.is_synced() {
             self.waiting.insert(node.clone(), Some(sync));
             return Messages::new();
@@ -134,13 +180,16 @@ impl FleetDesired {
         // If the sync is the node's first message: the answer contains all that a first index
         // would.
         let _ = self.on_node_online(node, wall_ms);
-        let source = self.sources.get_mut(node).expect("a node that is online has a source");
-        with_node(node, source.answer(&sync, wall_ms))
+        let source = self.nodes.get_mut(node).and_then(|desired| desired.source.as_mut());
+        let source = source.expect("a node that is online has a source");
+        with_node(node, source.answer(&sync, notices, wall_ms))
     }
 
     /// Everything, for a transport that may have lost it.
     pub fn snapshot(&self) -> Messages {
-        self.sources.iter().flat_map(|(node, source)| with_node(node, source.snapshot())).collect()
+        let sources =
+            self.nodes.iter().filter_map(|(node, desired)| Some((node, desired.source.as_ref()?)));
+        sources.flat_map(|(node, source)| with_node(node, source.snapshot())).collect()
     }
 
     /// Returns whether the node's desired state changed.
@@ -149,26 +198,33 @@ impl FleetDesired {
         object: &ObjectKey,
         node: &NodeName,
         key: &ObjectKey,
-        content: ObjectContent,
+        content: &ObjectContent,
     ) -> bool {
-        let objects = self.nodes.entry(node.clone()).or_default();
-        let Some(requested) = objects.get_mut(key) else {
-            let by = [object.clone()].into();
-            objects.insert(key.clone(), Requested { content, by });
+        let desired = self.nodes.entry(node.clone()).or_default();
+        let Some(requested) = desired.objects.get_mut(key) else {
+            let (content, by) = (self.contents.intern(content), vec![object.clone()]);
+            desired.objects.insert(key.clone(), Requested { content, by });
+            desired.changed.insert(key.clone());
             return true;
         };
-        requested.by.insert(object.clone());
-        let differs = requested.content != content;
-        requested.content = content;
+        if let Err(at) = requested.by.binary_search(object) {
+            requested.by.insert(at, object.clone());
+        }
+        let differs = !requested.content.is(content);
+        if differs {
+            requested.content = self.contents.intern(content);
+            desired.changed.insert(key.clone());
+        }
         differs
     }
 
     fn drop_requirement(&mut self, object: &ObjectKey, node: &NodeName, key: &ObjectKey) {
-        let Some(objects) = self.nodes.get_mut(node) else { return };
-        if let Some(requested) = objects.get_mut(key) {
-            requested.by.remove(object);
+        let Some(desired) = self.nodes.get_mut(node) else { return };
+        if let Some(requested) = desired.objects.get_mut(key) {
+            requested.by.retain(|held| held != object);
             if requested.by.is_empty() {
-                objects.remove(key);
+                desired.objects.remove(key);
+                desired.changed.insert(key.clone());
             }
         }
     }
@@ -196,12 +252,12 @@ impl FleetDesired {
             return Messages::new();
         }
         self.initial_sync = InitialSync::Complete;
-        let nodes: BTreeSet<_> = self.nodes.keys().chain(self.retained.keys()).cloned().collect();
+        let nodes: Vec<_> = self.nodes.keys().cloned().collect();
         let mut messages: Messages =
             nodes.iter().flat_map(|node| self.refresh(node, wall_ms)).collect();
         for (node, sync) in std::mem::take(&mut self.waiting) {
             messages.extend(match sync {
-                Some(sync) => self.on_sync(&node, sync, wall_ms),
+                Some(sync) => self.on_sync(&node, sync, SyncNotices::default(), wall_ms),
                 None => self.on_node_online(&node, wall_ms),
             });
         }
@@ -209,37 +265,43 @@ impl FleetDesired {
     }
 
     fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
-        let (desired, retained) = (self.desired(node), self.retained(node));
-        let source = self.sources.entry(node.clone()).or_default();
-        with_node(node, source.set(desired, retained, wall_ms))
+        let desired = self.nodes.entry(node.clone()).or_default();
+        let changed = std::mem::take(&mut desired.changed).into_iter().map(|key| {
+            let content = desired.objects.get(&key).map(|requested| requested.content.clone());
+            (key, content)
+        });
+        let changed = changed.collect();
+        let retained = desired.retained.values().flatten().cloned().collect();
+        let source = desired.source.get_or_insert_default();
+        with_node(node, source.update(changed, retained, wall_ms))
     }
 
     /// Replaces all that nodes retain for an object. Returns the nodes where that changes
     /// something.
     fn set_retained(&mut self, object: &ObjectKey, retained: &Retained) -> BTreeSet<NodeName> {
         let mut touched = BTreeSet::new();
-        for (node, held) in &mut self.retained {
-            if !retained.contains_key(node) && held.remove(object).is_some() {
+        for node in self.retained.remove(object).into_iter().flatten() {
+            if !retained.contains_key(&node)
+                && let Some(desired) = self.nodes.get_mut(&node)
+                && desired.retained.remove(object).is_some()
+            {
+                touched.insert(node);
+            }
+        }
+        for (node, keys) in retained {
+            let desired = self.nodes.entry(node.clone()).or_default();
+            if desired.retained.insert(object.clone(), keys.clone()).as_ref() != Some(keys) {
                 touched.insert(node.clone());
             }
         }
-        self.retained.retain(|_, held| !held.is_empty());
-        for (node, keys) in retained {
-            let held = self.retained.entry(node.clone()).or_default();
-            if held.insert(object.clone(), keys.clone()).as_ref() != Some(keys) {
-                touched.insert(node.clone());
-            }
+        if !retained.is_empty() {
+            self.retained.insert(object.clone(), retained.keys().cloned().collect());
         }
         touched
     }
 
-    fn retained(&self, node: &NodeName) -> BTreeSet<ObjectKey> {
-        self.retained.get(node).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
-    }
-
-    fn desired(&self, node: &NodeName) -> BTreeMap<ObjectKey, ObjectContent> {
-        let objects = self.nodes.get(node).into_iter().flatten();
-        objects.map(|(key, requested)| (key.clone(), requested.content.clone())).collect()
+    fn has_source(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|desired| desired.source.is_some())
     }
 }
 
@@ -309,6 +371,7 @@ mod tests {
             highest: Revision(7),
             complete: true,
             objects: objects.iter().map(listed).collect(),
+            departed: BTreeMap::new(),
         }
     }
 
@@ -323,7 +386,11 @@ mod tests {
         assert!(desired.begin_initial_sync(all, 2).is_empty());
         assert!(desired.set(&service("a"), requirements("edge0", "a", 1), 3).is_empty());
         assert!(desired.on_node_online(&node("idle"), 4).is_empty());
-        assert!(desired.on_sync(&node("edge0"), sync(&["a", "b", "old"]), 5).is_empty());
+        assert!(
+            desired
+                .on_sync(&node("edge0"), sync(&["a", "b", "old"]), SyncNotices::default(), 5)
+                .is_empty()
+        );
         assert!(desired.set(&service("b"), requirements("edge0", "b", 1), 6).is_empty());
         let messages = desired.retain(&service("c"), &BTreeMap::new(), 7);
         assert_eq!(
@@ -333,7 +400,7 @@ mod tests {
                 "edge0 + b=1",
                 "edge0 + shared=0",
                 "edge0 index 3",
-                // The answer to the pending sync: what to delete, and what it lacks.
+                // The answer to the pending sync: what it has too much, and what it lacks.
                 "edge0 - old",
                 "edge0 + shared=0",
                 "edge0 index 3",
@@ -364,7 +431,9 @@ mod tests {
         assert_eq!(text(&desired.remove(&service("a"), 4)), ["edge0 - a", "edge0 index 2"]);
         let messages = desired.remove(&service("b"), 5);
         assert_eq!(text(&messages), ["edge0 - b", "edge0 - shared", "edge0 index 0"]);
-        assert!(desired.requirements.is_empty() && desired.nodes[&node("edge0")].is_empty());
+        assert!(
+            desired.requirements.is_empty() && desired.nodes[&node("edge0")].objects.is_empty()
+        );
     }
 
     #[test]
@@ -420,12 +489,45 @@ mod tests {
     }
 
     #[test]
-    fn node_without_objects_gets_an_empty_index_and_its_leftovers_are_deleted() {
+    fn node_without_objects_gets_an_empty_index_that_removes_its_leftovers() {
         let mut desired = synced();
         assert_eq!(text(&desired.on_node_online(&node("edge0"), 1)), ["edge0 index 0"]);
         assert!(desired.on_node_online(&node("edge0"), 2).is_empty());
-        let messages = desired.on_sync(&node("edge1"), sync(&["old"]), 3);
+        let messages = desired.on_sync(&node("edge1"), sync(&["old"]), SyncNotices::default(), 3);
         assert_eq!(text(&messages), ["edge1 - old", "edge1 index 0"]);
+    }
+
+    #[test]
+    fn answer_is_hardly_larger_than_the_desired_state() {
+        let mut desired = synced();
+        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let invented: Vec<_> = (0..1000).map(|n| format!("x{n}")).collect();
+        let mut invented: Vec<_> = invented.iter().map(String::as_str).collect();
+        invented.push("a");
+        let messages = desired.on_sync(&node("edge0"), sync(&invented), SyncNotices::default(), 2);
+        let texts = text(&messages);
+        assert_eq!(texts.iter().filter(|text| text.starts_with("edge0 - x")).count(), 64);
+        assert_eq!(texts[64..], ["edge0 + shared=0", "edge0 index 2"]);
+    }
+
+    #[test]
+    fn content_of_a_shared_model_is_held_once() {
+        let mut desired = synced();
+        for n in 0..100 {
+            let (name, on) = (format!("s{n}"), format!("edge{n}"));
+            let _ = desired.set(&service(&name), requirements(&on, &name, 1), 1);
+        }
+        let shared: ObjectKey = "default/models/shared".parse().unwrap();
+        let held = &desired.nodes[&node("edge0")].objects[&shared].content;
+        assert!(held.shares() > 200, "{}", held.shares());
+        assert_eq!(desired.contents.by_hash.len(), 101);
+        for n in 0..100 {
+            let _ = desired.remove(&service(&format!("s{n}")), 2);
+        }
+        let _ = desired.set(&service("z"), requirements("edge0", "z", 1), 3);
+        desired.contents.sweep_at = 0;
+        let _ = desired.set(&service("y"), requirements("edge0", "y", 1), 4);
+        assert_eq!(desired.contents.by_hash.len(), 3);
     }
 
     #[test]

@@ -7,35 +7,87 @@ pub mod observed;
 mod presence;
 mod publisher;
 mod state;
+mod sync_queue;
 pub mod upstream;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 pub use self::{
-    counters::CounterReport,
+    counters::{CounterReport, may_count},
     desired::{Requirements, Retained},
     evaluations::Evaluation,
     presence::Presence,
     publisher::Publisher,
-    state::FleetState,
+    state::{FleetState, RefusedCounters},
 };
 
 /// What the nodes report, shared by the upstream listener and the controllers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Fleet(Arc<Mutex<FleetState>>);
+pub struct Fleet(Arc<FleetInner>);
+
+#[derive(Debug)]
+struct FleetInner {
+    state: Mutex<FleetState>,
+    clock: FleetClock,
+}
+
+/// A clock that shows the wall time of the start and advances monotonically, so that a step of the
+/// wall clock changes no duration.
+#[derive(Debug, Clone, Copy)]
+struct FleetClock {
+    wall: Timestamp,
+    monotonic: Instant,
+}
+
+impl FleetClock {
+    fn at(&self, instant: Instant) -> Timestamp {
+        let elapsed = instant.saturating_duration_since(self.monotonic);
+        let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+        self.wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
 
 impl Fleet {
     /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
     /// seconds.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn new(heartbeat: u32) -> Self {
-        Self(Arc::new(Mutex::new(FleetState::new(Timestamp::now(), heartbeat))))
+        let clock = FleetClock { wall: Timestamp::now(), monotonic: Instant::now() };
+        let state = Mutex::new(FleetState::new(clock.wall, heartbeat));
+        Self(Arc::new(FleetInner { state, clock }))
+    }
+
+    /// The time for every method of [`FleetState`]. Steps of the wall clock do not affect it.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.at(Instant::now())
     }
 
     /// Must not be held across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, FleetState> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.state.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods)]
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn fleet_clock_follows_the_monotonic_clock_only() {
+        let monotonic = Instant::now();
+        // A wall clock that is wrong by decades.
+        let clock = FleetClock { wall: Timestamp::UNIX_EPOCH, monotonic };
+        let later = clock.at(monotonic + Duration::from_secs(90));
+        assert_eq!(later.as_second(), 90);
+        assert_eq!(clock.at(monotonic), Timestamp::UNIX_EPOCH);
     }
 }

@@ -3,8 +3,14 @@
 //! Messages come late, twice and out of order. The messages of one agent instance are ordered by
 //! (epoch, seq); of two instances of a node, the one whose newer message came last is the current
 //! one.
+//!
+//! Times are those of the fleet's monotonic clock, so a step of the wall clock expires no node. Each
+//! message costs the same for any number of nodes.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_wire::{AgentInstance, NodeName, NodeReport};
@@ -23,10 +29,13 @@ pub type MessageOrder = (u64, u64);
 
 /// The nodes whose agents have reported since this controller started.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "they are the nodes")]
 pub struct Nodes {
     /// The heartbeat, in seconds, of agents that do not announce theirs.
     heartbeat: u32,
     nodes: BTreeMap<NodeName, NodePresence>,
+    /// The nodes that are online, by the time at which they expire.
+    expiries: BTreeSet<(Timestamp, NodeName)>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,6 +43,8 @@ struct NodePresence {
     /// The newest message of each instance; node reports have no seq.
     newest: BTreeMap<AgentInstance, MessageOrder>,
     current: AgentInstance,
+    /// A start that is earlier than the newest one and still sends heartbeats, and since when.
+    earlier: Option<(AgentInstance, u64, Timestamp)>,
     online: bool,
     /// It is offline because its heartbeats stopped, not because of a last will.
     expired: bool,
@@ -75,7 +86,7 @@ impl Nodes {
     /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
     /// seconds.
     pub fn new(heartbeat: u32) -> Self {
-        Self { heartbeat, nodes: BTreeMap::new() }
+        Self { heartbeat, nodes: BTreeMap::new(), expiries: BTreeSet::new() }
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
@@ -89,7 +100,10 @@ impl Nodes {
     ) -> bool {
         let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
         if self.is_outdated(node, &instance, epoch) {
-            return false;
+            if !(live && online && self.is_connected_again(node, &instance, epoch, now)) {
+                return false;
+            }
+            self.reset(node, &instance, epoch);
         }
         let known = self.nodes.get(node);
         // A retained message of an agent whose heartbeats stopped is no sign of life.
@@ -102,15 +116,17 @@ impl Nodes {
         if !online && known.is_some_and(|known| known.current != instance) {
             return false;
         }
-        let before = known.map(|known| (known.online, known.address.clone()));
-        let entry = self.record(node, &instance, (epoch, 0), now);
-        entry.online = online;
-        if let Some(announced) = heartbeat_seconds {
-            entry.heartbeat = announced.clamp(*HEARTBEATS.start(), *HEARTBEATS.end());
-        }
-        // A last will does not repeat the address, and the workers are still there.
-        entry.address = address.or(entry.address.take());
-        let after = (entry.online, entry.address.clone());
+        let before =
+            known.map(|known| (known.online, known.address.clone(), known.current.clone()));
+        let after = self.record(node, &instance, (epoch, 0), now, |entry| {
+            entry.online = online;
+            if let Some(announced) = heartbeat_seconds {
+                entry.heartbeat = announced.clamp(*HEARTBEATS.start(), *HEARTBEATS.end());
+            }
+            // A last will does not repeat the address, and the workers are still there.
+            entry.address = address.or(entry.address.take());
+            (entry.online, entry.address.clone(), entry.current.clone())
+        });
         before != Some(after)
     }
 
@@ -124,8 +140,60 @@ impl Nodes {
         now: Timestamp,
     ) -> bool {
         let was_online = self.presence(node) == Presence::Online;
-        self.record(node, instance, order, now).online = true;
+        self.record(node, instance, order, now, |entry| entry.online = true);
         !was_online
+    }
+
+    /// Processes a live report on an object. While another instance is connected it is no sign of
+    /// life: that one sends heartbeats. Returns whether the node was not online before.
+    pub fn on_object_report(
+        &mut self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        order: MessageOrder,
+        now: Timestamp,
+    ) -> bool {
+        let is_other = self.current(node).is_some_and(|current| current != instance);
+        if is_other && self.presence(node) == Presence::Online {
+            return false;
+        }
+        self.on_sign_of_life(node, instance, order, now)
+    }
+
+    /// The instance whose message was the last sign of life.
+    pub fn current(&self, node: &NodeName) -> Option<&AgentInstance> {
+        self.nodes.get(node).map(|known| &known.current)
+    }
+
+    /// The newest start of an instance that reported.
+    pub fn newest_epoch(&self, node: &NodeName, instance: &AgentInstance) -> Option<u64> {
+        self.newest(node, instance).map(|(epoch, _)| epoch)
+    }
+
+    /// Whether an earlier start sends heartbeats, and no newer one does: the data directory was
+    /// restored from a copy, or the newer start was invented. A single heartbeat may be late.
+    fn is_connected_again(
+        &mut self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        epoch: u64,
+        now: Timestamp,
+    ) -> bool {
+        let Some(known) = self.nodes.get_mut(node) else { return true };
+        let same = known.earlier.as_ref().filter(|(of, at, _)| of == instance && *at == epoch);
+        let half = SignedDuration::from_secs(i64::from(known.heartbeat)) / 2;
+        let Some((_, _, since)) = same else {
+            known.earlier = Some((instance.clone(), epoch, now));
+            return false;
+        };
+        now.duration_since(*since) >= half
+    }
+
+    /// Forgets the starts of an instance after this one.
+    fn reset(&mut self, node: &NodeName, instance: &AgentInstance, epoch: u64) {
+        if let Some(newest) = self.nodes.get_mut(node).and_then(|it| it.newest.get_mut(instance)) {
+            *newest = (epoch, 0);
+        }
     }
 
     /// After a time without a connection: nodes that expired in it may be online.
@@ -136,19 +204,20 @@ impl Nodes {
     /// Returns the nodes whose heartbeats stopped and that were online until now.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
         let mut expired = Vec::new();
-        for (name, node) in &mut self.nodes {
-            if node.online && node.expires_at() <= now {
+        while self.expiries.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, name)) = self.expiries.pop_first() else { break };
+            if let Some(node) = self.nodes.get_mut(&name) {
                 node.online = false;
                 node.expired = true;
-                expired.push(name.clone());
             }
+            expired.push(name);
         }
         expired
     }
 
     /// When [`Nodes::expire`] may return a node next.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.nodes.values().filter(|node| node.online).map(NodePresence::expires_at).min()
+        self.expiries.first().map(|(at, _)| *at)
     }
 
     /// Whether a node's agent is connected.
@@ -167,7 +236,7 @@ impl Nodes {
 
     /// How many nodes are online and offline.
     pub fn counts(&self) -> NodeCounts {
-        let online = self.nodes.values().filter(|node| node.online).count();
+        let online = self.expiries.len();
         NodeCounts { online, offline: self.nodes.len() - online }
     }
 
@@ -191,32 +260,43 @@ impl Nodes {
         self.nodes.get(node)?.newest.get(instance).copied()
     }
 
-    fn record(
+    /// Records a message, and applies `change` to the node.
+    fn record<T>(
         &mut self,
         node: &NodeName,
         instance: &AgentInstance,
         order: MessageOrder,
         now: Timestamp,
-    ) -> &mut NodePresence {
+        change: impl FnOnce(&mut NodePresence) -> T,
+    ) -> T {
         let heartbeat = self.heartbeat;
         let entry = self.nodes.entry(node.clone()).or_insert_with(|| NodePresence {
             newest: BTreeMap::new(),
             current: instance.clone(),
-            online: true,
+            earlier: None,
+            online: false,
             expired: false,
             last_seen: now,
             heartbeat,
             address: None,
         });
+        if entry.online {
+            self.expiries.remove(&(entry.expires_at(), node.clone()));
+        }
         if entry.newest.len() >= MAX_INSTANCES && !entry.newest.contains_key(instance) {
             entry.newest.clear();
         }
         let newest = entry.newest.entry(instance.clone()).or_default();
         *newest = order.max(*newest);
         entry.current = instance.clone();
+        entry.earlier = None;
         entry.last_seen = now;
         entry.expired = false;
-        entry
+        let result = change(entry);
+        if entry.online {
+            self.expiries.insert((entry.expires_at(), node.clone()));
+        }
+        result
     }
 }
 
@@ -239,5 +319,22 @@ mod tests {
             nodes.on_sign_of_life(&node, &instance, (1, 0), Timestamp::UNIX_EPOCH);
         }
         assert!(nodes.nodes[&node].newest.len() <= MAX_INSTANCES);
+        assert_eq!(nodes.expiries.len(), 1);
+    }
+
+    #[test]
+    fn expiry_visits_only_nodes_that_expire() {
+        let (mut nodes, instance) = (Nodes::new(30), AgentInstance("a".to_owned()));
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        for n in 0..1000 {
+            let node: NodeName = format!("edge{n}").parse().expect("a name");
+            nodes.on_sign_of_life(&node, &instance, (1, 0), at(n));
+            nodes.on_sign_of_life(&node, &instance, (1, 1), at(n + 1));
+        }
+        assert_eq!(nodes.counts(), NodeCounts { online: 1000, offline: 0 });
+        assert_eq!(nodes.next_expiry(), Some(at(91)));
+        assert_eq!(nodes.expire(at(92)).len(), 2);
+        assert_eq!(nodes.counts(), NodeCounts { online: 998, offline: 2 });
+        assert_eq!(nodes.next_expiry(), Some(at(93)));
     }
 }

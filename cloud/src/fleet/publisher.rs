@@ -7,7 +7,9 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_wire::{NodeName, ObjectKey, Sync, source::DownstreamMessage};
+use neptune_wire::{
+    ContentHash, NodeName, ObjectKey, Sync, SyncNotices, source::DownstreamMessage,
+};
 
 use super::desired::{FleetDesired, Messages, Requirements, Retained};
 use crate::transport::{Refused, Transport};
@@ -63,6 +65,11 @@ impl Publisher {
         self.publish(|desired, wall_ms| desired.remove(object, wall_ms));
     }
 
+    /// The hash of the content that a node should have of an object, once it is published.
+    pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
+        self.lock().desired.published_hash(node, object)
+    }
+
     /// The objects that were planned, or whose plan is retained.
     pub fn objects(&self) -> BTreeSet<ObjectKey> {
         self.lock().desired.objects()
@@ -73,9 +80,9 @@ impl Publisher {
         self.publish(|desired, wall_ms| desired.on_node_online(node, wall_ms));
     }
 
-    /// Answers a node's sync.
-    pub fn on_sync(&self, node: &NodeName, sync: Sync) {
-        self.publish(|desired, wall_ms| desired.on_sync(node, sync, wall_ms));
+    /// Answers a node's sync. `notices` are what else the node should know.
+    pub fn on_sync(&self, node: &NodeName, sync: Sync, notices: SyncNotices) {
+        self.publish(|desired, wall_ms| desired.on_sync(node, sync, notices, wall_ms));
     }
 
     /// Publishes everything again: the transport may have lost it.

@@ -4,14 +4,28 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_wire::{AgentInstance, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport};
+use neptune_wire::{
+    AgentInstance, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+};
 
 use super::{
     counters::{CounterReport, UnreportedCounters},
     evaluations::{Evaluation, Evaluations},
     observed::AgentState,
-    presence::{NodeCounts, Nodes, Presence, offline_after},
+    presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
 };
+
+/// Agent instances per object and node whose reports are held. Only invented ones are more.
+const MAX_INSTANCES: usize = 4;
+
+/// Reports of a node whose counters were refused, since the last accepted ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RefusedCounters {
+    /// Number of reports.
+    pub count: u64,
+    /// Why the last one was refused.
+    pub reason: String,
+}
 
 /// Everything that the nodes reported and that still matters.
 #[derive(Debug, Clone)]
@@ -19,7 +33,10 @@ pub struct FleetState {
     started: Timestamp,
     heartbeat: u32,
     nodes: Nodes,
-    reports: BTreeMap<(ObjectKey, NodeName), StatusReport>,
+    /// The newest report per instance: a report of another instance than the one that is connected
+    /// hides nothing.
+    reports: BTreeMap<(ObjectKey, NodeName), BTreeMap<AgentInstance, StatusReport>>,
+    refused: BTreeMap<(ObjectKey, NodeName), RefusedCounters>,
     unreported: UnreportedCounters,
     evaluations: Evaluations,
 }
@@ -35,6 +52,14 @@ pub enum Affected {
     Node,
 }
 
+impl Affected {
+    /// At least the object.
+    #[must_use]
+    pub fn or_object(self) -> Self {
+        if self == Self::None { Self::Object } else { self }
+    }
+}
+
 impl FleetState {
     /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
     /// seconds.
@@ -44,6 +69,7 @@ impl FleetState {
             heartbeat,
             nodes: Nodes::new(heartbeat),
             reports: BTreeMap::new(),
+            refused: BTreeMap::new(),
             unreported: UnreportedCounters::default(),
             evaluations: Evaluations::default(),
         }
@@ -58,7 +84,19 @@ impl FleetState {
         live: bool,
         now: Timestamp,
     ) -> Affected {
-        node_if(self.nodes.on_node_report(node, report, live, now))
+        let (instance, epoch) = (report.instance.clone(), report.epoch);
+        let before = self.nodes.newest_epoch(node, &instance);
+        let changed = self.nodes.on_node_report(node, report, live, now);
+        let was_reset = self.nodes.newest_epoch(node, &instance) < before;
+        if was_reset {
+            // Reports of starts that the connected agent does not know.
+            for ((_, of), reports) in &mut self.reports {
+                if of == node {
+                    reports.retain(|held, report| *held != instance || report.epoch <= epoch);
+                }
+            }
+        }
+        node_if(changed || was_reset)
     }
 
     /// Processes any other live message of a node as a sign of life.
@@ -86,15 +124,56 @@ impl FleetState {
         live: bool,
         now: Timestamp,
     ) -> Affected {
-        let counted = self.unreported.add(node, &report);
         let place = (key.clone(), node.clone());
+        let mut counted = false;
+        if let Some(info) = &report.output.task_info {
+            let (instance, counters) = (&report.instance, info.counters());
+            let order = (report.epoch, report.seq);
+            counted = self.on_counters(node, &report.uid, (instance, order), counters);
+            counted |= self.refused.remove(&place).is_some();
+        }
         if !self.is_new(&place, &report) {
             return if counted { Affected::Object } else { Affected::None };
         }
         let order = (report.epoch, report.seq);
-        let is_back = live && self.nodes.on_sign_of_life(node, &report.instance, order, now);
-        self.reports.insert(place, report);
+        let is_back = live && self.nodes.on_object_report(node, &report.instance, order, now);
+        let current = self.nodes.current(node).cloned();
+        let reports = self.reports.entry(place).or_default();
+        if reports.len() >= MAX_INSTANCES && !reports.contains_key(&report.instance) {
+            reports.retain(|instance, _| Some(instance) == current.as_ref());
+        }
+        reports.insert(report.instance.clone(), report);
         if is_back { Affected::Node } else { Affected::Object }
+    }
+
+    /// Processes the counters of an object that exists, from a report or a sync of a node that may
+    /// count for it. Returns whether they are higher than known.
+    pub fn on_counters(
+        &mut self,
+        node: &NodeName,
+        uid: &str,
+        (instance, (epoch, seq)): (&AgentInstance, MessageOrder),
+        counters: Counters,
+    ) -> bool {
+        let (node, instance) = (node.clone(), instance.clone());
+        self.unreported.add(uid, CounterReport { node, instance, epoch, seq, counters })
+    }
+
+    /// The counters of a node's report on an object were refused.
+    pub fn on_refused_counters(&mut self, node: &NodeName, key: &ObjectKey, reason: String) {
+        let refused = self.refused.entry((key.clone(), node.clone())).or_default();
+        refused.count += 1;
+        refused.reason = reason;
+    }
+
+    /// Reports of a node on an object whose counters were refused.
+    pub fn refused(&self, node: &NodeName, key: &ObjectKey) -> Option<&RefusedCounters> {
+        self.refused.get(&(key.clone(), node.clone()))
+    }
+
+    /// The newest start of an agent instance on a node.
+    pub fn newest_epoch(&self, node: &NodeName, instance: &AgentInstance) -> Option<u64> {
+        self.nodes.newest_epoch(node, instance)
     }
 
     /// Processes what a worker of `object` reports of a model that exists. Returns whether it is
@@ -124,7 +203,16 @@ impl FleetState {
 
     /// Forgets a deleted object.
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
-        self.reports.retain(|(held, _), report| held != key || report.uid != uid);
+        let places: Vec<_> = self.places(key).cloned().collect();
+        for place in places {
+            if let Some(reports) = self.reports.get_mut(&place) {
+                reports.retain(|_, report| report.uid != uid);
+                if reports.is_empty() {
+                    self.reports.remove(&place);
+                }
+            }
+        }
+        self.refused.retain(|(held, _), _| held != key);
         self.unreported.forget(uid);
         self.evaluations.forget(uid);
     }
@@ -159,9 +247,14 @@ impl FleetState {
         self.nodes.address(node)
     }
 
-    /// The newest report of a node on an object.
+    /// The newest report on an object of the node's connected agent.
     pub fn report(&self, node: &NodeName, key: &ObjectKey, uid: &str) -> Option<&StatusReport> {
-        self.reports.get(&(key.clone(), node.clone())).filter(|report| report.uid == uid)
+        let reports = self.reports.get(&(key.clone(), node.clone()))?;
+        let report = match self.nodes.current(node) {
+            Some(current) => reports.get(current),
+            None => reports.values().next(),
+        };
+        report.filter(|report| report.uid == uid)
     }
 
     /// The newest metrics of the model of that uid.
@@ -184,12 +277,18 @@ impl FleetState {
         self.nodes.counts()
     }
 
+    /// The places of the reports on an object.
+    fn places(&self, key: &ObjectKey) -> impl Iterator<Item = &(ObjectKey, NodeName)> {
+        let first = "0".parse().expect("a node name");
+        let from = self.reports.range((key.clone(), first)..).map(|(place, _)| place);
+        from.take_while(move |(held, _)| held == key)
+    }
+
     fn is_new(&self, place: &(ObjectKey, NodeName), report: &StatusReport) -> bool {
         let order = (report.epoch, report.seq);
-        match self.reports.get(place) {
-            Some(held) if held.instance == report.instance && held.uid == report.uid => {
-                order > (held.epoch, held.seq)
-            }
+        let held = self.reports.get(place).and_then(|reports| reports.get(&report.instance));
+        match held {
+            Some(held) if held.uid == report.uid => order > (held.epoch, held.seq),
             _ => self.nodes.is_current_or_newer(&place.1, &report.instance, order),
         }
     }
@@ -377,13 +476,68 @@ mod tests {
     fn replaced_instance_counts_separately_and_late_reports_change_no_state() {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_status_report(&node(), &key(), report("a", 3, 7, 70), true, at(1));
+        fleet.on_node_report(&node(), birth("b", 1), true, at(2));
         fleet.on_status_report(&node(), &key(), report("b", 1, 1, 5), true, at(2));
         assert_eq!(held(&fleet), "b/1/1");
         fleet.on_status_report(&node(), &key(), report("a", 3, 6, 60), true, at(3));
         assert_eq!(held(&fleet), "b/1/1");
         assert_eq!(counted(&fleet), [("a", 70), ("b", 5)]);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 4), true, at(4)), Affected::Node);
         fleet.on_status_report(&node(), &key(), report("a", 4, 1, 71), true, at(4));
         assert_eq!(held(&fleet), "a/4/1", "the old directory came back");
+    }
+
+    #[test]
+    fn report_of_an_instance_that_is_not_connected_hides_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("forged", 9, 9, 0), true, at(2));
+        assert_eq!(held(&fleet), "a/1/1");
+        fleet.on_node_report(&node(), birth("forged", 9), true, at(3));
+        assert_eq!(held(&fleet), "forged/9/9");
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(31)), Affected::Node);
+        assert_eq!(held(&fleet), "a/1/1", "the newest heartbeat");
+    }
+
+    #[test]
+    fn repeated_heartbeat_of_an_earlier_epoch_is_the_connected_agent() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 2), true, at(1));
+        fleet.on_node_report(&node(), birth("a", 900), true, at(2));
+        fleet.on_status_report(&node(), &key(), report("a", 900, 1, 5), true, at(2));
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(31)), Affected::None);
+        let forged = fleet.on_node_report(&node(), birth("a", 900), true, at(40));
+        assert_eq!(forged, Affected::None, "only a heartbeat");
+        fleet.on_node_report(&node(), birth("a", 2), true, at(61));
+        assert_eq!(held(&fleet), "a/900/1", "one may be late");
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(91)), Affected::Node);
+        fleet.on_status_report(&node(), &key(), report("a", 2, 7, 5), true, at(92));
+        assert_eq!(held(&fleet), "a/2/7");
+    }
+
+    #[test]
+    fn invented_instances_hold_bounded_reports() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        for n in 0..100 {
+            let invented = report(&n.to_string(), 1, 1, 0);
+            fleet.on_status_report(&node(), &key(), invented, true, at(2));
+        }
+        assert_eq!(held(&fleet), "a/1/1");
+        assert!(fleet.reports.values().all(|reports| reports.len() <= MAX_INSTANCES));
+    }
+
+    #[test]
+    fn refused_counters_are_remembered_until_accepted_ones() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_refused_counters(&node(), &key(), "first".to_owned());
+        fleet.on_refused_counters(&node(), &key(), "too many".to_owned());
+        let refused = RefusedCounters { count: 2, reason: "too many".to_owned() };
+        assert_eq!(fleet.refused(&node(), &key()), Some(&refused));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        assert_eq!(fleet.refused(&node(), &key()), None);
     }
 
     #[test]

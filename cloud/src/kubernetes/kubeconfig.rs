@@ -1,6 +1,6 @@
 //! Finds the API server and the credentials, as kubectl does. Reads the kubeconfig.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use kube::{
     Client, Config,
@@ -8,6 +8,9 @@ use kube::{
 };
 
 use crate::error::Error;
+
+/// Timeout of a connection attempt to the API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration from a file, or from the environment: `$KUBECONFIG`, `~/.kube/config`, the
 /// Pod's service account.
@@ -29,9 +32,18 @@ pub async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config
             Err(why) => Err(why),
         },
         None if context.is_some() => Config::from_kubeconfig(&options).await,
-        None => return Config::infer().await.map_err(|why| error(why.to_string())),
+        None => {
+            let config = Config::infer().await.map(with_timeouts);
+            return config.map_err(|why| error(why.to_string()));
+        }
     };
-    config.map_err(|why| error(why.to_string()))
+    config.map(with_timeouts).map_err(|why| error(why.to_string()))
+}
+
+/// A connection attempt during an outage must not outlast the outage by half a minute.
+fn with_timeouts(mut config: Config) -> Config {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config
 }
 
 /// Creates the client.

@@ -5,6 +5,10 @@ use crate::kinds::Kind;
 /// `KubeEdge`'s label of an edge node.
 pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
+/// The labels of a control-plane node, today and before Kubernetes 1.24.
+pub const CONTROL_PLANE_LABELS: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
 /// The label of a node whose agent runs all workers, including cloud workers.
 pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
 

@@ -10,6 +10,10 @@ const MAX_TERMINATION_MESSAGE: usize = 600;
 
 /// The problem of a Pod that waiting alone does not solve, from its status.
 pub fn pod_problem(pod: &Pod) -> Option<String> {
+    // The containers of a Pod that is being deleted end with an exit code.
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
     if status.phase.as_deref() == Some("Failed") {
@@ -17,7 +21,8 @@ pub fn pod_problem(pod: &Pod) -> Option<String> {
         return Some(format!("Pod {name}: {why}"));
     }
     let init = status.init_container_statuses.iter().flatten().find_map(init_problem);
-    let why = init.or_else(|| status.container_statuses.iter().flatten().find_map(stopped));
+    let stopped = || status.container_statuses.iter().flatten().find_map(stopped);
+    let why = init.or_else(stopped).or_else(|| slow_start(pod));
     why.map(|why| format!("Pod {name}: {why}"))
 }
 
@@ -46,6 +51,30 @@ pub fn pod_pending(pod: &Pod) -> Option<String> {
 fn init_problem(container: &ContainerStatus) -> Option<String> {
     let is_restarted = container.state.as_ref().is_some_and(|state| state.running.is_some());
     stopped(container).or_else(|| termination_message(container).filter(|_| is_restarted))
+}
+
+/// The problem of a container that is started again because it did not pass its startup probe in
+/// time. It fails again for the same reason unless something else changes.
+fn slow_start(pod: &Pod) -> Option<String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let statuses = pod.status.as_ref()?.container_statuses.as_deref().unwrap_or_default();
+    containers.into_iter().find_map(|container| {
+        let probe = container.startup_probe.as_ref()?;
+        let status = statuses.iter().find(|status| status.name == container.name)?;
+        let ended = status.last_state.as_ref()?.terminated.as_ref()?;
+        let period = i64::from(probe.period_seconds.unwrap_or(10));
+        let within = i64::from(probe.failure_threshold.unwrap_or(3)) * period;
+        let (started, finished) = (ended.started_at.as_ref()?, ended.finished_at.as_ref()?);
+        let ran = finished.0.duration_since(started.0).as_secs();
+        // The first check is made at the start, and the times are whole seconds.
+        let is_late = status.started != Some(true) && ran + period + 1 >= within;
+        is_late.then(|| {
+            format!(
+                "{} did not pass its health check within {within} s of its start and is restarted; correct the model or the server, or allow more time (spec.health.startWithinSeconds)",
+                container.name
+            )
+        })
+    })
 }
 
 fn stopped(container: &ContainerStatus) -> Option<String> {
@@ -89,6 +118,19 @@ fn exit_message(name: &str, terminated: &ContainerStateTerminated) -> Option<Str
 pub fn is_current(deployment: &Deployment) -> bool {
     let status = deployment.status.as_ref();
     status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
+}
+
+/// The number of available Pods of a Deployment, of any version.
+pub fn available_replicas(deployment: &Deployment) -> i32 {
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.available_replicas).unwrap_or_default()
+}
+
+/// Whether a Deployment has Pods of an earlier version of its template.
+pub fn has_other_versions(deployment: &Deployment) -> bool {
+    deployment.status.as_ref().is_some_and(|status| {
+        status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default()
+    })
 }
 
 /// The problem of a Deployment whose current spec makes no progress, from its conditions.
@@ -149,6 +191,39 @@ mod tests {
             pod_problem(&init(&back_off, &killed)).unwrap(),
             "Pod p: fetch-model exited with code 137 (OOMKilled)"
         );
+    }
+
+    #[test]
+    fn server_that_exceeds_its_start_limit_has_a_problem() {
+        let pod = |ran: u32, started: bool| -> Pod {
+            let finished = format!("2026-01-01T00:00:{ran:02}Z");
+            serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "server", "startupProbe": {"periodSeconds": 1, "failureThreshold": 20}}]},
+                "status": {"containerStatuses": [{
+                    "name": "server", "image": "i", "imageID": "", "ready": false, "started": started,
+                    "restartCount": 1, "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": finished}},
+                }]},
+            }))
+            .unwrap()
+        };
+        let message = pod_problem(&pod(20, false)).unwrap();
+        assert!(
+            message.starts_with("Pod p: server did not pass its health check within 20 s"),
+            "{message}"
+        );
+        assert_eq!(pod_problem(&pod(5, false)), None, "it crashed early and may become ready");
+        assert_eq!(pod_problem(&pod(20, true)), None, "it is started now");
+    }
+
+    #[test]
+    fn deleted_pod_has_no_problem() {
+        let mut pod = pod(&json!({"phase": "Failed", "message": "evicted"}));
+        assert!(pod_problem(&pod).is_some());
+        pod.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(pod_problem(&pod), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
-        apps::v1::Deployment,
+        apps::v1::{Deployment, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
             Container, EmptyDirVolumeSource, EnvVar, Service, ServicePort, ServiceSpec, Volume,
             VolumeMount,
@@ -13,11 +13,15 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
 };
+use neptune_api::SecretReference;
 use neptune_wire::WorkerName;
 
 use crate::{
     kinds::Kind,
-    kubernetes::labels::{INSTANCE_LABEL, MANAGED_BY},
+    kubernetes::{
+        labels::{INSTANCE_LABEL, MANAGED_BY},
+        secrets::s3_credentials,
+    },
 };
 
 /// Seconds without progress after which a download exits; its restart resumes it. Covers the
@@ -78,6 +82,18 @@ pub fn service(metadata: ObjectMeta, name: &WorkerName, port: u16, type_: Option
     }
 }
 
+/// Replaces Pods one by one. A running Pod stays until its replacement is available: a failed
+/// version causes no outage.
+pub fn rolling_update() -> DeploymentStrategy {
+    DeploymentStrategy {
+        type_: Some("RollingUpdate".to_owned()),
+        rolling_update: Some(RollingUpdateDeployment {
+            max_surge: Some(IntOrString::Int(1)),
+            max_unavailable: Some(IntOrString::Int(0)),
+        }),
+    }
+}
+
 /// A volume of the Pod that an init container fills.
 pub struct Fetched {
     /// The volume.
@@ -88,14 +104,26 @@ pub struct Fetched {
     pub init: Container,
 }
 
-/// Downloads `url` to `output`, a path in `directory`.
-pub fn fetched(
-    directory: &str,
-    url: &str,
-    sha256: Option<&str>,
-    output: &str,
-    fetch_image: &str,
-) -> Fetched {
+/// A download into a volume of the Pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetch<'a> {
+    /// The mount path of the volume.
+    pub directory: &'a str,
+    /// The address of the model.
+    pub url: &'a str,
+    /// The expected digest.
+    pub sha256: Option<&'a str>,
+    /// The path of the model, in `directory`.
+    pub output: &'a str,
+    /// The Secret with the credentials for `s3://`.
+    pub credentials: Option<&'a SecretReference>,
+    /// The image with the downloader.
+    pub image: &'a str,
+}
+
+/// The volume, the mount and the init container of a download.
+pub fn fetched(fetch: Fetch) -> Fetched {
+    let Fetch { directory, url, sha256, output, credentials, image } = fetch;
     let mut args = vec!["fetch", "--url", url, "--output", output];
     args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
     // A Pod's status has no message of a running container, only the termination message of one
@@ -113,9 +141,10 @@ pub fn fetched(
         mount: read_only("model", directory),
         init: Container {
             name: "fetch-model".to_owned(),
-            image: Some(fetch_image.to_owned()),
+            image: Some(image.to_owned()),
             command: Some(vec!["neptune-edge".to_owned()]),
             args: Some(args.into_iter().map(str::to_owned).collect()),
+            env: credentials.map(s3_credentials),
             volume_mounts: Some(vec![writable]),
             termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             ..Container::default()

@@ -48,6 +48,16 @@ impl From<Class> for Outcome {
 }
 
 label_values! {
+    /// What a status write changes.
+    StatusClass {
+        /// A condition, or the generation that it refers to.
+        State = "state",
+        /// Only other fields, such as counters.
+        Counters = "counters",
+    }
+}
+
+label_values! {
     /// Kind of an upstream message.
     MessageKind {
         /// A node report: birth, heartbeat or last will.
@@ -70,6 +80,8 @@ label_values! {
         Payload = "payload",
         /// Numbers out of range.
         Impossible = "impossible",
+        /// Counters of a node that never had the edge worker of the object.
+        NeverHad = "never_had",
         /// The object does not exist, or has another uid.
         UnknownObject = "unknown_object",
         /// The message names another node than its sender.

@@ -12,7 +12,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
-pub use self::labels::{MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome};
+pub use self::labels::{
+    MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
+};
 use crate::kinds::Kind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +48,11 @@ struct ByPost {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWriteClass {
+    class: StatusClass,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
     state: NodeState,
 }
@@ -62,6 +69,18 @@ impl Default for ReconcileDurations {
     }
 }
 
+/// Upper bounds of the buckets of a status write's delay, in seconds.
+const DELAY_BUCKETS: [f64; 9] = [0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0];
+
+#[derive(Debug, Clone)]
+struct WriteDelays(Family<ByWriteClass, Histogram>);
+
+impl Default for WriteDelays {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(DELAY_BUCKETS)))
+    }
+}
+
 /// The counters, gauges and histograms.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -70,8 +89,11 @@ pub struct Metrics {
     reconcile_durations: ReconcileDurations,
     publishes: Family<ByResult, Counter>,
     status_writes: Family<ByResult, Counter>,
+    status_delays: WriteDelays,
+    rules: Family<ByResult, Counter>,
     upstream: Family<ByMessageKind, Counter>,
     rejected: Family<ByReason, Counter>,
+    skipped: Counter,
     nodes: Family<ByState, Gauge>,
     objects: Family<ByController, Gauge>,
     connected: Gauge,
@@ -104,6 +126,17 @@ impl Metrics {
         self.status_writes.get_or_create(&ByResult { result }).inc();
     }
 
+    /// Records how long a status write waited for its turn.
+    pub fn status_delayed(&self, class: StatusClass, waited: Duration) {
+        let delays = self.status_delays.0.get_or_create(&ByWriteClass { class });
+        delays.observe(waited.as_secs_f64());
+    }
+
+    /// Records a request that creates or deletes a Rule or `RuleEndpoint`.
+    pub fn rule_changed(&self, result: Outcome) {
+        self.rules.get_or_create(&ByResult { result }).inc();
+    }
+
     /// Records a valid upstream message.
     pub fn received(&self, kind: MessageKind) {
         self.upstream.get_or_create(&ByMessageKind { kind }).inc();
@@ -112,6 +145,13 @@ impl Metrics {
     /// Records a dropped upstream message.
     pub fn rejected(&self, reason: Rejection) {
         self.rejected.get_or_create(&ByReason { reason }).inc();
+    }
+
+    /// Records entries of valid upstream messages that this version does not know.
+    pub fn skipped(&self, entries: usize) {
+        if entries > 0 {
+            self.skipped.inc_by(entries as u64);
+        }
     }
 
     /// Sets the number of nodes in a state.
@@ -181,6 +221,16 @@ impl Metrics {
         registry.register("publish", "Messages published to nodes", self.publishes.clone());
         registry.register("status_write", "Status writes", self.status_writes.clone());
         registry.register(
+            "status_write_delay_seconds",
+            "Time that status writes waited for their turn, by what they change",
+            self.status_delays.0.clone(),
+        );
+        registry.register(
+            "rule_requests",
+            "Requests that create or delete KubeEdge's Rules and RuleEndpoints",
+            self.rules.clone(),
+        );
+        registry.register(
             "upstream_messages",
             "Messages received from nodes",
             self.upstream.clone(),
@@ -189,6 +239,11 @@ impl Metrics {
             "upstream_rejected",
             "Messages from nodes that were dropped, by reason",
             self.rejected.clone(),
+        );
+        registry.register(
+            "upstream_skipped",
+            "Entries of nodes' messages that were skipped because this version does not know them",
+            self.skipped.clone(),
         );
         registry.register("nodes", "Nodes by presence of their agent", self.nodes.clone());
         registry.register(

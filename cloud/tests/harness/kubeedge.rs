@@ -16,8 +16,8 @@ use kube::{
 };
 use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use neptune_wire::{
-    AgentInstance, Batch, BatchMessage, NodeName, ObjectContent, ObjectKey, Replica, Topic,
-    TopicPrefix, decode,
+    AgentInstance, Batch, BatchMessage, NodeName, ObjectContent, ObjectKey, Payload, Replica,
+    Topic, TopicPrefix, decode,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -212,7 +212,7 @@ impl BusAgent {
             }},
         });
         let topic = Topic::Status(state.node.clone(), key()).under(&TopicPrefix::default());
-        state.report = Some(BatchMessage { topic, payload: report });
+        state.report = Some(BatchMessage { topic, payload: report.into() });
     }
 }
 
@@ -238,7 +238,7 @@ impl State {
         let sync = self.replica.sync(AgentInstance("a".to_owned()), self.epoch);
         let topic = Topic::Sync(self.node.clone()).under(&TopicPrefix::default());
         self.outbox.retain(|message| message.topic != topic);
-        let payload: Value = serde_json::from_slice(&neptune_wire::encode(&sync)).unwrap();
+        let payload = Payload::of(&neptune_wire::encode(&sync)).unwrap();
         self.outbox.push(BatchMessage { topic, payload });
     }
 
@@ -268,7 +268,10 @@ impl State {
 pub fn batch(seq: u64, messages: &[(String, Value)]) -> String {
     let messages = messages
         .iter()
-        .map(|(topic, payload)| BatchMessage { topic: topic.clone(), payload: payload.clone() })
+        .map(|(topic, payload)| BatchMessage {
+            topic: topic.clone(),
+            payload: payload.clone().into(),
+        })
         .collect();
     serde_json::to_string(&Batch {
         instance: AgentInstance("a".to_owned()),

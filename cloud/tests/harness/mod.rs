@@ -6,13 +6,17 @@ pub mod agent;
 mod faulty_api;
 mod status;
 
-use std::{fmt::Debug, fs, time::Duration};
+use std::{fmt::Debug, fs, net::IpAddr, time::Duration};
 
 pub use agent::Agent;
 pub use faulty_api::FaultyApi;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Node, events::v1::Event},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Node, Service},
+        events::v1::Event,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -207,6 +211,15 @@ impl Harness {
         eventually_some("a Deployment", async || {
             let list = self.api::<Deployment>().list(&ListParams::default()).await.unwrap();
             list.items.into_iter().next()
+        })
+        .await
+    }
+
+    /// The address that the API server assigned to a Service.
+    pub async fn cluster_ip(&self, name: &str) -> IpAddr {
+        eventually_some("a ClusterIP", async || {
+            let service = self.api::<Service>().get_opt(name).await.unwrap()?;
+            service.spec?.cluster_ip?.parse().ok()
         })
         .await
     }

@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{rules, schema};
+use crate::{SecretReference, SecurityContext, rules, schema};
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
@@ -130,7 +130,8 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub serving_port: Option<i32>,
-    /// replicas is the number of server Pods in the cloud.
+    /// replicas is the number of server Pods in the cloud. At the edge one server runs, or none if
+    /// it is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
@@ -143,6 +144,19 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["", "NodePort", "ClusterIP", "LoadBalancer"]))]
     pub service_type: Option<String>,
+    /// securityContext changes the rights of the server's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<SecurityContext>,
+    /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
+    /// an agent uses the credentials of its node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_names)]
+    pub image_pull_secrets: Vec<SecretReference>,
+    /// credentialsSecret is the Secret with the credentials for s3:// URLs in Pods: the keys
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and optionally AWS_SESSION_TOKEN, AWS_REGION
+    /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret: Option<SecretReference>,
 }
 
 /// ServingHealth is the health check of a model server.

@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, rules, schema};
+use crate::{KeyValue, SecretReference, SecurityContext, rules, schema};
 
 /// JointInferenceServiceSpec describes the two workers of a joint inference.
 #[derive(
@@ -117,7 +117,8 @@ pub struct CloudWorker {
     pub name: String,
     /// model refers to the big model.
     pub model: ModelReference,
-    /// nodeName is the name of the node that runs the worker.
+    /// nodeName is the name of the node that runs the worker. A Pod on a control-plane node needs
+    /// the controller's --allow-control-plane.
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     #[x_kube(validation = rules::node_name_not_reserved())]
     pub node_name: String,
@@ -164,7 +165,8 @@ pub struct HardExampleAlgorithm {
 #[serde(rename_all = "camelCase")]
 pub struct WorkerSpec {
     /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
-    /// mounted read-only at the same path. Not used with frameworkType container.
+    /// mounted read-only at the same path. An agent mounts it only below its --allow-script-dir, a
+    /// Pod only below the controller's --allow-host-path. Not used with frameworkType container.
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub script_dir: String,
     /// scriptBootFile is the script to start, relative to scriptDir. With frameworkType container
@@ -196,6 +198,13 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_names)]
     pub env: Vec<EnvironmentVariable>,
+    /// restartPolicy is when the worker is started again after it exits. Always: after every exit.
+    /// OnFailure: after an exit with another exit code than 0; with 0 the worker is completed.
+    /// Never: not at all. A finished worker runs again when its container changes, such as its
+    /// workerSpec or its model. Workers in Pods are always restarted. Defaults to OnFailure for
+    /// the edge worker and to Always for the cloud worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
     /// modelUpdate is how the worker is updated when its model changes. Restart: the container is
     /// replaced. Reload: the worker keeps running and receives the path of the new version on
     /// WORKER_RELOAD_TOPIC; it is restarted if it has not loaded that version within a minute.
@@ -203,6 +212,25 @@ pub struct WorkerSpec {
     /// Defaults to Restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_update: Option<ModelUpdate>,
+    /// securityContext changes the rights of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<SecurityContext>,
+    /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
+    /// an agent uses the credentials of its node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_names)]
+    pub image_pull_secrets: Vec<SecretReference>,
+}
+
+/// RestartPolicy is when a worker is started again after it exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// After every exit.
+    Always,
+    /// After an exit with another exit code than 0.
+    OnFailure,
+    /// Not at all.
+    Never,
 }
 
 /// ModelUpdate is how a worker is updated when its model changes.
@@ -266,7 +294,7 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<i32>,
     /// metrics are the totals over the lifetime of the service: inferenceNumber, hardExampleNumber
-    /// and uploadCloudRatio.
+    /// and uploadCloudRatio, and fallbackNumber if it is not 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
     /// observedGeneration is the metadata.generation that this status refers to.
@@ -278,6 +306,30 @@ pub struct JointInferenceServiceStatus {
     /// folded is the sum of the counters of agents that are no longer listed in reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folded: Option<CounterTotals>,
+    /// nodes are the nodes that have or had the edge worker, the newest last. Counters of other
+    /// nodes are not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// rejected are the messages of workers and nodes that were rejected and not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<RejectedReports>,
+}
+
+/// RejectedReports are the messages of a worker that its agent rejected since the agent's start, or
+/// the reports of a node that the controller rejected since the last accepted one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedReports {
+    /// node is the name of the node.
+    pub node: String,
+    /// worker is the name of the worker whose messages its agent rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// count is the number of rejected messages.
+    #[schemars(schema_with = "total")]
+    pub count: u64,
+    /// reason is why the last one was rejected.
+    pub reason: String,
 }
 
 /// AgentCounters are the counters of a service for one data directory of an agent.
@@ -301,6 +353,10 @@ pub struct AgentCounters {
     /// hardExampleNumber is the number of those samples that the cloud worker answered.
     #[schemars(schema_with = "total")]
     pub hard_example_number: u64,
+    /// fallbackNumber is the number of hard samples that the cloud worker did not answer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub fallback_number: u64,
 }
 
 /// CounterTotals are the totals of several agents.
@@ -313,6 +369,15 @@ pub struct CounterTotals {
     /// hardExampleNumber is the number of those samples that the cloud worker answered.
     #[schemars(schema_with = "total")]
     pub hard_example_number: u64,
+    /// fallbackNumber is the number of hard samples that the cloud worker did not answer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub fallback_number: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 // API servers warn about the format that schemars uses for u64.
@@ -352,7 +417,9 @@ pub enum JisConditionType {
     Pending,
     /// Both workers run.
     Running,
-    /// The spec must be corrected, or a worker exits repeatedly.
+    /// The edge worker finished its task.
+    Completed,
+    /// The spec must be corrected, a worker exits repeatedly, or reports a failure.
     Failed,
 }
 
@@ -361,6 +428,7 @@ impl fmt::Display for JisConditionType {
         f.write_str(match self {
             Self::Pending => "Pending",
             Self::Running => "Running",
+            Self::Completed => "Completed",
             Self::Failed => "Failed",
         })
     }

@@ -18,6 +18,7 @@ mod key_value;
 pub mod model;
 mod rules;
 mod schema;
+mod security_context;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{
@@ -28,7 +29,10 @@ pub use joint_inference_service::{
     AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EnvironmentVariable,
     HardExampleAlgorithm, JisCondition, JisConditionType, JointInferenceService,
     JointInferenceServiceSpec, JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate,
-    ResourceRequirements, WorkerSpec,
+    RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};
+pub use security_context::{
+    Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
+};

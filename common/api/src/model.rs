@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, rules, schema};
+use crate::{KeyValue, SecretReference, rules, schema};
 
 /// ModelSpec describes the location and format of a model.
 #[derive(
@@ -63,8 +63,9 @@ use crate::{KeyValue, rules, schema};
 #[schemars(transform = schema::never_null)]
 pub struct ModelSpec {
     /// modelUrl is the location of the model. Either an absolute path on the node of the worker
-    /// ("/model/frozen.pb" or "file:///model/frozen.pb"), which is mounted in place. Or an http(s)
-    /// or s3 URL (s3://bucket/key), which is downloaded to the node before the worker starts.
+    /// ("/model/frozen.pb" or "file:///model/frozen.pb"), which is mounted in place if the
+    /// agent's --allow-model-dir or, for a Pod, the controller's --allow-host-path contains it. Or
+    /// an http(s) or s3 URL (s3://bucket/key), which is downloaded to the node before the worker starts.
     /// Workers cannot use a model without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
@@ -80,6 +81,11 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::SHA256))]
     pub sha256sum: Option<String>,
+    /// credentialsSecret is the Secret with the credentials for an s3 URL in Pods: the keys
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and optionally AWS_SESSION_TOKEN, AWS_REGION
+    /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret: Option<SecretReference>,
 }
 
 /// ModelStatus is the observed state of a Model.

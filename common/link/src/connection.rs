@@ -31,6 +31,11 @@ const STABLE_AFTER: Duration = Duration::from_secs(5);
 const PACKET_IDS: u16 = 200;
 const _: () = assert!(PACKET_IDS as usize > WINDOW + 2);
 
+/// The largest packet that is read from the broker, in bytes. The client library closes the
+/// connection on a larger one before it has read its topic, so this is far above
+/// [`LinkOptions::max_packet_size`], and larger messages than that are dropped by this file.
+const MAX_INCOMING: usize = 64 << 20;
+
 pub struct Connection {
     mqtt: MqttOptions,
     options: LinkOptions,
@@ -60,7 +65,7 @@ impl Connection {
         mqtt.set_keep_alive(Duration::from_secs(options.keep_alive.as_secs()))
             .set_clean_session(true)
             .set_inflight(PACKET_IDS)
-            .set_max_packet_size(options.max_packet_size, usize::MAX);
+            .set_max_packet_size(options.max_packet_size.max(MAX_INCOMING), usize::MAX);
         if let Some(will) = &options.will {
             mqtt.set_last_will(LastWill::new(
                 &will.topic,
@@ -167,6 +172,11 @@ impl Connection {
                 }
             }
             rumqttc::Event::Incoming(Packet::Publish(publish)) => {
+                let size = publish.topic.len() + publish.payload.len();
+                if size > self.options.max_packet_size {
+                    self.drop_oversized(&publish.topic, size);
+                    return Ok(());
+                }
                 let message = Message {
                     topic: publish.topic,
                     payload: publish.payload,
@@ -187,6 +197,20 @@ impl Connection {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The broker has its acknowledgement: it does not send the message again before the next
+    /// connection.
+    fn drop_oversized(&self, topic: &str, size: usize) {
+        if self.shared.oversized(topic) {
+            warn!(
+                client = self.options.client_id,
+                topic,
+                size,
+                limit = self.options.max_packet_size,
+                "dropped a message above the size limit; further ones on this topic are only counted (clear a retained one: mosquitto_pub -r -n -t <topic>)"
+            );
+        }
     }
 
     /// Subscribes before it publishes, so that responses to replayed messages are received.

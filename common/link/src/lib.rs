@@ -27,8 +27,9 @@
 //! - Progress with a message that the broker never accepts: a broker that closes the connection on
 //!   a message, for example because its size limit is lower than [`LinkOptions::max_packet_size`],
 //!   receives that message again after each reconnect, with a backoff of up to 15 s, until a newer
-//!   message on the topic replaces it. The same applies to a retained message on a subscribed topic
-//!   that is larger than `max_packet_size`. Set the limit to that of the broker.
+//!   message on the topic replaces it. Set the limit to that of the broker.
+//! - Delivery of received messages above `max_packet_size`: they are dropped, logged with their
+//!   topic, and counted by [`Link::oversized`]. A packet above 64 MiB closes the connection.
 //!
 //! # Cost
 //! Idle: one ping per `keep_alive` and no other timers. Per published message: two copies of the

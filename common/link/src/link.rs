@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -107,9 +107,15 @@ impl Link {
         self.0.shared.is_up()
     }
 
+    /// Returns the number of received messages that were dropped because they exceed
+    /// [`LinkOptions::max_packet_size`], and its changes.
+    pub fn oversized(&self) -> watch::Receiver<u64> {
+        self.0.shared.oversized_count()
+    }
+
     /// Repeats all subscriptions without interrupting them: the broker sends its retained messages
-    /// again (MQTT 3.1.1, section 3.8.4; rumqttd does not). Without a connection it does nothing,
-    /// because the next connection subscribes anyway. No further [`LinkEvent::Up`] is sent.
+    /// again (MQTT 3.1.1, section 3.8.4). Without a connection it does nothing, because the next
+    /// connection subscribes anyway. No further [`LinkEvent::Up`] is sent.
     pub fn resubscribe(&self) {
         self.0.shared.resubscribe();
     }

@@ -38,7 +38,7 @@ pub struct LinkOptions {
     pub keep_alive: Duration,
     /// Maximum packet size in bytes, in both directions; default 1 MiB.
     /// [`Link::publish`](crate::Link::publish) refuses a larger message; a larger one from the
-    /// broker closes the connection. Must not be above the limit of the broker.
+    /// broker is dropped and counted. Must not be above the limit of the broker.
     pub max_packet_size: usize,
     /// Topic filters. The link subscribes to them with `QoS` 1 on each new connection.
     pub subscriptions: Vec<String>,

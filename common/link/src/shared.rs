@@ -2,6 +2,7 @@
 //! the current connection, and the phase. Hands messages to the client; the connection task owns
 //! the socket.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use rumqttc::{AsyncClient, QoS, SubscribeFilter};
@@ -13,6 +14,9 @@ use crate::{LinkError, LinkOptions, Message};
 /// Capacity of the channel to the client: the whole window, two subscriptions and DISCONNECT.
 /// Therefore it is never full.
 pub const CHANNEL: usize = WINDOW + 3;
+
+/// Topics whose dropped messages are logged. Those of more topics are only counted.
+const MAX_LOGGED_TOPICS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkPhase {
@@ -28,6 +32,7 @@ pub struct Shared {
     /// Notified when the outbox shrinks, or the connection or the phase changes.
     changed: Notify,
     phase: watch::Sender<LinkPhase>,
+    oversized: watch::Sender<u64>,
     max_packet_size: usize,
     subscriptions: Vec<String>,
 }
@@ -39,6 +44,8 @@ struct SharedState {
     client: Option<AsyncClient>,
     up: bool,
     resubscription: Resubscription,
+    /// Topics whose dropped messages were logged.
+    oversized_topics: BTreeSet<String>,
 }
 
 /// Subscriptions beside the first one of a connection. At most one is in flight, because the
@@ -59,6 +66,7 @@ impl Shared {
             state: Mutex::default(),
             changed: Notify::new(),
             phase: watch::Sender::new(LinkPhase::Running),
+            oversized: watch::Sender::new(0),
             max_packet_size: options.max_packet_size,
             subscriptions: options.subscriptions.clone(),
         }
@@ -113,6 +121,18 @@ impl Shared {
         state.hand_over();
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// A received message was dropped. Returns whether to log it.
+    pub fn oversized(&self, topic: &str) -> bool {
+        self.oversized.send_modify(|count| *count += 1);
+        let topics = &mut self.lock().oversized_topics;
+        topics.len() < MAX_LOGGED_TOPICS && topics.insert(topic.to_owned())
+    }
+
+    /// The number of received messages that were dropped.
+    pub fn oversized_count(&self) -> watch::Receiver<u64> {
+        self.oversized.subscribe()
     }
 
     pub fn is_up(&self) -> bool {

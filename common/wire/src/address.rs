@@ -3,6 +3,8 @@
 
 use std::{fmt, str::FromStr};
 
+use crate::ContentHash;
+
 /// The address of a model or dataset.
 ///
 /// Accepted are `http://...`, `https://...`, `s3://bucket/key`, `file:///path`, and an absolute
@@ -210,6 +212,47 @@ impl ArtifactAddress {
     }
 }
 
+/// Returns an address as messages show it: without user, password, query and fragment, whether it is
+/// valid or not. Queries of different text stay different: four hex digits of their hash replace
+/// them, too few to guess a secret.
+pub fn redact(text: &str) -> String {
+    let text = text.trim_end();
+    let address = text.parse::<ArtifactAddress>();
+    if let Ok(ArtifactAddress::Path(_) | ArtifactAddress::S3 { .. }) = address {
+        return text.to_owned();
+    }
+    let (scheme, rest) = match text.find("://") {
+        Some(at) if is_scheme(&text[..at]) => text.split_at(at + 3),
+        _ => ("", text),
+    };
+    // If the address is not valid, any part before an `@` may be a password.
+    let end = match address {
+        Ok(_) => rest.find(['/', '?', '#']).unwrap_or(rest.len()),
+        Err(_) => rest.len(),
+    };
+    let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    let shown = &rest[host..];
+    if scheme.is_empty() && host == 0 && shown.contains(':') {
+        return String::new();
+    }
+    let (shown, query) = shown.split_at(shown.find(['?', '#']).unwrap_or(shown.len()));
+    let query = match query {
+        "" => String::new(),
+        query if is_redacted(query) => query.to_owned(),
+        query => format!("{REDACTED}{}", &ContentHash::of(&query).as_str()[..4]),
+    };
+    format!("{scheme}{shown}{query}")
+}
+
+/// Stands for a query, followed by four hex digits of its hash.
+const REDACTED: &str = "?redacted-";
+
+fn is_redacted(query: &str) -> bool {
+    query.strip_prefix(REDACTED).is_some_and(|hash| {
+        hash.len() == 4 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
+}
+
 /// Returns the last part of `path` as a file name, see [`ArtifactAddress::file_name`].
 pub fn safe_file_name(path: &str) -> String {
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -371,6 +414,31 @@ mod tests {
     }
 
     #[test]
+    fn redacted_address_has_no_secret_and_stays_distinct() {
+        for (text, shown) in [
+            ("/model/a?b@c#d", "/model/a?b@c#d"),
+            ("file:///model/a", "file:///model/a"),
+            ("s3://bucket/a?b", "s3://bucket/a?b"),
+            ("https://h/m.pb", "https://h/m.pb"),
+            ("https://ann:secret@h:8080/a@2/m.pb", "https://h:8080/a@2/m.pb"),
+            ("http://ann:pass/word@h/m", "http://h/m"),
+            ("ftp://ann:secret@h/m", "ftp://h/m"),
+            ("ann:secret", ""),
+            ("ann:secret@h/m", "h/m"),
+            ("http://ann:pa?ss@h/m", "http://h/m"),
+            ("s3://key:secret@bucket/m", "s3://bucket/m"),
+            ("model.pb", "model.pb"),
+        ] {
+            assert_eq!(redact(text), shown, "{text}");
+        }
+        let signed = |signature: &str| redact(&format!("https://h/m?X-Amz-Signature={signature}"));
+        assert!(signed("secret").starts_with("https://h/m?redacted-"), "{}", signed("secret"));
+        assert_eq!(signed("secret").len(), "https://h/m?redacted-0000".len());
+        assert_ne!(signed("a"), signed("b"), "another query is another model");
+        assert_eq!(redact(&signed("a")), signed("a"));
+    }
+
+    #[test]
     fn archives_are_recognized_by_the_path() {
         for (text, is_archive) in [
             ("HTTPS://user:pw@h/a.TAR.GZ", true),
@@ -449,6 +517,14 @@ mod tests {
                 prop_assert!(!authority.is_empty() && !authority.contains('@'), "{}", shown);
                 prop_assert!(!shown.contains(['?', '#']), "{}", shown);
             }
+        }
+
+        #[test]
+        fn redacted_text_never_contains_a_password(text in text()) {
+            let shown = redact(&format!("https://ann:pa55@h/{text}"));
+            prop_assert!(!shown.contains("pa55"), "{}", shown);
+            let shown = redact(&format!("{text}:pa55@h"));
+            prop_assert!(!shown.contains("pa55") || text.starts_with('/'), "{}", shown);
         }
 
         #[test]

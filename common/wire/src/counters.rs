@@ -1,5 +1,5 @@
-//! Sums cumulative counters of a source that restarts: a worker as its agent sees it, or an agent's
-//! data directory as the cloud sees it. Reports arrive late, duplicated and out of order.
+//! Sums the cumulative counters of a worker over its runs, as its agent sees them. Reports arrive
+//! late, duplicated and out of order.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,48 @@ pub struct Counters {
     pub inference: u64,
     /// Number of those samples that were hard and that the cloud worker answered.
     pub hard: u64,
+    /// Number of those samples that were hard and that the cloud worker did not answer. Zero for
+    /// workers that do not report it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fallback: u64,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Larger counters are refused: JSON numbers are exact up to here.
+pub const MAX_COUNTER: u64 = 1 << 53;
+
 impl Counters {
+    /// Returns whether a worker can have counted this: at most [`MAX_COUNTER`] samples, and not
+    /// more hard ones than samples.
+    pub fn are_possible(self) -> bool {
+        self.hard.saturating_add(self.fallback) <= self.inference && self.inference <= MAX_COUNTER
+    }
+
+    /// Returns whether all counters are zero.
+    pub fn are_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether the number of samples or of hard ones is below that of `other`. Fallbacks do
+    /// not count: a worker may stop reporting them.
+    pub fn are_below(self, other: Self) -> bool {
+        self.inference < other.inference || self.hard < other.hard
+    }
+
+    /// Returns the difference of each counter, not below zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            inference: self.inference.saturating_sub(other.inference),
+            hard: self.hard.saturating_sub(other.hard),
+            fallback: self.fallback.saturating_sub(other.fallback),
+        }
+    }
+
     /// Returns the share of samples that the cloud answered, 0 to 1; 0 when nothing was inferred.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counters below 2^53")]
     pub fn upload_cloud_ratio(self) -> f64 {
@@ -26,13 +65,18 @@ impl Counters {
         Self {
             inference: self.inference.saturating_add(other.inference),
             hard: self.hard.saturating_add(other.hard),
+            fallback: self.fallback.saturating_add(other.fallback),
         }
     }
 
     /// Returns the maximum of each counter.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        Self { inference: self.inference.max(other.inference), hard: self.hard.max(other.hard) }
+        Self {
+            inference: self.inference.max(other.inference),
+            hard: self.hard.max(other.hard),
+            fallback: self.fallback.max(other.fallback),
+        }
     }
 }
 
@@ -40,15 +84,40 @@ impl Counters {
 /// than this many restarts late.
 const RUNS_KEPT: usize = 16;
 
-/// The totals over all runs of a worker or agent: the sum, over the runs, of the highest counters
-/// that each run reported.
+/// Number of start times remembered per run, for workers that change theirs while they run.
+const STARTS_KEPT: usize = 16;
+
+/// Before the start time in the name of a run of an earlier version, which named runs by it.
+const NAMED_BY_START: &str = "start:";
+
+/// The counters that a worker reports, and in which run it counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunReport<'a> {
+    /// The run: a start of the worker's container. `None` if no container is known.
+    pub run: Option<&'a str>,
+    /// The start time that the worker states; may be empty. Start times of equal length that end
+    /// with `Z` are compared as instants, others only for equality.
+    pub start: &'a str,
+    /// Cumulative counters.
+    pub counters: Counters,
+    /// Whether another agent instance may have reported earlier counters of this run.
+    pub is_inherited: bool,
+}
+
+/// The totals over all runs of a worker: the sum, over the runs, of the highest counters that each
+/// run reported.
+///
+/// A start of the container is a run. A start time splits a run only when the numbers fall: then
+/// the worker's process restarted within its container. So a worker may change its start time while
+/// it counts on, and two containers may state the same one.
 ///
 /// # Guarantees
 /// The total never decreases. Duplicated, late and reordered reports do not change the result.
 /// Memory is bounded: at most 16 runs are listed, older ones are folded into one sum.
 ///
 /// # Assumptions
-/// Each run has a unique name, uses it in all its reports and counts up from zero.
+/// A container counts up from zero. If its process restarts and states no new start time, only the
+/// highest counters count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunTotals {
@@ -61,40 +130,137 @@ pub struct RunTotals {
 }
 
 /// The highest counters that one run reported, an entry of [`RunTotals`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCounters {
     /// The name of the run, unique within its [`RunTotals`].
     pub name: String,
-    /// The highest counters that it reported.
+    /// The highest counters that it reported, without `base`.
     #[serde(flatten)]
     pub counters: Counters,
+    /// The last start times that the worker stated in this run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<String>,
+    /// Counters of this run that another agent instance reported.
+    #[serde(default, skip_serializing_if = "Counters::are_zero")]
+    pub base: Counters,
 }
 
 impl RunTotals {
-    /// Records the counters that a run reports. Returns whether the total changed.
-    pub fn observe(&mut self, run: &str, counters: Counters) -> bool {
-        if let Some(known) = self.runs.iter_mut().find(|known| known.name == run) {
-            let highest = known.counters.max(counters);
-            let changed = highest != known.counters;
-            known.counters = highest;
-            return changed;
+    /// Records a report. Returns whether the total changed. A report of an unknown run is ignored.
+    pub fn observe(&mut self, report: &RunReport<'_>) -> bool {
+        let before = self.total();
+        if let Some(position) = self.position(report) {
+            self.runs[position].observe(report);
+        } else if let Some(run) = report.run {
+            let last_part = self.runs.iter().rev().find_map(|known| known.part_of(run));
+            let name = match last_part {
+                None => run.to_owned(),
+                Some(part) => format!("{run}#{}", part + 1),
+            };
+            let is_inherited = report.is_inherited && last_part.is_none();
+            let base = if is_inherited { report.counters } else { Counters::default() };
+            let mut new = RunCounters { name, base, ..RunCounters::default() };
+            new.observe(report);
+            self.runs.push(new);
         }
-        self.runs.push(RunCounters { name: run.to_owned(), counters });
-        if self.runs.len() > RUNS_KEPT {
+        while self.runs.len() > RUNS_KEPT {
             let oldest = self.runs.remove(0);
             self.folded = self.folded.plus(oldest.counters);
         }
-        counters != Counters::default()
+        self.total() != before
     }
 
-    /// Returns whether a run of that name is listed.
-    pub fn contains_run(&self, run: &str) -> bool {
-        self.runs.iter().any(|known| known.name == run)
+    /// Returns whether [`observe`](Self::observe) can count a report.
+    pub fn is_known(&self, report: &RunReport<'_>) -> bool {
+        report.run.is_some() || self.position(report).is_some()
+    }
+
+    /// The run that a report belongs to; `None` if it begins a new one.
+    fn position(&self, report: &RunReport<'_>) -> Option<usize> {
+        let by_start = |run: &RunCounters| !report.start.is_empty() && run.has_start(report.start);
+        let Some(name) = report.run else { return self.runs.iter().rposition(by_start) };
+        let is_part = |run: &RunCounters| run.part_of(name).is_some();
+        if let Some(same) = self.runs.iter().rposition(|run| is_part(run) && by_start(run)) {
+            return Some(same);
+        }
+        let Some(last) = self.runs.iter().rposition(is_part) else {
+            let is_legacy = |run: &RunCounters| run.name.starts_with(NAMED_BY_START);
+            return self.runs.iter().rposition(|run| is_legacy(run) && by_start(run));
+        };
+        // The last report of an earlier container.
+        if let Some(earlier) = self.runs.iter().rposition(by_start) {
+            return Some(earlier);
+        }
+        (!self.runs[last].is_restarted(report)).then_some(last)
     }
 
     /// Returns the sum over all runs.
     pub fn total(&self) -> Counters {
         self.runs.iter().fold(self.folded, |sum, run| sum.plus(run.counters))
+    }
+
+    /// Converts the runs of an earlier version, which named a run by its start time unless that was
+    /// empty. Removes counters that are not possible. `normalize` returns the instant of a start
+    /// time in the form of [`RunReport::start`].
+    pub fn upgrade(&mut self, normalize: impl Fn(&str) -> String) {
+        for run in &mut self.runs {
+            if run.starts.is_empty() && !run.name.contains('@') {
+                run.starts = vec![normalize(&run.name)];
+                run.name = format!("{NAMED_BY_START}{}", run.name);
+            }
+        }
+        self.runs.retain(|run| run.counters.are_possible());
+        if !self.folded.are_possible() {
+            self.folded = Counters::default();
+        }
+    }
+
+    /// Starts at zero: another instance reported everything so far. The runs continue.
+    pub fn rebase(&mut self) {
+        self.folded = Counters::default();
+        for run in &mut self.runs {
+            run.base = run.base.plus(run.counters);
+            run.counters = Counters::default();
+        }
+    }
+}
+
+impl RunCounters {
+    fn observe(&mut self, report: &RunReport<'_>) {
+        if let Some(run) = report.run.filter(|_| self.name.starts_with(NAMED_BY_START)) {
+            run.clone_into(&mut self.name);
+        }
+        self.counters = self.counters.max(report.counters.minus(self.base));
+        if report.start.is_empty() || self.has_start(report.start) {
+            return;
+        }
+        self.starts.push(report.start.to_owned());
+        if self.starts.len() > STARTS_KEPT {
+            self.starts.remove(0);
+        }
+    }
+
+    fn has_start(&self, start: &str) -> bool {
+        self.starts.iter().any(|known| known == start)
+    }
+
+    /// Which part of the run this is: 0, or higher after restarts of the worker's process. `None`
+    /// if it is of another run.
+    fn part_of(&self, run: &str) -> Option<u32> {
+        match self.name.strip_prefix(run)? {
+            "" => Some(0),
+            part => part.strip_prefix('#')?.parse().ok(),
+        }
+    }
+
+    /// Whether a report of this run, with a start time that it does not have, is of a restarted
+    /// process: its numbers fell, and it did not start earlier.
+    fn is_restarted(&self, report: &RunReport<'_>) -> bool {
+        let is_instant = |start: &str| start.len() == report.start.len() && start.ends_with('Z');
+        let is_earlier = is_instant(report.start)
+            && self.starts.iter().any(|known| is_instant(known) && report.start < known.as_str());
+        let highest = self.base.plus(self.counters);
+        !report.start.is_empty() && !is_earlier && report.counters.are_below(highest)
     }
 }
 
@@ -105,26 +271,126 @@ mod tests {
     use super::*;
 
     fn counters(inference: u64, hard: u64) -> Counters {
-        Counters { inference, hard }
+        Counters { inference, hard, fallback: 0 }
+    }
+
+    fn report<'a>(run: &'a str, start: &'a str, inference: u64, hard: u64) -> RunReport<'a> {
+        let counters = counters(inference, hard);
+        RunReport { run: Some(run), start, counters, is_inherited: false }
+    }
+
+    fn total_of(reports: &[RunReport<'_>]) -> u64 {
+        let mut totals = RunTotals::default();
+        for report in reports {
+            totals.observe(report);
+        }
+        totals.total().inference
+    }
+
+    #[test]
+    fn fallbacks_are_summed_over_runs_like_the_other_counters() {
+        let with = |run: &'static str, inference, fallback| {
+            let counters = Counters { inference, hard: 1, fallback };
+            RunReport { counters, ..report(run, "", 0, 0) }
+        };
+        let mut totals = RunTotals::default();
+        for report in [with("c1", 10, 4), with("c1", 12, 5), with("c1", 10, 4), with("c2", 3, 2)] {
+            totals.observe(&report);
+        }
+        assert_eq!(totals.total(), Counters { inference: 15, hard: 2, fallback: 7 });
+        let stored = serde_json::to_value(&totals).expect("plain data");
+        assert_eq!(serde_json::from_value::<RunTotals>(stored).expect("the same"), totals);
+        // A worker that stops reporting them is not a restarted one.
+        totals.observe(&RunReport { start: "t", ..with("c2", 4, 0) });
+        assert_eq!(totals.total(), Counters { inference: 16, hard: 2, fallback: 7 });
+        assert!(!Counters { inference: 3, hard: 2, fallback: 2 }.are_possible());
+        let earlier: Counters = serde_json::from_str(r#"{"inference":3,"hard":1}"#).expect("valid");
+        assert_eq!(earlier, counters(3, 1));
     }
 
     #[test]
     fn restart_adds_to_the_total_and_late_report_does_not() {
         let mut totals = RunTotals::default();
-        assert!(totals.observe("first", counters(10, 2)));
-        assert!(totals.observe("second", counters(3, 1)));
-        assert!(!totals.observe("first", counters(9, 2)), "late");
-        assert!(!totals.observe("second", counters(3, 1)), "duplicate");
+        assert!(totals.observe(&report("c1", "first", 10, 2)));
+        assert!(totals.observe(&report("c2", "second", 3, 1)));
+        assert!(!totals.observe(&report("c2", "first", 9, 2)), "late");
+        assert!(!totals.observe(&report("c2", "second", 3, 1)), "duplicate");
         assert_eq!(totals.total(), counters(13, 3));
-        assert!(totals.observe("first", counters(11, 2)), "the last report of a run that exited");
+        let last = report("c2", "first", 11, 2);
+        assert!(totals.observe(&last), "the last report of a run that exited");
         assert_eq!(totals.total(), counters(14, 3));
+        let unknown = RunReport { run: None, ..report("", "third", 5, 0) };
+        assert!(!totals.is_known(&unknown) && !totals.observe(&unknown));
+        assert!(totals.is_known(&RunReport { run: None, ..last }));
+    }
+
+    #[test]
+    fn renewed_start_time_with_growing_numbers_is_one_run() {
+        let (starts, mut totals) = (["t1", "t2", "t3", "t4"], RunTotals::default());
+        for (start, inference) in starts.into_iter().zip([100, 200, 300, 400]) {
+            totals.observe(&report("c", start, inference, 0));
+        }
+        assert!(!totals.observe(&report("c", "t2", 200, 0)), "redelivered");
+        assert_eq!(totals.total(), counters(400, 0));
+    }
+
+    #[test]
+    fn process_restarted_in_its_container_is_a_run_of_its_own() {
+        let restarted = [report("c", "t1", 100, 0), report("c", "t2", 5, 0)];
+        assert_eq!(total_of(&restarted), 105);
+        let [first, second] = ["2026-08-01T12:00:00Z", "2026-08-01T12:00:05Z"];
+        assert_eq!(total_of(&[report("c", first, 100, 0), report("c", second, 5, 0)]), 105);
+        let late = [report("c", second, 100, 0), report("c", first, 95, 0)];
+        assert_eq!(total_of(&late), 100, "an earlier start time is of a late report");
+        let silent = [report("c", "", 100, 0), report("c", "", 5, 0)];
+        assert_eq!(total_of(&silent), 100, "without a start time it cannot be distinguished");
+    }
+
+    #[test]
+    fn equal_start_times_of_two_containers_are_two_runs() {
+        let epoch = "1970-01-01T00:00:00Z";
+        assert_eq!(total_of(&[report("c1", epoch, 10, 0), report("c2", epoch, 10, 0)]), 20);
+    }
+
+    #[test]
+    fn runs_of_an_earlier_version_continue() {
+        let named = |name: &str| RunCounters {
+            name: name.to_owned(),
+            counters: counters(10, 1),
+            ..RunCounters::default()
+        };
+        let mut totals =
+            RunTotals { runs: vec![named("T"), named("c0@s")], ..RunTotals::default() };
+        totals.runs.push(RunCounters { counters: counters(u64::MAX, 0), ..named("bad") });
+        totals.upgrade(str::to_lowercase);
+        assert_eq!(totals.total(), counters(20, 2));
+        let upgraded = totals.clone();
+        totals.upgrade(str::to_lowercase);
+        assert_eq!(totals, upgraded);
+        totals.observe(&report("c1@s", "t", 12, 1));
+        assert_eq!(totals.total(), counters(22, 2));
+        totals.observe(&report("c1@s", "u", 13, 1));
+        assert_eq!(totals.total(), counters(23, 2), "it is the run of its container now");
+    }
+
+    #[test]
+    fn inherited_run_counts_from_its_first_report() {
+        let mut totals = RunTotals::default();
+        let inherited = RunReport { is_inherited: true, ..report("c", "t", 1000, 10) };
+        assert!(!totals.observe(&inherited));
+        totals.observe(&RunReport { is_inherited: true, ..report("c", "t", 1005, 11) });
+        assert_eq!(totals.total(), counters(5, 1));
+        totals.rebase();
+        assert_eq!(totals.total(), counters(0, 0));
+        totals.observe(&report("c", "t", 1007, 11));
+        assert_eq!(totals.total(), counters(2, 0));
     }
 
     #[test]
     fn folded_runs_stay_in_the_total() {
         let mut totals = RunTotals::default();
         for run in 0..100 {
-            totals.observe(&run.to_string(), counters(10, 1));
+            totals.observe(&report(&run.to_string(), "", 10, 1));
         }
         assert_eq!(totals.total(), counters(1000, 100));
         assert_eq!(totals.runs.len(), RUNS_KEPT);
@@ -165,7 +431,9 @@ mod tests {
             });
             let lasts = runs.iter().enumerate().map(|(run, steps)| (run, steps[steps.len() - 1]));
             for (run, reported) in shuffled.chain(lasts) {
-                totals.observe(&run.to_string(), reported);
+                let (run, start) = (format!("c{run}"), format!("t{run}"));
+                let Counters { inference, hard, .. } = reported;
+                totals.observe(&report(&run, &start, inference, hard));
                 let now = totals.total();
                 prop_assert!(now.inference >= before.inference && now.hard >= before.hard);
                 before = now;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ContentHash;
+use crate::{ContentHash, unknown::deserialize_known};
 
 /// The status of a `Dataset` on its node. The counts are those of the last successful count, also
 /// while the state is [`DatasetState::Failed`].
@@ -63,7 +63,7 @@ impl DatasetCounts {
 }
 
 /// The state of a `Dataset` on its node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum DatasetState {
     /// The counts match the current data.
     Counted,
@@ -72,6 +72,10 @@ pub enum DatasetState {
     /// The data cannot be counted. The agent retries.
     Failed,
 }
+
+deserialize_known!(DatasetState {
+    "Counted" => Counted, "Counting" => Counting, "Failed" => Failed,
+} else Counting);
 
 /// Why a dataset is not counted. The names are the reasons of conditions and Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::unknown;
+
 /// The schema version of all messages. It changes only when an older reader would misunderstand a
 /// newer message; an additional field that a reader may ignore does not change it.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -32,7 +34,8 @@ struct Envelope {
     schema_version: u32,
 }
 
-/// Decodes a message. Unknown fields are ignored. A missing schema version means version 1 or
+/// Decodes a message. Unknown fields are ignored, and so are unknown resources, list elements and
+/// enum values where a later version may add them. A missing schema version means version 1 or
 /// older.
 ///
 /// # Errors
@@ -43,6 +46,17 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
         return Err(DecodeError::TooNew { found: schema_version });
     }
     Ok(serde_json::from_slice(payload)?)
+}
+
+/// Decodes a message like [`decode`]. Also returns how many of its entries were skipped because
+/// this version does not know them.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_counted<T: DeserializeOwned>(payload: &[u8]) -> Result<(T, usize), DecodeError> {
+    unknown::take_skipped();
+    let message = decode(payload)?;
+    Ok((message, unknown::take_skipped()))
 }
 
 /// Encodes a message, with `schemaVersion` as its first field.

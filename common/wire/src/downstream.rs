@@ -1,14 +1,17 @@
 //! Messages from the cloud to a node: an object, its deletion, and the index of all objects of the
 //! node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ContentHash, ModelServer, Namespace, ObjectKey, ObjectName, Revision, WorkerName,
-    WorkerUpdateMode,
+    AgentInstance, ContentHash, ModelServer, Namespace, ObjectKey, ObjectName, Revision,
+    WorkerName, WorkerUpdateMode, unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -44,7 +47,7 @@ pub struct ObjectContent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Box<DatasetContent>>,
     /// The workers of this object that this node runs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "unknown::list")]
     pub workers: Vec<Worker>,
     /// The model server of this object that this node runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,6 +117,21 @@ pub enum Role {
     Cloud,
 }
 
+/// When a worker is started again after it exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RestartPolicy {
+    /// After every exit.
+    Always,
+    /// After an exit with another exit code than 0.
+    OnFailure,
+    /// Never: one run per container specification.
+    Never,
+    /// A policy of a newer controller. Counts as absent.
+    #[serde(other)]
+    Unknown,
+}
+
 /// A worker container that the agent of a node keeps running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -141,6 +159,10 @@ pub struct Worker {
     pub scripts: Option<Scripts>,
     /// The `Model` in the same namespace that must be present before the worker starts.
     pub model: ObjectName,
+    /// When the worker is started again after it exits. Absent: `onFailure` for an edge worker,
+    /// `always` for a cloud worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
     /// How the worker is updated when the model changes.
     #[serde(default, skip_serializing_if = "WorkerUpdateMode::is_restart")]
     pub model_update: WorkerUpdateMode,
@@ -150,9 +172,27 @@ pub struct Worker {
     /// The port of a cloud worker, published on the address of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// Host entries of the container, by name, so that these names need no DNS.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, IpAddr>,
     /// Resource limits of the container.
     #[serde(default)]
     pub resources: ResourceLimits,
+    /// The rights of the container.
+    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
+    pub rights: ContainerRights,
+}
+
+impl Worker {
+    /// Returns the restart policy, with the default of the role: an edge worker may finish, a cloud
+    /// worker serves as long as it exists.
+    pub fn effective_restart_policy(&self) -> RestartPolicy {
+        match (self.restart_policy, self.role) {
+            (None | Some(RestartPolicy::Unknown), Role::Edge) => RestartPolicy::OnFailure,
+            (None | Some(RestartPolicy::Unknown), Role::Cloud) => RestartPolicy::Always,
+            (Some(policy), _) => policy,
+        }
+    }
 }
 
 /// The directory on the node with the scripts of a worker.
@@ -177,6 +217,25 @@ pub struct ResourceLimits {
     pub memory_bytes: Option<u64>,
 }
 
+/// The rights of a container. Absent fields: the defaults of the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerRights {
+    /// The user and group ID of the processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<u32>,
+    /// Whether the root file system is read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only_root: Option<bool>,
+}
+
+impl ContainerRights {
+    /// Returns whether every right is the default of the agent.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The deletion of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delete {
@@ -186,15 +245,38 @@ pub struct Delete {
 
 /// The index of a node: every object that it should have, without the contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Index {
     /// Orders this index among all indexes of the node. Indexes and objects use the same clock.
     pub revision: Revision,
     /// The objects. The node removes objects that are not listed and not newer than this index.
+    #[serde(deserialize_with = "unknown::objects")]
     pub objects: BTreeMap<ObjectKey, IndexEntry>,
     /// Objects whose desired state the controller cannot determine now, because something that they
     /// refer to is unknown. A node that has such an object keeps it unchanged.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeSet::is_empty",
+        deserialize_with = "unknown::keys"
+    )]
     pub keep: BTreeSet<ObjectKey>,
+    /// UIDs of the last sync's `departed` that no object has any more. The node deletes their
+    /// totals.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub gone_uids: BTreeSet<String>,
+    /// A start of the agent that is newer than the one that sent the last sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_start: Option<AgentStart>,
+}
+
+/// A start of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentStart {
+    /// Identifies the agent's data directory.
+    pub instance: AgentInstance,
+    /// Number of agent starts on that data directory.
+    pub epoch: u64,
 }
 
 /// The entry of an object in an [`Index`] or a [`Sync`](crate::Sync).
@@ -271,6 +353,27 @@ mod tests {
             "url": "/data/a.csv", "format": "csv", "header": false, "labelColumn": "3",
         });
         assert_payload(&dataset, expected);
+    }
+
+    #[test]
+    fn restart_policy_defaults_by_role_and_tolerates_unknown_values() {
+        use RestartPolicy::{Always, Never, OnFailure};
+        let policy = |role: &str, policy: Option<&str>| {
+            let mut worker = json!({"name": "w", "role": role, "image": "i", "model": "m"});
+            if let Some(policy) = policy {
+                worker["restartPolicy"] = policy.into();
+            }
+            serde_json::from_value::<Worker>(worker).unwrap().effective_restart_policy()
+        };
+        assert_eq!((policy("edge", None), policy("cloud", None)), (OnFailure, Always));
+        assert_eq!(
+            (policy("edge", Some("always")), policy("cloud", Some("never"))),
+            (Always, Never)
+        );
+        assert_eq!(
+            (policy("edge", Some("weekly")), policy("cloud", Some("weekly"))),
+            (OnFailure, Always)
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod dataset;
 mod decode;
 mod downstream;
 mod hash;
+mod lenient;
 mod model;
 mod name;
 pub mod replica;
@@ -28,17 +29,19 @@ mod revision;
 mod serving;
 pub mod source;
 mod topic;
+mod topic_filter;
+mod unknown;
 mod upstream;
 mod worker;
 
-pub use address::{AddressError, ArtifactAddress};
-pub use batch::{Batch, BatchMessage};
-pub use counters::{Counters, RunTotals};
+pub use address::{AddressError, ArtifactAddress, redact};
+pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
+pub use counters::{Counters, MAX_COUNTER, RunReport, RunTotals};
 pub use dataset::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
-pub use decode::{DecodeError, SCHEMA_VERSION, decode, encode};
+pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
 pub use downstream::{
-    DatasetContent, Delete, Index, IndexEntry, Insert, ModelContent, ObjectContent, ObjectMetadata,
-    ResourceLimits, Role, Scripts, Worker,
+    AgentStart, ContainerRights, DatasetContent, Delete, Index, IndexEntry, Insert, ModelContent,
+    ObjectContent, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Scripts, Worker,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{
@@ -53,10 +56,11 @@ pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
     ServerUpdateMode, Transition,
 };
-pub use source::Source;
+pub use source::{EncodedContent, Source, SyncNotices};
 pub use topic::{Topic, TopicError, TopicPrefix};
+pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
 pub use upstream::{
-    AgentInstance, Capacity, NodeReport, Phase, ReportOutput, StatusReport, Sync, TaskInfo,
-    WorkerReason, WorkerReport, WorkerState,
+    AgentInstance, Capacity, DepartedTotals, NodeReport, Phase, RejectedMessages, ReportOutput,
+    StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport, WorkerState,
 };
 pub use worker::{WorkerInfo, WorkerTaskInfo};

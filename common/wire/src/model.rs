@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DownloadProgress, ObjectName, Revision, WorkerInfo, WorkerReason};
+use crate::{
+    DownloadProgress, ObjectName, Revision, WorkerInfo, WorkerReason, unknown::deserialize_known,
+};
 
 /// Maximum number of models in one message. A worker with more models reports them in several
 /// messages.
@@ -97,7 +99,7 @@ pub struct ModelPresenceReport {
 }
 
 /// The state of a `Model` on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum PresenceState {
     /// The model is present and matches the spec of the `Model`.
     Present,
@@ -107,8 +109,12 @@ pub enum PresenceState {
     Failed,
 }
 
+deserialize_known!(PresenceState {
+    "Present" => Present, "Downloading" => Downloading, "Failed" => Failed,
+} else Downloading);
+
 /// How a worker is updated when its model changes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WorkerUpdateMode {
     /// The container is replaced.
@@ -117,6 +123,8 @@ pub enum WorkerUpdateMode {
     /// The worker receives a [`ModelReload`] and loads the model while it runs.
     Reload,
 }
+
+deserialize_known!(WorkerUpdateMode { "restart" => Restart, "reload" => Reload } else Restart);
 
 impl WorkerUpdateMode {
     /// Returns whether this is the default, which is left out of messages.
@@ -198,10 +206,17 @@ fn model(value: &Value) -> Result<WorkerModel, OutputError> {
 /// wins.
 fn metrics(value: &Value) -> Result<Vec<Metric>, OutputError> {
     let mut metrics: Vec<Metric> = Vec::new();
+    // The limits are checked here, so that the cost is linear in the size of the message.
     let mut add = |key: &str, value: &Value| -> Result<(), OutputError> {
         let Some(value) = scalar(key, value)? else { return Ok(()) };
         metrics.retain(|metric| metric.key != key);
-        metrics.push(Metric { key: key.to_owned(), value });
+        if metrics.len() == MAX_METRICS {
+            let why = format!("more than {MAX_METRICS} metrics, at most {MAX_METRICS} are allowed");
+            return Err(refused(why));
+        }
+        let metric = Metric { key: key.to_owned(), value };
+        check_metric(&metric)?;
+        metrics.push(metric);
         Ok(())
     };
     match value {
@@ -215,7 +230,6 @@ fn metrics(value: &Value) -> Result<Vec<Metric>, OutputError> {
         })?,
         _ => return Err(refused("metrics is neither a list nor an object")),
     }
-    bounded(&metrics)?;
     Ok(metrics)
 }
 
@@ -241,13 +255,15 @@ fn bounded(metrics: &[Metric]) -> Result<(), OutputError> {
         let count = metrics.len();
         return Err(refused(format!("{count} metrics, at most {MAX_METRICS} are allowed")));
     }
-    metrics.iter().try_for_each(|Metric { key, value }| {
-        if key.is_empty() {
-            return Err(refused("the key of a metric is empty"));
-        }
-        check_line("the key of a metric", key, MAX_KEY_BYTES)?;
-        check_line("the value of a metric", value, MAX_VALUE_BYTES)
-    })
+    metrics.iter().try_for_each(check_metric)
+}
+
+fn check_metric(Metric { key, value }: &Metric) -> Result<(), OutputError> {
+    if key.is_empty() {
+        return Err(refused("the key of a metric is empty"));
+    }
+    check_line("the key of a metric", key, MAX_KEY_BYTES)?;
+    check_line("the value of a metric", value, MAX_VALUE_BYTES)
 }
 
 fn check_line(what: &str, text: &str, max_bytes: usize) -> Result<(), OutputError> {
@@ -280,13 +296,32 @@ impl ModelOutput {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
 
     fn models_of(info: &Value) -> Result<Vec<WorkerModel>, OutputError> {
         crate::decode::<WorkerInfo>(info.to_string().as_bytes()).unwrap().models()
+    }
+
+    #[test]
+    fn many_metrics_are_refused_in_linear_time() {
+        let metrics = |count: usize| -> serde_json::Map<String, Value> {
+            (0..count).map(|n| (format!("k{n}"), json!(1))).collect()
+        };
+        let seconds = |count| {
+            let info = json!({"output": {"models": [{"name": "m", "metrics": metrics(count)}]}});
+            let payload = info.to_string();
+            let info: WorkerInfo = crate::decode(payload.as_bytes()).unwrap();
+            let start = std::time::Instant::now();
+            let error = info.models().unwrap_err().to_string();
+            assert!(error.contains("at most 32"), "{error}");
+            start.elapsed().as_secs_f64()
+        };
+        seconds(2_000);
+        let (few, many) = (seconds(2_000), seconds(40_000));
+        assert!(many < few.max(1e-3) * 60.0, "{few} s for 2,000 and {many} s for 40,000");
     }
 
     fn pairs(models: &[WorkerModel]) -> Vec<(&str, &str)> {
@@ -351,7 +386,7 @@ mod tests {
             (of(json!({"url": "x".repeat(2049)})), "url is not one line"),
             (of(json!({"format": "p\nb"})), "format is not one line"),
             (of(json!({"metrics": 1})), "neither a list nor an object"),
-            (of(json!({"metrics": many})), "33 metrics, at most 32 are allowed"),
+            (of(json!({"metrics": many})), "more than 32 metrics, at most 32 are allowed"),
             (of(json!({"metrics": [{"value": 1}]})), "no value or no key"),
             (metric("", json!(1)), "key of a metric is empty"),
             (metric(&"k".repeat(65), json!(1)), "key of a metric is not one line of at most 64"),

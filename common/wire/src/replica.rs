@@ -165,6 +165,7 @@ impl Replica {
             highest: self.highest(),
             complete: self.is_complete(),
             objects: self.objects.iter().map(|(key, held)| (key.clone(), listed(held))).collect(),
+            departed: BTreeMap::new(),
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ResourceLimits, WorkerName, WorkerReason};
+use crate::{
+    ContainerRights, ResourceLimits, WorkerName, WorkerReason, unknown::deserialize_known,
+};
 
 /// A model server that the agent of a node keeps running, with one version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +44,9 @@ pub struct ModelServer {
     /// Resource limits of the container.
     #[serde(default)]
     pub resources: ResourceLimits,
+    /// The rights of the container.
+    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
+    pub rights: ContainerRights,
 }
 
 /// One version of a served model.
@@ -60,7 +65,7 @@ pub struct ServedModel {
 }
 
 /// How a server is updated to another version.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServerUpdateMode {
     /// The server watches the directory of versions, loads new ones and unloads removed ones.
@@ -69,6 +74,8 @@ pub enum ServerUpdateMode {
     #[default]
     Replace,
 }
+
+deserialize_known!(ServerUpdateMode { "watch" => Watch, "replace" => Replace } else Replace);
 
 /// The health check of a model server, and how long a new version must be healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +127,7 @@ pub struct ModelServerReport {
 }
 
 /// The state of an update, with the names of `KServe`'s `transitionStatus`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub enum Transition {
     /// The target version is served.
     UpToDate,
@@ -132,6 +139,13 @@ pub enum Transition {
     /// The spec is invalid and must be changed.
     InvalidSpec,
 }
+
+deserialize_known!(Transition {
+    "UpToDate" => UpToDate,
+    "InProgress" => InProgress,
+    "BlockedByFailedLoad" => BlockedByFailedLoad,
+    "InvalidSpec" => InvalidSpec,
+} else InProgress);
 
 /// A version that failed to load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

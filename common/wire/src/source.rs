@@ -1,16 +1,21 @@
 //! The controller's side of the synchronization for one node: its desired objects, and the messages
 //! that bring the node to that state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
-    ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
+    AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
     RevisionClock, Sync,
 };
 
+/// Maximum number of delete messages in the answer to a sync.
+const MAX_DELETES: usize = 64;
+
 /// A message from the controller to a node.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "most are inserts, and each is moved once or twice")]
 pub enum DownstreamMessage {
     /// Published on the insert topic of the object, retained.
     Insert(ObjectKey, Insert),
@@ -18,6 +23,49 @@ pub enum DownstreamMessage {
     Delete(ObjectKey, Delete),
     /// Published on the index topic, retained.
     Index(Index),
+}
+
+/// The content of an object with its hash, as JSON text: a fraction of the memory of a parsed
+/// object. Cheap to clone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodedContent(Arc<Encoded>);
+
+#[derive(Debug, PartialEq)]
+struct Encoded {
+    hash: ContentHash,
+    json: Box<str>,
+}
+
+impl EncodedContent {
+    /// Encodes a content and computes its hash.
+    pub fn new(content: &ObjectContent) -> Self {
+        let encoded = Encoded { hash: content.hash(), json: json(content).into_boxed_str() };
+        Self(Arc::new(encoded))
+    }
+
+    /// Whether this is the given content.
+    pub fn is(&self, content: &ObjectContent) -> bool {
+        *self.0.json == *json(content)
+    }
+
+    /// Returns the hash of the content.
+    pub fn hash(&self) -> &ContentHash {
+        &self.0.hash
+    }
+
+    /// Returns the content.
+    pub fn content(&self) -> ObjectContent {
+        serde_json::from_str(&self.0.json).expect("it is the JSON of a content")
+    }
+
+    /// Returns how often the text is shared.
+    pub fn shares(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+fn json(content: &ObjectContent) -> String {
+    serde_json::to_string(content).expect("wire values have text keys and finite numbers")
 }
 
 /// The desired state of one node.
@@ -28,19 +76,36 @@ pub enum DownstreamMessage {
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     objects: BTreeMap<ObjectKey, SourceEntry>,
+    /// The objects that stay only because they are in `keep`.
+    orphans: BTreeSet<ObjectKey>,
     keep: BTreeSet<ObjectKey>,
     index: Revision,
+    /// What the newest index answers.
+    notices: SyncNotices,
     clock: RevisionClock,
+}
+
+/// What the controller knows about the contents of a sync besides the objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SyncNotices {
+    /// As [`Index::gone_uids`].
+    pub gone_uids: BTreeSet<String>,
+    /// As [`Index::newer_start`].
+    pub newer_start: Option<AgentStart>,
 }
 
 #[derive(Debug, Clone)]
 struct SourceEntry {
     revision: Revision,
-    hash: ContentHash,
-    content: ObjectContent,
+    content: EncodedContent,
 }
 
 impl Source {
+    /// Returns the hash of the content that the node should have of an object.
+    pub fn hash(&self, object: &ObjectKey) -> Option<&ContentHash> {
+        self.objects.get(object).map(|entry| entry.content.hash())
+    }
+
     /// Sets the desired objects of the node. Returns the messages for the changes, the index last.
     /// The result is empty if nothing changed and an index was published before.
     ///
@@ -50,36 +115,57 @@ impl Source {
     pub fn set(
         &mut self,
         desired: BTreeMap<ObjectKey, ObjectContent>,
+        keep: BTreeSet<ObjectKey>,
+        wall_ms: u64,
+    ) -> Vec<DownstreamMessage> {
+        let gone = self.objects.keys().filter(|key| !desired.contains_key(key));
+        let mut changes: BTreeMap<_, _> = gone.map(|key| (key.clone(), None)).collect();
+        let encoded = |content: ObjectContent| Some(EncodedContent::new(&content));
+        changes.extend(desired.into_iter().map(|(key, content)| (key, encoded(content))));
+        self.update(changes, keep, wall_ms)
+    }
+
+    /// Changes these objects; `None` if one is no longer desired. The cost does not depend on the
+    /// number of the others, except for the index. Otherwise as [`Source::set`].
+    pub fn update(
+        &mut self,
+        changes: BTreeMap<ObjectKey, Option<EncodedContent>>,
         mut keep: BTreeSet<ObjectKey>,
         wall_ms: u64,
     ) -> Vec<DownstreamMessage> {
-        let mut messages = Vec::new();
-        let gone: Vec<_> = self
-            .objects
-            .keys()
-            .filter(|key| !desired.contains_key(key) && !keep.contains(key))
-            .cloned()
-            .collect();
-        for key in gone {
-            self.objects.remove(&key);
-            messages.push(DownstreamMessage::Delete(
-                key,
-                Delete { revision: self.clock.next(wall_ms) },
-            ));
+        let mut contents = Vec::new();
+        for (key, content) in changes {
+            match content {
+                Some(content) => {
+                    self.orphans.remove(&key);
+                    contents.push((key, content));
+                }
+                None if self.objects.contains_key(&key) => {
+                    self.orphans.insert(key);
+                }
+                None => {}
+            }
         }
-        for (key, content) in desired {
-            let hash = content.hash();
-            if self.objects.get(&key).is_some_and(|known| known.hash == hash) {
+        let mut messages = Vec::new();
+        let gone: Vec<_> = self.orphans.iter().filter(|key| !keep.contains(key)).cloned().collect();
+        for key in gone {
+            self.orphans.remove(&key);
+            self.objects.remove(&key);
+            let revision = self.clock.next(wall_ms);
+            messages.push(DownstreamMessage::Delete(key, Delete { revision }));
+        }
+        for (key, content) in contents {
+            if self.objects.get(&key).is_some_and(|known| known.content.hash() == content.hash()) {
                 continue;
             }
             let revision = self.clock.next(wall_ms);
-            self.objects.insert(key.clone(), SourceEntry { revision, hash, content });
+            self.objects.insert(key.clone(), SourceEntry { revision, content });
             messages.push(self.insert(&key));
         }
         keep.retain(|key| !self.objects.contains_key(key));
         if !messages.is_empty() || self.keep != keep || self.index == Revision::default() {
             self.keep = keep;
-            messages.push(self.new_index(wall_ms));
+            messages.push(self.new_index(SyncNotices::default(), wall_ms));
         }
         messages
     }
@@ -91,23 +177,30 @@ impl Source {
     }
 
     /// Returns the messages that bring the node that sent `sync` to the desired state. Empty if it
-    /// is in that state.
-    pub fn answer(&mut self, sync: &Sync, wall_ms: u64) -> Vec<DownstreamMessage> {
+    /// is in that state and knows the `notices`.
+    ///
+    /// The new index removes what the node has too much. The first of these objects also get a
+    /// message of their own, which clears their retained insert. So the answer is hardly larger than
+    /// the desired state, even if the sync lists invented objects.
+    pub fn answer(
+        &mut self,
+        sync: &Sync,
+        notices: SyncNotices,
+        wall_ms: u64,
+    ) -> Vec<DownstreamMessage> {
         self.clock.observe(sync.highest);
         let mut messages = Vec::new();
         let is_unwanted =
             |key: &&ObjectKey| !self.objects.contains_key(key) && !self.keep.contains(key);
-        for key in sync.objects.keys().filter(is_unwanted) {
-            messages.push(DownstreamMessage::Delete(
-                key.clone(),
-                Delete { revision: self.clock.next(wall_ms) },
-            ));
+        for key in sync.objects.keys().filter(is_unwanted).take(MAX_DELETES) {
+            let delete = Delete { revision: self.clock.next(wall_ms) };
+            messages.push(DownstreamMessage::Delete(key.clone(), delete));
         }
         let missing: Vec<_> = self
             .objects
             .iter()
             .filter(|(key, desired)| {
-                sync.objects.get(key).is_none_or(|has| has.hash != desired.hash)
+                sync.objects.get(key).is_none_or(|has| has.hash != *desired.content.hash())
             })
             .map(|(key, _)| key.clone())
             .collect();
@@ -120,8 +213,9 @@ impl Source {
             }
             messages.push(self.insert(&key));
         }
-        if !messages.is_empty() || self.index < sync.highest || !sync.complete {
-            messages.push(self.new_index(wall_ms));
+        let has_news = notices != SyncNotices::default() && notices != self.notices;
+        if !messages.is_empty() || self.index < sync.highest || !sync.complete || has_news {
+            messages.push(self.new_index(notices, wall_ms));
         } else if self.index != sync.index_revision {
             messages.push(DownstreamMessage::Index(self.listing()));
         }
@@ -129,12 +223,14 @@ impl Source {
     }
 
     fn insert(&self, key: &ObjectKey) -> DownstreamMessage {
-        let SourceEntry { revision, hash, content } = &self.objects[key];
-        let insert = Insert { revision: *revision, hash: hash.clone(), content: content.clone() };
+        let SourceEntry { revision, content } = &self.objects[key];
+        let (hash, content) = (content.hash().clone(), content.content());
+        let insert = Insert { revision: *revision, hash, content };
         DownstreamMessage::Insert(key.clone(), insert)
     }
 
-    fn new_index(&mut self, wall_ms: u64) -> DownstreamMessage {
+    fn new_index(&mut self, notices: SyncNotices, wall_ms: u64) -> DownstreamMessage {
+        self.notices = notices;
         self.index = self.clock.next(wall_ms);
         DownstreamMessage::Index(self.listing())
     }
@@ -142,12 +238,14 @@ impl Source {
     fn listing(&self) -> Index {
         let listed = |desired: &SourceEntry| IndexEntry {
             revision: desired.revision,
-            hash: desired.hash.clone(),
+            hash: desired.content.hash().clone(),
         };
         Index {
             revision: self.index,
             objects: self.objects.iter().map(|(key, d)| (key.clone(), listed(d))).collect(),
             keep: self.keep.clone(),
+            gone_uids: self.notices.gone_uids.clone(),
+            newer_start: self.notices.newer_start.clone(),
         }
     }
 }
@@ -204,6 +302,26 @@ mod tests {
         assert!(
             matches!(&messages[..], [DownstreamMessage::Index(index)] if index.keep.contains(&key))
         );
+    }
+
+    #[test]
+    fn notices_are_sent_in_one_index() {
+        let mut source = Source::default();
+        source.set([content("a", 1)].into(), BTreeSet::new(), 5);
+        let mut replica = crate::Replica::default();
+        let sync = |replica: &crate::Replica| replica.sync(crate::AgentInstance("i".into()), 1);
+        let notices = SyncNotices { gone_uids: ["u".to_owned()].into(), ..SyncNotices::default() };
+        let messages = source.answer(&sync(&replica), notices.clone(), 6);
+        for message in messages {
+            match message {
+                DownstreamMessage::Insert(key, insert) => drop(replica.insert(&key, insert)),
+                DownstreamMessage::Index(index) => drop(replica.index_received(index)),
+                DownstreamMessage::Delete(..) => panic!("{message:?}"),
+            }
+        }
+        assert_eq!(replica.index().gone_uids, notices.gone_uids);
+        assert_eq!(source.answer(&sync(&replica), notices, 7), [], "the node has this index");
+        assert_eq!(source.answer(&sync(&replica), SyncNotices::default(), 8), []);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{NameError, NodeName, ObjectKey, WorkerName};
+use crate::{NameError, NodeName, ObjectKey, WorkerName, is_topic};
 
 /// The prefix of every topic: one or more topic levels, `neptune` by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,13 @@ impl TopicPrefix {
     /// Returns the topic filter for the info messages of all workers.
     pub fn worker_info_filter(&self) -> String {
         format!("{self}/workers/+/info")
+    }
+
+    /// Returns the worker below whose name a topic is: `workers/{worker}/...`.
+    pub fn worker_of(&self, topic: &str) -> Option<WorkerName> {
+        let rest = topic.strip_prefix(self.0.as_str())?.strip_prefix("/workers/")?;
+        let (worker, below) = rest.split_once('/')?;
+        if below.is_empty() || !is_topic(below) { None } else { worker.parse().ok() }
     }
 }
 
@@ -221,6 +228,26 @@ mod tests {
                 Topic::parse(&TopicPrefix::default(), topic).is_err(),
                 "{topic:?} was accepted"
             );
+        }
+    }
+
+    #[test]
+    fn topic_below_a_worker_names_it() {
+        let prefix = TopicPrefix::default();
+        for topic in ["neptune/workers/w-1/info", "neptune/workers/w-1/a/b"] {
+            assert_eq!(prefix.worker_of(topic), Some("w-1".parse().unwrap()), "{topic}");
+        }
+        for topic in [
+            "neptune/workers/w-1",
+            "neptune/workers/w-1/",
+            "neptune/workers//info",
+            "neptune/workers/+/info",
+            "neptune/workers/w-1/#",
+            "neptune/workers/W/info",
+            "neptunes/workers/w-1/info",
+            "neptune/edge0/upstream/node",
+        ] {
+            assert_eq!(prefix.worker_of(topic), None, "{topic}");
         }
     }
 

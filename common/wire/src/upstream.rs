@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Counters, DatasetReport, IndexEntry, ModelOutput, ModelPresenceReport, ModelServerReport,
-    ObjectKey, Revision, Role, WorkerName,
+    ContentHash, Counters, DatasetReport, IndexEntry, ModelOutput, ModelPresenceReport,
+    ModelServerReport, ObjectKey, Revision, Role, WorkerName, unknown, unknown::deserialize_known,
 };
 
 /// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
@@ -16,6 +16,17 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AgentInstance(pub String);
+
+impl AgentInstance {
+    /// Maximum length in bytes.
+    const MAX_LENGTH: usize = 64;
+
+    /// Returns whether this can be the ID of a data directory: 1 to 64 letters, digits and `-`.
+    pub fn is_valid(&self) -> bool {
+        (1..=Self::MAX_LENGTH).contains(&self.0.len())
+            && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    }
+}
 
 /// The status of an object on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +42,10 @@ pub struct StatusReport {
     pub uid: String,
     /// The revision of the object that the node has applied.
     pub revision: Revision,
+    /// The hash of the content that the node has applied, to which the states refer. Absent in
+    /// reports of earlier agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<ContentHash>,
     /// The worst state among the workers.
     pub phase: Phase,
     /// The status that the workers report: `running`, `completed` or `failed`. Empty before their
@@ -39,7 +54,7 @@ pub struct StatusReport {
     /// Counters and model metrics of the workers.
     pub output: ReportOutput,
     /// The state of each worker.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unknown::raw_list")]
     pub workers: Vec<WorkerReport>,
     /// The status of the model server, for an `InferenceModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +68,7 @@ pub struct StatusReport {
 }
 
 /// The aggregated state of an object on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Phase {
     /// All workers run.
     Running,
@@ -63,12 +78,16 @@ pub enum Phase {
     Failed,
 }
 
+deserialize_known!(Phase {
+    "Running" => Running, "Pending" => Pending, "Failed" => Failed,
+} else Pending);
+
 /// What the workers of an object produced: model metrics and counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportOutput {
     /// The newest evaluation of each model.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unknown::raw_list")]
     pub models: Vec<ModelOutput>,
     /// Totals of the edge workers over all their runs; absent before the first report.
     #[serde(default)]
@@ -83,6 +102,9 @@ pub struct TaskInfo {
     pub inference_number: u64,
     /// Number of those samples that the cloud worker answered.
     pub hard_example_number: u64,
+    /// Number of hard samples that the cloud worker did not answer.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub fallback_number: u64,
     /// `hard_example_number` divided by `inference_number`, 0 to 1.
     pub upload_cloud_ratio: f64,
     /// When the first run started, as the worker reported it.
@@ -94,7 +116,11 @@ pub struct TaskInfo {
 impl TaskInfo {
     /// Returns the totals as [`Counters`].
     pub fn counters(&self) -> Counters {
-        Counters { inference: self.inference_number, hard: self.hard_example_number }
+        Counters {
+            inference: self.inference_number,
+            hard: self.hard_example_number,
+            fallback: self.fallback_number,
+        }
     }
 }
 
@@ -117,10 +143,27 @@ pub struct WorkerReport {
     /// Number of restarts since the last change of the object.
     #[serde(default)]
     pub restarts: u32,
+    /// The messages of the worker that the agent rejected since the agent's start; absent without
+    /// any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<RejectedMessages>,
+    /// Whether the cloud worker answered none of the edge worker's last hard samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cloud_unreachable: bool,
+}
+
+/// Messages of a worker that its agent rejected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedMessages {
+    /// Number of rejected messages.
+    pub count: u64,
+    /// Why the last one was rejected.
+    pub reason: String,
 }
 
 /// The state of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum WorkerState {
     /// The container runs.
     Running,
@@ -129,6 +172,10 @@ pub enum WorkerState {
     /// The worker exits repeatedly, or cannot start. The agent retries.
     Failed,
 }
+
+deserialize_known!(WorkerState {
+    "Running" => Running, "Pending" => Pending, "Failed" => Failed,
+} else Pending);
 
 /// Why a worker is not running. The names are the reasons of conditions and Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -163,6 +210,11 @@ pub enum WorkerReason {
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.
     OutOfMemory,
+    /// The worker finished: it exited with exit code 0 and is not restarted, or it reports
+    /// `completed`. Reported with the state `Pending`, which earlier controllers understand.
+    Completed,
+    /// The worker reports `failed`, or exited with an error and is not restarted.
+    WorkerFailed,
     /// A reason of a newer agent.
     #[serde(other)]
     Unknown,
@@ -223,5 +275,36 @@ pub struct Sync {
     /// one revision to two indexes; this field detects that the node has the other one.
     pub complete: bool,
     /// The objects that the node has.
+    #[serde(deserialize_with = "unknown::objects")]
     pub objects: BTreeMap<ObjectKey, IndexEntry>,
+    /// Totals of objects that the node no longer has, by UID. The node keeps them until an index
+    /// lists the UID in `goneUids`: the object may return to the node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub departed: BTreeMap<String, DepartedTotals>,
+}
+
+/// The totals of an object that a node no longer has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DepartedTotals {
+    /// The object.
+    pub object: ObjectKey,
+    /// Number of samples inferred.
+    pub inference_number: u64,
+    /// Number of those samples that the cloud worker answered.
+    pub hard_example_number: u64,
+    /// Number of hard samples that the cloud worker did not answer.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub fallback_number: u64,
+}
+
+impl DepartedTotals {
+    /// Returns the totals as [`Counters`].
+    pub fn counters(&self) -> Counters {
+        Counters {
+            inference: self.inference_number,
+            hard: self.hard_example_number,
+            fallback: self.fallback_number,
+        }
+    }
 }

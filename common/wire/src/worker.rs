@@ -1,33 +1,36 @@
 //! The message in which a worker reports its status and counters on the local broker of its node.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Counters, DecodeError};
+use crate::{Counters, DecodeError, counters::MAX_COUNTER, lenient};
 
 /// The info message of a worker, published on `neptune/workers/<worker-name>/info`.
 ///
-/// The agent reads only `taskInfo`, `status` and the models. The topic identifies the worker.
+/// The agent reads only `taskInfo`, `status` and the models. The topic identifies the worker. A
+/// value of another type in a field that is not used counts as absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerInfo {
     /// Name of the worker.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Namespace of the service.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub namespace: String,
     /// Name of the service.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub owner_name: String,
     /// Kind of the owner in lower case: `jointinferenceservice`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub owner_kind: String,
     /// Kind of the task: `inference`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub kind: String,
     /// Status of the worker: `running`, `completed` or `failed`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub status: String,
     /// Counters of the worker. Sedna's workers name it `ownerInfo`.
     #[serde(default, alias = "ownerInfo")]
@@ -45,33 +48,71 @@ pub struct WorkerInfo {
 #[serde(rename_all = "camelCase")]
 pub struct WorkerTaskInfo {
     /// Number of samples inferred.
+    #[serde(deserialize_with = "lenient::whole_number")]
     pub inference_number: u64,
     /// Number of those samples that the cloud worker answered.
+    #[serde(deserialize_with = "lenient::whole_number")]
     pub hard_example_number: u64,
+    /// Number of hard samples that the cloud worker did not answer, so that the worker used its own
+    /// result. Zero for a worker that does not report it.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub fallback_number: u64,
     /// Informative only; the agent computes the ratio from the totals.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::ratio")]
     pub upload_cloud_ratio: f64,
-    /// When this run of the worker started. Any text that differs between runs is valid: it
-    /// separates the counters of a restarted worker from a late message of the previous run.
-    #[serde(default)]
+    /// When this run of the worker started: a time, or any text that differs between runs. A number
+    /// is read as text.
+    #[serde(default, deserialize_with = "lenient::text")]
     pub start_time: String,
     /// When the worker made this report.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub update_time: String,
+}
+
+impl WorkerInfo {
+    /// Decodes a message. `NaN` and `Infinity`, which the JSON writers of some languages emit, are
+    /// read as `null`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the payload is not a message of a worker.
+    pub fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
+        match lenient::without_non_finite(payload) {
+            Cow::Borrowed(payload) => crate::decode(payload),
+            Cow::Owned(payload) => crate::decode(&payload),
+        }
+    }
 }
 
 impl WorkerTaskInfo {
     /// Returns the counters.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfRange`] when `hard_example_number` is above `inference_number`.
+    /// [`DecodeError::OutOfRange`] when `hard_example_number`, or it and `fallback_number`, are above `inference_number`, or this
+    /// above 2^53.
     pub fn counters(&self) -> Result<Counters, DecodeError> {
+        if self.inference_number > MAX_COUNTER {
+            return Err(DecodeError::OutOfRange("taskInfo.inferenceNumber is above 2^53"));
+        }
         if self.hard_example_number > self.inference_number {
             return Err(DecodeError::OutOfRange(
                 "taskInfo.hardExampleNumber is above taskInfo.inferenceNumber",
             ));
         }
-        Ok(Counters { inference: self.inference_number, hard: self.hard_example_number })
+        let counters = Counters {
+            inference: self.inference_number,
+            hard: self.hard_example_number,
+            fallback: self.fallback_number,
+        };
+        if !counters.are_possible() {
+            return Err(DecodeError::OutOfRange(
+                "taskInfo.hardExampleNumber and fallbackNumber are above taskInfo.inferenceNumber",
+            ));
+        }
+        Ok(counters)
     }
 }
 
@@ -91,8 +132,43 @@ mod tests {
         )
         .unwrap();
         let task = info.task_info.unwrap();
-        assert_eq!(task.counters().unwrap(), Counters { inference: 1000, hard: 100 });
+        assert_eq!(task.counters().unwrap(), Counters { inference: 1000, hard: 100, fallback: 0 });
         assert_eq!(task.start_time, "2020-11-03T08:39:22.517Z");
+    }
+
+    fn task(task: &str) -> Result<WorkerTaskInfo, DecodeError> {
+        let payload = format!(r#"{{"taskInfo":{task}}}"#);
+        Ok(WorkerInfo::decode(payload.as_bytes())?.task_info.unwrap())
+    }
+
+    #[test]
+    fn unambiguous_numbers_of_another_json_type_are_accepted() {
+        for (good, inference, hard) in [
+            (r#"{"inferenceNumber":40.0,"hardExampleNumber":4e1}"#, 40, 40),
+            (r#"{"inferenceNumber":"30","hardExampleNumber":" 3 "}"#, 30, 3),
+            (r#"{"inferenceNumber":"30.0","hardExampleNumber":0}"#, 30, 0),
+            (r#"{"inferenceNumber":9007199254740992,"hardExampleNumber":0}"#, 1 << 53, 0),
+        ] {
+            let expected = Counters { inference, hard, fallback: 0 };
+            assert_eq!(task(good).unwrap().counters().unwrap(), expected);
+        }
+        let start = |start: &str| {
+            let text = r#"{"inferenceNumber":1,"hardExampleNumber":0,"startTime":"#;
+            task(&format!("{text}{start}}}")).unwrap().start_time
+        };
+        assert_eq!(start("1604392762.517"), "1604392762.517");
+        assert_eq!((start("null"), start(r#""t""#)), (String::new(), "t".to_owned()));
+    }
+
+    #[test]
+    fn unused_field_of_any_type_is_ignored() {
+        for ratio in ["null", "NaN", "-Infinity", r#""0.5""#, r#""high""#, "{}", "[1]", "true"] {
+            let text = r#"{"inferenceNumber":3,"hardExampleNumber":1,"uploadCloudRatio":"#;
+            let task = task(&format!("{text} {ratio}, \"updateTime\": {ratio}}}"));
+            assert_eq!(task.unwrap().inference_number, 3, "{ratio}");
+        }
+        let text = br#"{"name":1,"namespace":null,"ownerName":{},"ownerKind":[],"kind":NaN,"status":null,"note":"a NaN \" NaN"}"#;
+        assert_eq!(WorkerInfo::decode(text).unwrap().status, "");
     }
 
     #[test]
@@ -100,20 +176,31 @@ mod tests {
         for bad in [
             r#"{"taskInfo":{"inferenceNumber":-1,"hardExampleNumber":0}}"#,
             r#"{"taskInfo":{"inferenceNumber":1.5,"hardExampleNumber":0}}"#,
-            r#"{"taskInfo":{"inferenceNumber":"1","hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":"1.5","hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":"","hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":"1e3","hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":NaN,"hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":null,"hardExampleNumber":0}}"#,
+            r#"{"taskInfo":{"inferenceNumber":1e16,"hardExampleNumber":0}}"#,
             r#"{"taskInfo":{"inferenceNumber":1e400,"hardExampleNumber":0}}"#,
             r#"{"taskInfo":{"hardExampleNumber":0}}"#,
             r#"{"taskInfo":"#,
         ] {
-            assert!(crate::decode::<WorkerInfo>(bad.as_bytes()).is_err(), "{bad} was accepted");
+            assert!(WorkerInfo::decode(bad.as_bytes()).is_err(), "{bad} was accepted");
         }
         let more_hard = WorkerTaskInfo {
             inference_number: 1,
             hard_example_number: 2,
+            fallback_number: 0,
             upload_cloud_ratio: 2.0,
             start_time: String::new(),
             update_time: String::new(),
         };
         assert!(more_hard.counters().is_err());
+        let more_fallbacks =
+            WorkerTaskInfo { inference_number: 2, fallback_number: 1, ..more_hard.clone() };
+        assert!(more_fallbacks.counters().is_err());
+        let too_many = WorkerTaskInfo { inference_number: u64::MAX, ..more_hard };
+        assert!(too_many.counters().is_err());
     }
 }

@@ -69,7 +69,6 @@ fn content(object: u8, version: u8) -> ObjectContent {
 }
 
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "few values, each moved once or twice")]
 enum Message {
     Down(DownstreamMessage),
     Up(Sync),
@@ -94,7 +93,7 @@ impl Controller {
 
     fn answer(&mut self, sync: &Sync, now: u64) -> Vec<DownstreamMessage> {
         let wall = self.wall(now);
-        self.source.answer(sync, wall)
+        self.source.answer(sync, neptune_wire::SyncNotices::default(), wall)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     inventory::{Inventory, lock},
     location::ArtifactLocation,
     request::Packaging,
+    sources::FetchSources,
     storage::{
         content_store::ArtifactMeta,
         durable::remove,
@@ -40,7 +41,14 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(
 /// The fetch of one artifact.
 pub struct FetchTask {
     inventory: Arc<Inventory>,
+    /// The request whose URL is tried.
     request: ArtifactRequest,
+    /// The URLs of all callers.
+    sources: Arc<FetchSources>,
+    /// Requests that failed since the last pause.
+    failed: Vec<ArtifactRequest>,
+    /// Requests that failed permanently.
+    rejected: Vec<ArtifactRequest>,
     progress: watch::Sender<FetchProgress>,
     connector: Option<Connector>,
     /// Kept between attempts, so that nothing is unpacked twice.
@@ -54,12 +62,15 @@ pub struct FetchTask {
 impl FetchTask {
     pub fn new(
         inventory: Arc<Inventory>,
-        request: ArtifactRequest,
+        (request, sources): (ArtifactRequest, Arc<FetchSources>),
         progress: watch::Sender<FetchProgress>,
     ) -> Self {
         Self {
             inventory,
             request,
+            sources,
+            failed: Vec::new(),
+            rejected: Vec::new(),
             progress,
             connector: None,
             partial: None,
@@ -98,9 +109,21 @@ impl FetchTask {
                     error = ModelError::ContentChanged { url, reason };
                 }
             }
-            if error.class() == ModelErrorClass::Permanent {
-                return Err(error.into());
+            let is_permanent = error.class() == ModelErrorClass::Permanent;
+            self.failed.push(self.request.clone());
+            if is_permanent {
+                self.rejected.push(self.request.clone());
             }
+            if let Some(next) = self.sources.other_than(&self.failed) {
+                let (url, next_url) = (self.request.redacted_url(), next.redacted_url());
+                warn!(url, %error, next_url, "fetch failed, trying another URL of the artifact");
+                self.report_retry(error);
+                self.set_request(next);
+                continue;
+            }
+            let Some(next) = self.sources.other_than(&self.rejected) else {
+                return Err(error.into());
+            };
             // A server that has sent data is available, so the backoff starts again.
             let has_progress =
                 self.partial.as_ref().is_some_and(|partial| partial.received() > before);
@@ -109,7 +132,35 @@ impl FetchTask {
             let url = self.request.redacted_url();
             warn!(url, %error, delay_seconds = delay.as_secs_f32(), "fetch failed, retrying");
             self.report_retry(error);
-            tokio::time::sleep(delay).await;
+            self.pause(delay, next).await;
+        }
+    }
+
+    /// Waits for the next attempt with the URL of `next`, or for a URL that was not tried yet.
+    async fn pause(&mut self, delay: Duration, next: ArtifactRequest) {
+        let pause = tokio::time::sleep(delay);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                () = self.sources.added() => {}
+            }
+            if let Some(added) = self.sources.other_than(&self.failed) {
+                return self.set_request(added);
+            }
+        }
+        self.failed.clone_from(&self.rejected);
+        // The caller of `next` may have left meanwhile.
+        let next = self.sources.other_than(&self.rejected).unwrap_or(next);
+        self.set_request(next);
+    }
+
+    fn set_request(&mut self, request: ArtifactRequest) {
+        if self.request != request {
+            self.request = request;
+            // Opened again for this URL. The received bytes are kept.
+            self.partial = None;
+            self.has_restarted = false;
         }
     }
 

@@ -34,6 +34,7 @@ mod policy;
 mod progress;
 mod request;
 mod resume;
+mod sources;
 mod storage;
 mod store;
 mod transfer;

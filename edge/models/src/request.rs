@@ -66,6 +66,12 @@ impl ArtifactRequest {
         self.sha256
     }
 
+    /// Whether [`ModelStore::find`](crate::ModelStore::find) accesses a path that a user named, and
+    /// may block as long as the file system there does.
+    pub fn is_found_by_path(&self) -> bool {
+        self.sha256.is_none() && matches!(self.location, ArtifactLocation::File(_))
+    }
+
     /// The last segment of the URL's path as a file name without path separators, at most 128
     /// characters of it; `model` if there is none.
     pub fn file_name(&self) -> String {
@@ -80,6 +86,15 @@ impl ArtifactRequest {
     pub(crate) fn fingerprint(&self) -> Digest {
         let text = format!("{} {}", self.packaging.directory_name(), self.location.full_url());
         Digest::of_bytes(text.as_bytes())
+    }
+
+    /// Identifies the content to which received bytes belong. With a digest they are the same from
+    /// each URL, and the digest is verified.
+    pub(crate) fn content(&self) -> Digest {
+        match self.sha256 {
+            Some(digest) => digest,
+            None => self.fingerprint(),
+        }
     }
 
     /// Requests with the same key share one fetch.

@@ -18,6 +18,7 @@ use crate::{
     Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, StorePolicy,
     fetch::FetchTask,
     inventory::{Inventory, lock},
+    sources::{FetchSources, WaitingCaller},
 };
 
 /// The artifacts of a node.
@@ -44,6 +45,15 @@ struct ActiveFetches(Mutex<HashMap<String, ActiveFetch>>);
 struct ActiveFetch {
     future: WeakShared<FetchFuture>,
     progress: watch::Receiver<FetchProgress>,
+    sources: Arc<FetchSources>,
+}
+
+/// A caller's part of a fetch.
+struct JoinedFetch {
+    future: Shared<FetchFuture>,
+    progress: watch::Receiver<FetchProgress>,
+    /// The caller's URL may be tried while this exists.
+    caller: WaitingCaller,
 }
 
 impl std::fmt::Debug for ActiveFetches {
@@ -75,7 +85,7 @@ impl ModelStore {
     /// Returns the artifact, and fetches it if it is not stored.
     ///
     /// - Concurrent calls for the same digest, or for the same URL without a digest, share one
-    ///   fetch.
+    ///   fetch. It tries the URLs of all callers in turn.
     /// - A URL without a digest is fetched only once. A local file without a digest is read again
     ///   after it has changed.
     /// - Transient errors are retried indefinitely. `progress` has the reason.
@@ -89,7 +99,7 @@ impl ModelStore {
         request: &ArtifactRequest,
         progress: &watch::Sender<FetchProgress>,
     ) -> Result<Artifact, Arc<ModelError>> {
-        let (future, mut updates) = self.join(request);
+        let JoinedFetch { future, progress: mut updates, caller: _caller } = self.join(request);
         tokio::pin!(future);
         loop {
             tokio::select! {
@@ -106,26 +116,30 @@ impl ModelStore {
     }
 
     /// Joins the active fetch of this request, or starts one.
-    fn join(
-        &self,
-        request: &ArtifactRequest,
-    ) -> (Shared<FetchFuture>, watch::Receiver<FetchProgress>) {
+    fn join(&self, request: &ArtifactRequest) -> JoinedFetch {
         let mut active = lock(&self.active.0);
         active.retain(|_, fetch| fetch.future.upgrade().is_some());
         if let Some(fetch) = active.get(&request.key())
             && let Some(future) = fetch.future.upgrade()
             && future.peek().is_none()
         {
-            return (future, fetch.progress.clone());
+            let caller = fetch.sources.add(request);
+            return JoinedFetch { future, progress: fetch.progress.clone(), caller };
         }
         let (sender, progress) = watch::channel(FetchProgress::default());
-        let task = FetchTask::new(Arc::clone(&self.inventory), request.clone(), sender);
+        let sources = Arc::new(FetchSources::default());
+        let caller = sources.add(request);
+        let task = FetchTask::new(
+            Arc::clone(&self.inventory),
+            (request.clone(), Arc::clone(&sources)),
+            sender,
+        );
         let future = task.run().boxed().shared();
         if let Some(weak) = future.downgrade() {
-            let fetch = ActiveFetch { future: weak, progress: progress.clone() };
+            let fetch = ActiveFetch { future: weak, progress: progress.clone(), sources };
             active.insert(request.key(), fetch);
         }
-        (future, progress)
+        JoinedFetch { future, progress, caller }
     }
 
     /// Returns the artifact if it is stored. Blocking, but short.

@@ -23,6 +23,7 @@ use crate::{
         reporter::{ObjectStatus, Reporter},
     },
     storage::Store,
+    worker::counts::Counts,
 };
 
 /// Between a failed write of the counters and the next attempt to report.
@@ -109,6 +110,7 @@ impl CloudSession {
         &mut self,
         address: Option<String>,
         replica: &Replica,
+        (counts, store): (&Counts, &mut Store),
         engine: Option<&str>,
         events: &mpsc::Sender<AgentEvent>,
         now: Instant,
@@ -120,7 +122,7 @@ impl CloudSession {
         }
         self.heartbeat_at = Some(now);
         self.publish_heartbeat(engine, now);
-        self.publisher.publish_sync(replica);
+        self.publish_sync(replica, counts, store);
         self.resync.on_connected(now, random());
         self.publisher.republish_all();
         self.reporter.resend_all();
@@ -137,7 +139,14 @@ impl CloudSession {
     /// Answers an index over `EventBus`, which confirms no delivery: the cloud repeats its index
     /// until a sync confirms it. A controller that has just started sends an index, too, and has no
     /// report of this node yet.
-    pub fn acknowledge(&mut self, topic: &str, before: (Revision, bool), desired: &DesiredState) {
+    pub fn acknowledge(
+        &mut self,
+        topic: &str,
+        before: (Revision, bool),
+        desired: &DesiredState,
+        counts: &Counts,
+        store: &mut Store,
+    ) {
         let now = desired.progress();
         let is_index = matches!(Topic::parse(&self.prefix, topic), Ok(Topic::Index(_)));
         if is_index {
@@ -146,7 +155,7 @@ impl CloudSession {
         // Objects of a new index may still be in transit; a later sync requests the missing ones.
         let is_repeated = is_index && now.0 == before.0;
         if is_repeated || now.1 && now != before {
-            self.publisher.publish_sync(&desired.replica);
+            self.publish_sync(&desired.replica, counts, store);
         }
     }
 
@@ -157,10 +166,37 @@ impl CloudSession {
         }
     }
 
-    pub fn publish_sync_if_due(&mut self, replica: &Replica, now: Instant, random: u64) {
-        if self.resync.is_due(replica.is_complete(), now, random) {
-            self.publisher.publish_sync(replica);
+    /// Publishes the sync that is due. Over a broker it repeats the status of every object: the
+    /// broker may have dropped one on its way to the cloud.
+    pub fn publish_sync_if_due(
+        &mut self,
+        replica: &Replica,
+        counts: &Counts,
+        store: &mut Store,
+        now: Instant,
+    ) {
+        if !self.resync.is_due(replica.is_complete(), now, random()) {
+            return;
         }
+        self.publish_sync(replica, counts, store);
+        if self.publisher.event_bus.is_none() {
+            for (key, report) in self.reporter.repeated() {
+                self.publisher.publish_status(key, report);
+            }
+        }
+    }
+
+    /// Publishes what the node has, and the totals of what it no longer has, after these are
+    /// durable. The counts must be saved.
+    pub fn publish_sync(&mut self, replica: &Replica, counts: &Counts, store: &mut Store) {
+        let mut departed = counts.departed();
+        if !departed.is_empty()
+            && let Err(error) = store.sync()
+        {
+            error!(%error, "failed to store counters; totals of removed objects are reported later");
+            departed.clear();
+        }
+        self.publisher.publish_sync(replica, departed);
     }
 
     /// Publishes the reports that are due, after their counters are durable.

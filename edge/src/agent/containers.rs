@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use neptune_wire::{ContentHash, NodeName, WorkerName};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::executor::Executor;
@@ -23,11 +24,22 @@ pub struct Containers {
     pub observer: EngineObserver,
     pub attempts: BTreeMap<WorkerName, Attempts>,
     pub executor: Executor,
+    /// IDs of containers that the engine stopped on request, or that were alive when it stopped
+    /// answering, with the number of the first observation after that.
+    interrupted: BTreeMap<String, u64>,
+    /// The steps in flight that may pull an image: the image, and how to end its pull.
+    pulls: BTreeMap<WorkerName, (String, Arc<Notify>)>,
 }
 
 impl Containers {
     pub fn new(executor: Executor, now: Instant) -> Self {
-        Self { observer: EngineObserver::new(now), attempts: BTreeMap::new(), executor }
+        Self {
+            observer: EngineObserver::new(now),
+            attempts: BTreeMap::new(),
+            executor,
+            interrupted: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+        }
     }
 
     /// The attempts of a worker or a model server.
@@ -67,6 +79,11 @@ impl Containers {
 
     /// Records whether the engine answers, with its version. Returns whether that changed.
     pub fn on_engine_status(&mut self, answer: Result<String, Problem>, now: Instant) -> bool {
+        if answer.is_err() {
+            let seq = self.observer.invalidate(now);
+            let alive = self.observer.containers().iter().filter(|it| it.is_alive());
+            self.interrupted.extend(alive.map(|it| (it.id.clone(), seq)));
+        }
         let (version, problem) = match answer {
             Ok(version) => (Some(version), None),
             Err(problem) => (None, Some(problem.message)),
@@ -95,6 +112,8 @@ impl Containers {
             return false;
         }
         let containers = self.observer.containers();
+        let has_exited = |id: &String| containers.iter().any(|it| it.id == *id && !it.is_alive());
+        self.interrupted.retain(|id, since| seq < *since || has_exited(id));
         for (name, attempts) in &mut self.attempts {
             if !attempts.busy && seq >= attempts.fresh_from {
                 let observed =
@@ -103,6 +122,17 @@ impl Containers {
             }
         }
         true
+    }
+
+    /// Records that containers changed, and which one the engine stopped on request.
+    pub fn on_changed(&mut self, stopped: Option<String>, now: Instant) {
+        let seq = self.observer.invalidate(now);
+        self.interrupted.extend(stopped.map(|id| (id, seq)));
+    }
+
+    /// Whether this exited container did not end by itself, as far as the engine reports.
+    pub fn is_interrupted(&self, id: &str) -> bool {
+        self.interrupted.contains_key(id)
     }
 
     /// Whether a container of this worker may exist that no observation includes yet.
@@ -117,8 +147,28 @@ impl Containers {
     pub fn execute(&mut self, steps: Vec<Step>) {
         for step in steps {
             self.attempts_of(step.worker()).busy = true;
-            self.executor.begin(step);
+            let cancel_pull = Arc::new(Notify::new());
+            if let Step::Start { identity, spec, may_pull: true, .. } = &step {
+                let pull = (spec.image.clone(), Arc::clone(&cancel_pull));
+                self.pulls.insert(identity.worker.clone(), pull);
+            }
+            self.executor.begin(step, cancel_pull);
         }
+    }
+
+    /// Ends pulls of images that are no longer wanted: the worker has another image, or was removed.
+    pub fn cancel_outdated_pulls(&mut self, desired: &Desired) {
+        self.pulls.retain(|name, (image, cancel)| {
+            let is_wanted = match desired.workers.get(name) {
+                Some(wanted) => wanted.worker.image == *image,
+                None => desired.server_named(name).is_some(),
+            };
+            if !is_wanted {
+                info!(worker = %name, image, "image pull cancelled; no longer wanted");
+                cancel.notify_one();
+            }
+            is_wanted
+        });
     }
 
     /// Records the outcome of a step. `is_outdated`: the step was for a previous target, so that
@@ -131,6 +181,7 @@ impl Containers {
         is_outdated: bool,
         now: Instant,
     ) {
+        self.pulls.remove(worker);
         let seq = self.observer.invalidate(now);
         let attempts = self.attempts_of(worker);
         attempts.done(outcome, spec, seq, now, random());

@@ -7,6 +7,7 @@ use neptune_link::Message;
 use neptune_wire::{ObjectKey, Replica, Revision, replica::ReplicaChange};
 use tracing::info;
 
+use super::worker_pool::WorkerPool;
 use crate::{
     Error,
     config::Config,
@@ -15,8 +16,15 @@ use crate::{
         receive::{ReceiveOutcome, receive},
     },
     storage::Store,
-    worker::counts::Counts,
 };
+
+/// What a message of the cloud removed from this node.
+#[derive(Debug)]
+pub struct RemovedObjects {
+    pub keys: BTreeSet<ObjectKey>,
+    /// Whether any of them has totals, which only a sync reports from now on.
+    pub has_totals: bool,
+}
 
 /// The objects that the cloud sent, and the desired state derived from them.
 pub struct DesiredState {
@@ -53,24 +61,31 @@ impl DesiredState {
         receive(message, &config.node, &config.prefix, &mut self.replica, store)
     }
 
-    /// Logs the changes and drops the counters of removed objects. Returns the removed objects.
+    /// Logs the changes and keeps the totals of removed objects. Must be called before
+    /// [`recompute`](Self::recompute).
     pub fn log_changes(
         &self,
         changes: &[ReplicaChange],
-        counts: &mut Counts,
-    ) -> BTreeSet<ObjectKey> {
-        let mut removed = BTreeSet::new();
+        workers: &mut WorkerPool,
+    ) -> RemovedObjects {
+        let has_totals = workers.counts.on_changes(changes, &self.replica);
+        let mut removed = RemovedObjects { keys: BTreeSet::new(), has_totals };
+        let of = |key: &ObjectKey| {
+            let key = key.clone();
+            self.desired.workers.values().filter(move |wanted| wanted.owner == key)
+        };
         for change in changes {
             match change {
                 ReplicaChange::Set(key) => {
                     let object = &self.replica.objects()[key];
                     info!(object = %key, revision = %object.revision, "object received");
-                    counts.forget(key, Some(&object.content.metadata.uid));
+                    let uid = &object.content.metadata.uid;
+                    workers.on_removed(of(key).filter(|wanted| wanted.uid != *uid));
                 }
                 ReplicaChange::Removed(key) => {
                     info!(object = %key, "object removed");
-                    counts.forget(key, None);
-                    removed.insert(key.clone());
+                    workers.on_removed(of(key));
+                    removed.keys.insert(key.clone());
                 }
                 ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
             }

@@ -3,20 +3,29 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use neptune_datasets::PathPolicy;
 use neptune_wire::{WorkerName, WorkerReason};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::spawn_blocking,
+};
 use tracing::info;
 
 use crate::{
-    artifacts::version_directory::place,
+    artifacts::{host_path, version_directory::place},
+    broker::embedded::credentials::BrokerCredentials,
     domain::{
-        artifact::LocalArtifact, container::ContainerSpec, node_context::NodeContext,
-        outcome::StepOutcome, problem::Problem, step::Step,
+        allowed_dirs::PathUse,
+        artifact::LocalArtifact,
+        broker_login::BrokerLogin,
+        container::{ContainerSpec, MQTT_URL},
+        node_context::NodeContext,
+        outcome::StepOutcome,
+        problem::Problem,
+        step::Step,
     },
     engine::{
         docker::Docker,
-        mounts::{is_below, may_be_mounted},
+        mounts::{is_below, is_of_agent},
     },
     event::AgentEvent,
 };
@@ -26,18 +35,24 @@ use crate::{
 pub struct Executor {
     pub docker: Arc<Docker>,
     pub context: Arc<NodeContext>,
-    /// The directories in which datasets are allowed.
-    pub data_policy: PathPolicy,
     pub events: mpsc::Sender<AgentEvent>,
+    /// The logins at the embedded broker; `None` with another broker.
+    pub credentials: Option<Arc<BrokerCredentials>>,
 }
 
 impl Executor {
-    /// Starts a step. [`AgentEvent::StepDone`] reports its outcome.
-    pub fn begin(&self, step: Step) {
+    /// Starts a step. [`AgentEvent::StepDone`] reports its outcome. `cancel_pull` ends the pull of
+    /// an image.
+    pub fn begin(&self, step: Step, cancel_pull: Arc<Notify>) {
         let executor = self.clone();
+        // Before the next observation is handled, which ends the logins of unknown workers.
+        let login = self.login(&step);
         tokio::spawn(async move {
             let worker = step.worker().clone();
-            let outcome = executor.run(&step).await;
+            let outcome = match login {
+                Ok(login) => executor.run(&step, login.as_ref(), &cancel_pull).await,
+                Err(problem) => StepOutcome::Failed(problem),
+            };
             log(&worker, &step, &outcome);
             let spec = match step {
                 Step::Start { identity, .. } => Some((identity.spec_hash, identity.restarts)),
@@ -48,7 +63,30 @@ impl Executor {
         });
     }
 
-    async fn run(&self, step: &Step) -> StepOutcome {
+    /// The login of the container that the step creates, if it is one of a worker that uses the
+    /// embedded broker.
+    fn login(&self, step: &Step) -> Result<Option<BrokerLogin>, Problem> {
+        let (Step::Start { identity, spec, .. }, Some(credentials)) = (step, &self.credentials)
+        else {
+            return Ok(None);
+        };
+        if !spec.env.contains_key(MQTT_URL) {
+            return Ok(None);
+        }
+        credentials.issue(&identity.worker).map(Some).map_err(|error| Problem {
+            reason: WorkerReason::ContainerRefused,
+            message: format!(
+                "cannot create the worker's password: /dev/urandom: {error}; retrying"
+            ),
+        })
+    }
+
+    async fn run(
+        &self,
+        step: &Step,
+        login: Option<&BrokerLogin>,
+        cancel_pull: &Notify,
+    ) -> StepOutcome {
         match step {
             Step::Remove { ids, .. } => self.docker.remove(ids).await,
             Step::Place { dir, versions, .. } => self.place(dir, versions).await,
@@ -56,7 +94,8 @@ impl Executor {
                 if let Err(problem) = self.check_mounts(spec).await {
                     return StepOutcome::Failed(problem);
                 }
-                self.docker.start(identity, spec, remove, *may_pull).await
+                let cancel_pull = may_pull.then_some(cancel_pull);
+                self.docker.start(identity, (spec, login), remove, cancel_pull).await
             }
         }
     }
@@ -79,7 +118,7 @@ impl Executor {
             |message: String| Problem { reason: WorkerReason::ScriptMissing, message };
         if let Some(scripts) = &spec.scripts {
             let dir = scripts.dir.display();
-            self.check_allowed(&scripts.dir).await.map_err(|why| {
+            host_path::check(&scripts.dir, PathUse::Scripts, &self.context).await.map_err(|why| {
                 script_problem(format!("workerSpec.scriptDir {dir} {why}; use a directory on the node that contains only the scripts"))
             })?;
             if !is_below(&scripts.boot_file) {
@@ -102,16 +141,16 @@ impl Executor {
         let Some(model) = spec.model.as_ref().map(|model| &model.source) else { return Ok(()) };
         let missing =
             |why: String| Problem { reason: WorkerReason::ModelUnavailable, message: why };
+        if !is_of_agent(model, &self.context) {
+            host_path::check(model, PathUse::Model, &self.context)
+                .await
+                .map_err(|why| missing(format!("model path {} {why}", model.display())))?;
+        }
         if tokio::fs::metadata(model).await.is_err() {
             return Err(missing(format!(
                 "model file {} no longer exists on the node; retrying",
                 model.display()
             )));
-        }
-        if !model.starts_with(&self.context.data_dir) {
-            self.check_allowed(model)
-                .await
-                .map_err(|why| missing(format!("model path {} {why}", model.display())))?;
         }
         Ok(())
     }
@@ -121,26 +160,11 @@ impl Executor {
             reason: WorkerReason::DatasetUnavailable,
             message: format!("dataset path {} {why}", path.display()),
         };
-        if path.starts_with(&self.context.data_dir) {
-            let found = tokio::fs::metadata(path).await;
-            return found
-                .map(drop)
-                .map_err(|_| problem("no longer exists on the node; retrying".to_owned()));
+        if !is_of_agent(path, &self.context) {
+            host_path::check(path, PathUse::Dataset, &self.context).await.map_err(problem)?;
         }
-        let (policy, source) = (self.data_policy.clone(), path.to_owned());
-        let resolution = spawn_blocking(move || policy.resolve(&source));
-        let resolved = resolution.await.expect("resolving a path does not panic");
-        resolved.map_err(|error| problem(format!("cannot be mounted: {error}")))?;
-        self.check_allowed(path).await.map_err(problem)
-    }
-
-    /// Checks the path as written and the path that it resolves to.
-    async fn check_allowed(&self, path: &Path) -> Result<(), String> {
-        may_be_mounted(path, &self.context)?;
-        match tokio::fs::canonicalize(path).await {
-            Ok(real) => may_be_mounted(&real, &self.context),
-            Err(_) => Ok(()),
-        }
+        let found = tokio::fs::metadata(path).await;
+        found.map(drop).map_err(|_| problem("no longer exists on the node; retrying".to_owned()))
     }
 }
 

@@ -24,6 +24,7 @@ mod on_event;
 mod rollout_log;
 mod service_notifier;
 mod worker_pool;
+mod worker_runs;
 
 use std::{
     sync::Arc,
@@ -45,7 +46,6 @@ use crate::{
     config::Config,
     event::AgentEvent,
     plan::{NodeFacts, NodePlan, remove_unwanted},
-    random::random,
     storage::Store,
     worker::{container::resolve_workers, plan::plan_workers},
 };
@@ -81,7 +81,7 @@ impl Agent {
     /// Runs until `stop` resolves.
     ///
     /// # Errors
-    /// The embedded broker failed.
+    /// The embedded broker failed and cannot be restarted.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub async fn run(
         mut self,
@@ -116,6 +116,10 @@ impl Agent {
         self.workers.save_counts(&mut self.store);
         self.artifacts.datasets.save(&mut self.store, true, Instant::now());
         self.report(Instant::now());
+        if self.cloud.resync.is_requested() {
+            let (replica, counts) = (&self.desired.replica, &self.workers.counts);
+            self.cloud.publish_sync(replica, counts, &mut self.store);
+        }
         self.cloud.publisher.publish_offline();
         self.dropped.log_totals();
         self.cloud.publisher.link.close(CLOSE_TIMEOUT).await;
@@ -150,7 +154,8 @@ impl Agent {
         if self.cloud.is_up {
             self.cloud.publish_heartbeat(self.containers.observer.version(), now);
             self.report(now);
-            self.cloud.publish_sync_if_due(&self.desired.replica, now, random());
+            let (replica, counts) = (&self.desired.replica, &self.workers.counts);
+            self.cloud.publish_sync_if_due(replica, counts, &mut self.store, now);
         }
         let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.next_at()];
         let times = times.into_iter().chain(self.cloud.next_times()).flatten();
@@ -182,6 +187,7 @@ impl Agent {
         };
         let decide_at = self.servers.decide(&mut servers, &mut self.containers, now);
         self.servers.set_targets(desired, &mut self.containers);
+        self.workers.update_finished(desired, &self.containers);
         let facts = NodeFacts {
             desired,
             is_complete: replica.index().revision.0 > 0 && replica.is_complete(),
@@ -193,7 +199,7 @@ impl Agent {
         };
         let mut plan = NodePlan::default();
         remove_unwanted(&mut plan, &facts, now);
-        plan_workers(&mut plan, &facts, &resolved, &reloads, now);
+        plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         if let Some(at) = decide_at {
             plan.schedule(at);
@@ -204,7 +210,13 @@ impl Agent {
     fn execute(&mut self, plan: NodePlan) {
         self.schedule.plan_at = plan.next_at;
         self.containers.execute(plan.steps);
-        self.workers.set_health(plan.health);
+        let mut health = plan.health;
+        if let Some(credentials) = &self.containers.executor.credentials {
+            for (worker, health) in &mut health {
+                health.add_note(&credentials.notes.of(worker));
+            }
+        }
+        self.workers.set_health(health);
     }
 
     fn report(&mut self, now: Instant) {

@@ -18,10 +18,12 @@ use crate::{
     artifacts::{models::Models, version_directory},
     desired::{Desired, WantedWorker},
     domain::{
-        artifact::PlacedVersions, node_context::NodeContext, observed_container::ObservedContainer,
+        artifact::PlacedVersions,
+        node_context::{NodeContext, WORKERS_DIR},
+        observed_container::ObservedContainer,
     },
     worker::{
-        container::{RunnableWorker, RunnableWorkers, WORKERS_DIR, worker_versions_dir},
+        container::{RunnableWorker, RunnableWorkers, worker_versions_dir},
         counts::Counts,
         reload::{RELOAD_TIMEOUT, ReloadDecision, ReloadFacts, ReloadState, decide},
     },
@@ -144,7 +146,7 @@ impl ModelReloads {
         let message = ModelReload {
             name: model.name.clone(),
             path: path.to_owned(),
-            url: url.to_owned(),
+            url,
             sha256: sha256.map(str::to_owned),
             revision: object.revision,
         };

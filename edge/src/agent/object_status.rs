@@ -8,7 +8,10 @@ use super::{
     desired_state::DesiredState, model_servers::ModelServers, node_artifacts::NodeArtifacts,
     worker_pool::WorkerPool,
 };
-use crate::{domain::health::WorkerHealth, report::reporter::ObjectStatus};
+use crate::{
+    domain::health::WorkerHealth,
+    report::reporter::{ObjectStatus, WorkerStatus},
+};
 
 /// The reported objects with their state.
 pub fn object_statuses<'a>(
@@ -23,7 +26,12 @@ pub fn object_statuses<'a>(
         let names = object.content.workers.iter().map(|worker| &worker.name);
         let health = names.map(|name| {
             let health = worker_health(key, name, desired, workers);
-            (health, workers.counts.status(uid, name).to_owned())
+            WorkerStatus {
+                status: worker_status(&health, workers.counts.status(uid, name)),
+                health,
+                rejected: workers.rejected(name).cloned(),
+                cloud_unreachable: workers.counts.is_cloud_unreachable(uid, name),
+            }
         });
         ObjectStatus {
             key,
@@ -37,6 +45,15 @@ pub fn object_statuses<'a>(
         }
     };
     objects.map(status).collect()
+}
+
+/// The status as a worker reports it, or as it follows from its exit.
+fn worker_status(health: &WorkerHealth, reported: &str) -> String {
+    match health.reason {
+        Some(WorkerReason::Completed) => "completed".to_owned(),
+        Some(WorkerReason::WorkerFailed) => "failed".to_owned(),
+        _ => reported.to_owned(),
+    }
 }
 
 fn is_reported(key: &ObjectKey, object: &StoredObject) -> bool {

@@ -14,12 +14,12 @@ use crate::{
     desired::receive::ReceiveOutcome,
     domain::{observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem},
     event::AgentEvent,
-    random::random,
+    random::{random, unique_id},
 };
 
 impl Agent {
     /// # Errors
-    /// The embedded broker failed.
+    /// The embedded broker failed, or the data directory is an earlier copy.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) fn on_event(&mut self, event: AgentEvent) -> Result<(), Error> {
         let now = Instant::now();
@@ -31,7 +31,7 @@ impl Agent {
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
-            AgentEvent::Cloud(LinkEvent::Message(message)) => self.on_cloud_message(&message),
+            AgentEvent::Cloud(LinkEvent::Message(message)) => self.on_cloud_message(&message)?,
             AgentEvent::Cloud(LinkEvent::Up) => {
                 self.cloud.find_address(&self.containers.executor.events);
                 if self.cloud.publisher.event_bus.is_some() {
@@ -43,15 +43,19 @@ impl Agent {
                 self.on_worker_message(&message);
             }
             AgentEvent::WorkerBroker(LinkEvent::Up) => self.on_worker_broker_connected(),
-            // The plan reads the counts from the datasets' channels.
-            AgentEvent::WorkerBroker(LinkEvent::Down { .. }) | AgentEvent::DatasetChanged => {}
+            // The plan reads the counts from the datasets' channels, and the notes from the broker.
+            AgentEvent::WorkerBroker(LinkEvent::Down { .. })
+            | AgentEvent::DatasetChanged
+            | AgentEvent::WorkerNotesChanged => {}
             AgentEvent::EngineStatus(answer) => {
                 if self.containers.on_engine_status(answer, now) {
                     // The node report names the engine.
                     self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
                 }
             }
-            AgentEvent::ContainersChanged => drop(self.containers.observer.invalidate(now)),
+            AgentEvent::ContainersChanged { stopped } => {
+                self.containers.on_changed(stopped, now);
+            }
             AgentEvent::ContainersObserved { seq, result } => {
                 self.on_containers_observed(seq, result, now);
             }
@@ -69,9 +73,12 @@ impl Agent {
                 self.servers.on_probe_done(&key, &version, &run, answer, now);
             }
             AgentEvent::OwnAddress(address) => {
+                self.workers.save_counts(&mut self.store);
+                let totals = (&self.workers.counts, &mut self.store);
                 let engine = self.containers.observer.version();
                 let events = &self.containers.executor.events;
-                self.cloud.on_connected(address, &self.desired.replica, engine, events, now);
+                let replica = &self.desired.replica;
+                self.cloud.on_connected(address, replica, totals, engine, events, now);
             }
             AgentEvent::ClearsPublished(keys) => {
                 self.cloud.on_clears_published(&keys, &mut self.store);
@@ -81,18 +88,23 @@ impl Agent {
         Ok(())
     }
 
-    fn on_cloud_message(&mut self, message: &Message) {
+    fn on_cloud_message(&mut self, message: &Message) -> Result<(), Error> {
         let before = self.desired.progress();
         match self.desired.receive(message, &self.config, &mut self.store) {
             Ok(ReceiveOutcome::Changed(changes)) => {
-                let removed = self.desired.log_changes(&changes, &mut self.workers.counts);
-                self.cloud.clear_removed(&changes, removed, &self.containers.executor.events);
+                let removed = self.desired.log_changes(&changes, &mut self.workers);
+                if removed.has_totals {
+                    self.cloud.resync.request();
+                }
+                let events = &self.containers.executor.events;
+                self.cloud.clear_removed(&changes, removed.keys, events);
                 self.apply_desired_state();
             }
             Ok(ReceiveOutcome::Known) => {}
             Ok(ReceiveOutcome::OlderIndex) => self.cloud.resync.request(),
             Ok(ReceiveOutcome::Rejected(why)) => {
-                return self.dropped.add_from_cloud(&message.topic, &why);
+                self.dropped.add_from_cloud(&message.topic, &why);
+                return Ok(());
             }
             // The object is still missing, so that a sync requests it again.
             Err(error) => {
@@ -100,14 +112,34 @@ impl Agent {
             }
         }
         if self.cloud.publisher.event_bus.is_some() {
-            self.cloud.acknowledge(&message.topic, before, &self.desired);
+            self.workers.save_counts(&mut self.store);
+            let counts = &self.workers.counts;
+            self.cloud.acknowledge(&message.topic, before, &self.desired, counts, &mut self.store);
         }
+        self.check_restored_copy()
+    }
+
+    /// Becomes a new instance if the data directory is an earlier copy. The identity is part of the
+    /// links and of the last will, so the agent starts again.
+    fn check_restored_copy(&mut self) -> Result<(), Error> {
+        let identity = &self.cloud.publisher.node.agent;
+        let newer = self.desired.replica.index().newer_start.as_ref();
+        let Some(newer) = newer.filter(|newer| identity.is_outdated(newer)) else { return Ok(()) };
+        let path = self.config.data_dir.clone();
+        let new = unique_id().map_err(|source| Error::DataDir { path, source })?;
+        self.store.replace_instance(&new, &self.workers.counts.rebased())?;
+        Err(Error::RestoredCopy {
+            instance: identity.instance.0.clone(),
+            epoch: identity.epoch,
+            newest: newer.epoch,
+        })
     }
 
     /// Applies the stored objects to the artifacts and the model servers.
     pub(super) fn apply_desired_state(&mut self) {
         self.desired.recompute();
         let desired = &self.desired.desired;
+        self.containers.cancel_outdated_pulls(desired);
         self.artifacts.models.set_wanted(&desired.models);
         self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
         self.servers.set_wanted(&desired.servers, &self.store);
@@ -124,14 +156,17 @@ impl Agent {
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_worker_message(&mut self, message: &Message) {
         let node = NodeView {
+            instance: &self.cloud.publisher.node.agent.instance,
             prefix: &self.config.prefix,
             desired: &self.desired,
             containers: &self.containers,
             models: &self.artifacts.models,
         };
-        let needs_plan =
-            self.workers.on_message(message, &node, &mut self.dropped, Timestamp::now());
-        self.schedule.is_plan_stale |= needs_plan;
+        let effect = self.workers.on_message(message, &node, &mut self.dropped, Timestamp::now());
+        self.schedule.is_plan_stale |= effect.needs_plan;
+        if effect.needs_sync {
+            self.cloud.resync.request();
+        }
     }
 
     fn on_containers_observed(
@@ -143,6 +178,13 @@ impl Agent {
         if !self.containers.on_observed(seq, result, now, random()) {
             return;
         }
+        if let Some(credentials) = &self.containers.executor.credentials {
+            let containers = &self.containers;
+            credentials.set_observed(containers.observer.containers(), |worker| {
+                containers.may_appear(worker)
+            });
+        }
+        self.workers.observe_runs(&self.desired.desired, &self.containers);
         for message in self.workers.pending.drain() {
             self.on_worker_message(&message);
         }
@@ -151,11 +193,13 @@ impl Agent {
 
     /// Removes files and state that nothing refers to any more, while no step is in flight.
     fn gc(&mut self, seq: u64) {
-        self.containers.forget_unknown(&self.desired.desired);
+        let desired = &self.desired.desired;
+        self.containers.forget_unknown(desired);
         if !self.containers.is_idle(seq) {
             return;
         }
         let observed = self.containers.observer.containers();
+        self.workers.forget_unknown(desired, observed);
         let mounts = observed.iter().flat_map(|container| &container.sources);
         self.artifacts.downloads.gc(&mounts.map(String::as_str).collect());
         let data_dir = &self.containers.executor.context.data_dir;

@@ -1,10 +1,13 @@
 //! The node's workers: their messages and counters, their health, and the reloads of their models.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, fmt::Display, time::Instant};
 
 use jiff::Timestamp;
 use neptune_link::{Link, Message};
-use neptune_wire::{ObjectKey, Resource, TopicPrefix, WorkerModel, WorkerName};
+use neptune_wire::{
+    AgentInstance, ObjectKey, RejectedMessages, Resource, Topic, TopicPrefix, WorkerModel,
+    WorkerName,
+};
 use tracing::{error, info, warn};
 
 use super::{
@@ -15,18 +18,24 @@ use super::{
 };
 use crate::{
     artifacts::models::Models,
-    desired::WantedWorker,
-    domain::health::{WorkerHealth, is_transient},
+    desired::{Desired, WantedWorker},
+    domain::{
+        health::{WorkerHealth, is_transient},
+        observed_container::ObservedContainer,
+    },
     storage::Store,
     worker::{
         container::model_url,
         counts::Counts,
-        message::{MessageContext, MessageError, parse},
+        message::{MessageContext, MessageError, WorkerCounters, parse},
         model_reports::{KnownModel, resolve},
         pending_messages::PendingMessages,
         reload::ReloadDecision,
     },
 };
+
+/// Maximum length of the reason of a rejected message in a report.
+const MAX_REASON_CHARS: usize = 256;
 
 /// The state of the node's workers.
 pub struct WorkerPool {
@@ -35,10 +44,26 @@ pub struct WorkerPool {
     /// Messages of workers whose containers no observation includes yet.
     pub pending: PendingMessages,
     health: BTreeMap<WorkerName, WorkerHealth>,
+    /// Identifies this boot of the machine.
+    pub(super) boot_id: String,
+    /// Workers of removed objects, until their containers are removed.
+    departed: BTreeMap<WorkerName, WantedWorker>,
+    /// The rejected messages of desired workers since the start of the agent.
+    rejected: BTreeMap<WorkerName, RejectedMessages>,
+}
+
+/// What follows from a message of a worker.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct MessageEffect {
+    /// The plan may change.
+    pub needs_plan: bool,
+    /// Totals changed that only a sync reports.
+    pub needs_sync: bool,
 }
 
 /// The state of other parts that the handling of a worker's message reads.
 pub struct NodeView<'a> {
+    pub instance: &'a AgentInstance,
     pub prefix: &'a TopicPrefix,
     pub desired: &'a DesiredState,
     pub containers: &'a Containers,
@@ -47,13 +72,38 @@ pub struct NodeView<'a> {
 
 impl WorkerPool {
     /// `link` is the connection to the workers' broker.
-    pub fn new(counts: Counts, link: Link, prefix: TopicPrefix) -> Self {
+    pub fn new(counts: Counts, link: Link, prefix: TopicPrefix, boot_id: String) -> Self {
         Self {
             counts,
             reloads: ModelReloads::new(link, prefix),
             pending: PendingMessages::default(),
             health: BTreeMap::new(),
+            boot_id,
+            departed: BTreeMap::new(),
+            rejected: BTreeMap::new(),
         }
+    }
+
+    /// Keeps the workers of an object that is removed: their last messages count.
+    pub fn on_removed<'a>(&mut self, workers: impl Iterator<Item = &'a WantedWorker>) {
+        let named = workers.map(|wanted| (wanted.worker.name.clone(), wanted.clone()));
+        self.departed.extend(named);
+    }
+
+    /// Drops the state of workers that are not desired and have no container.
+    pub fn forget_unknown(&mut self, desired: &Desired, observed: &[ObservedContainer]) {
+        let has_container = |name: &WorkerName, wanted: &WantedWorker| {
+            observed.iter().any(|container| {
+                container.identity.worker == *name && container.identity.uid == wanted.uid
+            })
+        };
+        self.departed.retain(|name, wanted| has_container(name, wanted));
+        self.rejected.retain(|name, _| desired.workers.contains_key(name));
+    }
+
+    /// The rejected messages of a worker, if any.
+    pub fn rejected(&self, worker: &WorkerName) -> Option<&RejectedMessages> {
+        self.rejected.get(worker)
     }
 
     pub fn health(&self) -> &BTreeMap<WorkerName, WorkerHealth> {
@@ -76,52 +126,98 @@ impl WorkerPool {
         self.reloads.decide(node, &self.counts, containers, now)
     }
 
-    /// Records the counters and models that a worker reports. Returns whether the plan may change.
+    /// Records the counters and models that a worker reports.
     pub fn on_message(
         &mut self,
         message: &Message,
         node: &NodeView<'_>,
         dropped: &mut DroppedMessages,
         wall: Timestamp,
-    ) -> bool {
+    ) -> MessageEffect {
         let known = MessageContext {
+            instance: node.instance,
             desired: &node.desired.desired,
+            departed: &self.departed,
             containers: node.containers.observer.latest().ok().map(|(containers, _)| containers),
             counts: &self.counts,
         };
         let parsed = match parse(message, node.prefix, &known) {
+            Ok(parsed)
+                if !parsed.is_departed
+                    && parsed.may_be_of_newer_container(&self.counts)
+                    && node.containers.may_appear(&parsed.worker) =>
+            {
+                self.hold(message, dropped);
+                return MessageEffect::default();
+            }
             Ok(parsed) => parsed,
             // The message can arrive before the engine reports the container.
             Err(MessageError::NoContainer { worker, .. })
                 if node.containers.may_appear(&worker) =>
             {
-                if let Some(oldest) = self.pending.push(message.clone()) {
-                    let why = "too many messages wait for the observation of their containers";
-                    dropped.add_from_worker(&oldest.topic, &why);
-                }
-                return false;
+                self.hold(message, dropped);
+                return MessageEffect::default();
             }
             Err(why) => {
-                dropped.add_from_worker(&message.topic, &why);
-                return false;
+                self.reject(message, node, &why, dropped);
+                return MessageEffect::default();
             }
         };
-        let wanted = parsed.wanted;
-        let counts = parsed.counts.as_ref().map(|(run, counters)| (run.as_str(), *counters));
-        self.counts.observe(&wanted.owner, &wanted.uid, &parsed.worker, &parsed.info, counts);
+        let wanted = parsed.wanted.clone();
+        let counts = parsed.counts.as_ref().map(WorkerCounters::report);
+        let (worker, info) = (&parsed.worker, &parsed.info);
+        let before = self.counts.status(&wanted.uid, worker).to_owned();
+        let observed =
+            self.counts.observe(&wanted.owner, &wanted.uid, worker, info, counts.as_ref());
+        if let Err(why) = observed {
+            self.reject(message, node, &why, dropped);
+            return MessageEffect::default();
+        }
+        let is_same_status = before == self.counts.status(&wanted.uid, worker);
+        let container = parsed.container.map_or_else(String::new, |it| it.id.clone());
+        if parsed.is_departed {
+            self.counts.set_departed(&wanted.uid);
+            return MessageEffect { needs_sync: counts.is_some(), needs_plan: false };
+        }
         let (rejected, needs_plan) = match parsed.models {
             Ok(models) => {
-                let container = parsed.container.unwrap_or_default();
-                let rejected = self.record_models(wanted, container, models, node, wall);
+                let rejected = self.record_models(&wanted, &container, models, node, wall);
                 // The worker may have loaded the requested version.
-                (rejected, self.reloads.is_requested(&wanted.worker.name))
+                (rejected, !is_same_status || self.reloads.is_requested(&wanted.worker.name))
             }
-            Err(why) => (vec![why.to_string()], false),
+            Err(why) => (vec![why.to_string()], !is_same_status),
         };
         for why in rejected {
-            dropped.add_from_worker(&message.topic, &why);
+            self.reject(message, node, &why, dropped);
         }
-        needs_plan
+        MessageEffect { needs_plan, needs_sync: false }
+    }
+
+    /// Holds a message until its container is observed.
+    fn hold(&mut self, message: &Message, dropped: &mut DroppedMessages) {
+        if let Some(oldest) = self.pending.push(message.clone()) {
+            let why = "too many messages wait for the observation of their containers";
+            dropped.add_from_worker(&oldest.topic, &why);
+        }
+    }
+
+    /// Counts a rejected message, also for the status of its worker.
+    fn reject(
+        &mut self,
+        message: &Message,
+        node: &NodeView<'_>,
+        why: &impl Display,
+        dropped: &mut DroppedMessages,
+    ) {
+        dropped.add_from_worker(&message.topic, why);
+        let Ok(Topic::WorkerInfo(worker)) = Topic::parse(node.prefix, &message.topic) else {
+            return;
+        };
+        if node.desired.desired.workers.contains_key(&worker) {
+            let rejected = self.rejected.entry(worker).or_default();
+            rejected.count += 1;
+            rejected.reason = why.to_string().chars().take(MAX_REASON_CHARS).collect();
+        }
     }
 
     /// Records the models that a worker reports. Returns a reason per rejected model.
@@ -156,7 +252,7 @@ impl WorkerPool {
                 name: &key.name,
                 uid: &object.content.metadata.uid,
                 format: object.content.model.as_deref().map_or("", |model| &model.format),
-                url,
+                url: &url,
                 sha256,
                 path: path.as_deref(),
             };

@@ -81,7 +81,10 @@ impl Downloads {
 
     fn add(&self, source: &ArtifactSource, want: ArtifactRequest) -> DownloadEntry {
         let (sender, progress) = watch::channel(FetchProgress::default());
-        if let Some(artifact) = self.store.find(&want) {
+        // To find a local file without a digest its path is accessed, which may block: the task does
+        // that.
+        let found = if want.is_found_by_path() { None } else { self.store.find(&want) };
+        if let Some(artifact) = found {
             let local_artifact = local_artifact(&artifact, &want);
             return DownloadEntry {
                 task: None,
@@ -272,4 +275,48 @@ async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;
     tokio::time::sleep(PROGRESS_INTERVAL).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{sync::mpsc as std_mpsc, thread};
+
+    use neptune_models::StorePolicy;
+
+    use super::*;
+    use crate::fixtures::HungDir;
+
+    #[test]
+    fn hung_file_system_does_not_block_the_loop() {
+        let Some(hung) = HungDir::mount() else {
+            eprintln!("skipped: cannot mount a file system");
+            return;
+        };
+        let data = tempfile::tempdir().unwrap();
+        let policy =
+            StorePolicy { file_roots: vec![hung.dir.path().into()], ..StorePolicy::default() };
+        let store = ModelStore::open(data.path(), policy).unwrap();
+        let url = format!("file://{}/m", hung.dir.path().display());
+        let (done, is_done) = std_mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.unwrap();
+            let state = runtime.block_on(async {
+                let (events, _events) = mpsc::channel(1);
+                let mut downloads = Downloads::new(store, events, 0);
+                let source = ArtifactSource { url, sha256: None };
+                downloads.set_sources(&[source.clone()].into());
+                // The task of the download has started.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                downloads.state(&source)
+            });
+            done.send(state).unwrap();
+            runtime.shutdown_background();
+        });
+        let state = is_done.recv_timeout(Duration::from_secs(5));
+        drop(hung);
+        let state = state.expect("the loop is blocked");
+        assert!(matches!(state, DownloadState::Downloading { problem: None, .. }), "{state:?}");
+    }
 }

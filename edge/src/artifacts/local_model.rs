@@ -5,6 +5,7 @@ use std::{
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use neptune_wire::{ObjectKey, WorkerReason};
@@ -13,9 +14,13 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
     Error,
+    artifacts::host_path,
     backoff::RECHECK_INTERVAL,
     desired::WantedModel,
-    domain::{artifact::LocalModelEvent, problem::Problem},
+    domain::{
+        allowed_dirs::PathUse, artifact::LocalModelEvent, node_context::NodeContext,
+        problem::Problem,
+    },
     event::AgentEvent,
 };
 
@@ -24,6 +29,7 @@ pub struct LocalModelWatch {
     pub key: ObjectKey,
     pub wanted: WantedModel,
     pub path: PathBuf,
+    pub context: Arc<NodeContext>,
     pub events: mpsc::Sender<AgentEvent>,
 }
 
@@ -33,7 +39,19 @@ impl LocalModelWatch {
         // Size and time of the last checked file, so that a wrong file is hashed only once.
         let mut checked = None;
         loop {
-            let state = fs::metadata(&self.path)
+            if let Err(why) = host_path::check(&self.path, PathUse::Model, &self.context).await {
+                let message = format!("{}: model path {} {why}", self.key, self.path.display());
+                let problem = Problem { reason: WorkerReason::ModelUnavailable, message };
+                if checked != Some(None) {
+                    checked = Some(None);
+                    self.send(LocalModelEvent::Problem(problem)).await;
+                }
+                tokio::time::sleep(RECHECK_INTERVAL).await;
+                continue;
+            }
+            // Not `std::fs`: a network file system may block the call for hours.
+            let state = tokio::fs::metadata(&self.path)
+                .await
                 .ok()
                 .and_then(|found| Some((found.len(), found.modified().ok()?)));
             if checked != Some(state) {

@@ -3,6 +3,7 @@
 
 pub mod datasets;
 pub mod downloads;
+pub mod host_path;
 pub mod local_model;
 pub mod models;
 pub mod version_directory;

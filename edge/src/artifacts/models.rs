@@ -2,9 +2,9 @@
 //! until the wanted one is present. `downloads.rs` downloads them; `local_model.rs` watches local
 //! paths.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_wire::{ModelPresenceReport, ObjectKey, PresenceState, WorkerReason};
+use neptune_wire::{ModelPresenceReport, ObjectKey, PresenceState, WorkerReason, redact};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -14,6 +14,7 @@ use crate::{
     desired::{ModelSource, WantedModel},
     domain::{
         artifact::{ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent},
+        node_context::NodeContext,
         problem::Problem,
     },
     event::AgentEvent,
@@ -23,6 +24,7 @@ use crate::{
 /// The models of this node's workers.
 pub struct Models {
     events: mpsc::Sender<AgentEvent>,
+    context: Arc<NodeContext>,
     /// The last source of each model that was present, as stored.
     last_used: BTreeMap<ObjectKey, ArtifactSource>,
     entries: BTreeMap<ObjectKey, ModelEntry>,
@@ -37,9 +39,19 @@ struct ModelEntry {
 }
 
 impl Models {
-    pub fn new(store: &Store, events: mpsc::Sender<AgentEvent>) -> Result<Self, Error> {
+    pub fn new(
+        store: &Store,
+        context: Arc<NodeContext>,
+        events: mpsc::Sender<AgentEvent>,
+    ) -> Result<Self, Error> {
         let last_used = store.models_in_use()?;
-        Ok(Self { events, last_used, entries: BTreeMap::new(), availability: BTreeMap::new() })
+        Ok(Self {
+            events,
+            context,
+            last_used,
+            entries: BTreeMap::new(),
+            availability: BTreeMap::new(),
+        })
     }
 
     /// The availability of each wanted model.
@@ -47,17 +59,17 @@ impl Models {
         &self.availability
     }
 
-    /// The URL and the digest of the version in use.
-    pub fn source_in_use(&self, key: &ObjectKey) -> Option<(&str, Option<&str>)> {
+    /// The URL, without passwords, and the digest of the version in use.
+    pub fn source_in_use(&self, key: &ObjectKey) -> Option<(String, Option<&str>)> {
         let entry = self.entries.get(key)?;
         if self
             .availability
             .get(key)
             .is_some_and(|available| available.usable.is_some() && available.problem.is_none())
         {
-            return Some((&entry.wanted.url, entry.wanted.sha256.as_deref()));
+            return Some((entry.wanted.shown_url.clone(), entry.wanted.sha256.as_deref()));
         }
-        self.last_used.get(key).map(|source| (source.url.as_str(), source.sha256.as_deref()))
+        self.last_used.get(key).map(|source| (redact(&source.url), source.sha256.as_deref()))
     }
 
     /// The report of a model that the node should have.
@@ -99,6 +111,7 @@ impl Models {
                     key: key.clone(),
                     wanted: wanted.clone(),
                     path: path.clone(),
+                    context: Arc::clone(&self.context),
                     events: self.events.clone(),
                 };
                 Some(tokio::spawn(watch.run()).abort_handle())
@@ -157,7 +170,13 @@ impl Models {
                 let (reason, problem) = problem.as_ref().map(|p| (p.reason, &p.message)).unzip();
                 warn!(model = %key, ?reason, problem, "model is not available");
             }
-            let before = available.usable.take().filter(|usable| usable.path.exists());
+            // A path that a user named is not accessed here, because it may block. A worker that
+            // starts checks it.
+            let data_dir = &self.context.data_dir;
+            let before = available
+                .usable
+                .take()
+                .filter(|usable| !usable.path.starts_with(data_dir) || usable.path.exists());
             available.usable =
                 before.or_else(|| downloads.local_artifact(self.last_used.get(key)?).cloned());
             (available.problem, available.is_stuck) = (problem, is_stuck);
@@ -175,7 +194,7 @@ impl ModelEntry {
         };
         let mut presence = ModelPresenceReport {
             state: if is_stuck { PresenceState::Failed } else { PresenceState::Downloading },
-            url: self.wanted.url.clone(),
+            url: self.wanted.shown_url.clone(),
             sha256: None,
             bytes: None,
             progress: None,

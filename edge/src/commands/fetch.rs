@@ -45,7 +45,7 @@ async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(invalid("--output", "has no file name".to_owned(), "give the path to write"));
     };
-    let policy = StorePolicy { s3: s3_from_environment()?, ..policy(args.models)? };
+    let policy = StorePolicy { s3: s3_from_environment()?, ..policy(&args.models)? };
     // Beside the output, on its file system, so that the output appears by one rename.
     let dir = output.with_file_name(format!(".{name}.fetch"));
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;

@@ -20,9 +20,8 @@ use crate::{
 
 /// Exit code of errors that a restart does not solve, as of clap's own errors.
 const INVALID_CONFIGURATION: u8 = 2;
-/// The default log filter. The embedded broker logs every closed connection as an error; the
-/// platform verifier logs errors that the agent logs too.
-const DEFAULT_LOG: &str = "info,rumqttd=off,rustls_platform_verifier=off";
+/// The default log filter. The platform verifier logs errors that the agent logs too.
+const DEFAULT_LOG: &str = "info,rustls_platform_verifier=off";
 
 /// Runs the command and returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
@@ -66,10 +65,11 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
                 let stop = async {
                     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
                 };
-                startup::run(config, stop).await?;
+                // The future holds the whole state of the agent.
+                Box::pin(startup::run(config, stop)).await?;
                 Ok(true)
             }
-            Command::Doctor(args) => Ok(doctor::doctor(*args).await),
+            Command::Doctor(args) => Ok(Box::pin(doctor::doctor(*args)).await),
             Command::Fetch(args) => {
                 fetch::fetch(args).await?;
                 Ok(true)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use neptune_wire::{ArtifactAddress, ContentHash, ObjectContent};
+use neptune_wire::{ArtifactAddress, ContentHash, ObjectContent, redact};
 
 use crate::domain::artifact::ArtifactSource;
 
@@ -11,8 +11,8 @@ use crate::domain::artifact::ArtifactSource;
 pub struct WantedModel {
     /// The location of the file, or why it is invalid: a message with the field and the remedy.
     pub source: Result<ModelSource, String>,
-    /// `spec.modelUrl`.
-    pub url: String,
+    /// `spec.modelUrl` without passwords, for messages.
+    pub shown_url: String,
     /// `spec.sha256sum`: 64 lower-case hex digits.
     pub sha256: Option<String>,
     /// Identifies this URL and digest among all that the object ever had.
@@ -49,7 +49,7 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     } else {
         source(&url, digest.as_ref())
     };
-    WantedModel { source, url, sha256: digest, content_key }
+    WantedModel { source, shown_url: redact(&url), sha256: digest, content_key }
 }
 
 fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {

@@ -35,6 +35,11 @@ impl Resync {
         self.is_requested = true;
     }
 
+    /// Whether a sync is requested and not sent yet.
+    pub fn is_requested(&self) -> bool {
+        self.is_requested
+    }
+
     /// Whether to send a sync now, which then counts as sent. Nothing is due while disconnected.
     pub fn is_due(&mut self, is_complete: bool, now: Instant, random: u64) -> bool {
         let Some(regular_at) = self.regular_at else { return false };

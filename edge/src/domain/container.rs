@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-use neptune_wire::{ContentHash, NodeName, WorkerName};
+use neptune_wire::{ContainerRights, ContentHash, NodeName, ResourceLimits, WorkerName};
 use serde::Serialize;
+
+/// The variable with the URL of the workers' broker.
+pub const MQTT_URL: &str = "MQTT_URL";
 
 /// The desired specification of a container. A running container with an equal spec is not
 /// replaced. A new field must be omitted from the JSON where it is not set; otherwise an upgrade of
@@ -30,10 +33,65 @@ pub struct ContainerSpec {
     pub stop_grace_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
+    /// Entries of the container's hosts file, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, IpAddr>,
+    /// The user and group ID of the processes; the user of the image if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// The root file system is read-only unless this is set.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub writable_root: bool,
+    /// Whether the engine's init is process 1. Not part of the hash: a change is not worth a
+    /// restart.
+    #[serde(skip)]
+    pub init: bool,
     /// For a worker that reloads models. Not part of the hash: another version does not replace the
     /// container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
+}
+
+/// The rights and limits of containers whose spec does not set them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerDefaults {
+    /// The user and group ID; the user of the image if not set.
+    pub user: Option<u32>,
+    pub read_only_root: bool,
+    pub cpu_millis: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Whether the engine's init is process 1: it forwards signals and reaps processes.
+    pub init: bool,
+}
+
+impl Default for ContainerDefaults {
+    fn default() -> Self {
+        Self { user: None, read_only_root: true, cpu_millis: None, memory_bytes: None, init: true }
+    }
+}
+
+/// The rights and limits of one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restrictions {
+    pub user: Option<u32>,
+    pub writable_root: bool,
+    pub cpu_millis: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub init: bool,
+}
+
+impl ContainerDefaults {
+    /// The rights and limits of a container with this spec.
+    pub fn restrict(&self, rights: &ContainerRights, limits: &ResourceLimits) -> Restrictions {
+        let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
+        Restrictions {
+            user: rights.run_as_user.or(self.user),
+            writable_root: !rights.read_only_root.unwrap_or(self.read_only_root),
+            cpu_millis: limit(limits.cpu_millis).or(self.cpu_millis),
+            memory_bytes: limit(limits.memory_bytes).or(self.memory_bytes),
+            init: self.init,
+        }
+    }
 }
 
 /// The model version with which a container starts.

@@ -11,6 +11,27 @@ pub struct WorkerHealth {
     pub restarts: u32,
 }
 
+impl WorkerHealth {
+    /// Adds a remark for people to the message of a running worker.
+    pub fn add_note(&mut self, note: &str) {
+        if self.state != WorkerState::Running || note.is_empty() {
+            return;
+        }
+        if !self.message.is_empty() {
+            self.message.push_str("; ");
+        }
+        self.message.push_str(note);
+    }
+
+    /// The health of a worker that reported a failure and stopped.
+    #[must_use]
+    pub fn after_reported_failure(self) -> Self {
+        let message = format!("reported status failed; {}", self.message);
+        let reason = Some(WorkerReason::WorkerFailed);
+        Self { state: WorkerState::Failed, reason, message, ..self }
+    }
+}
+
 /// Whether the reason resolves without a user.
 pub fn is_transient(reason: WorkerReason) -> bool {
     matches!(

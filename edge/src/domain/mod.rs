@@ -1,6 +1,8 @@
 //! Value types without I/O that the other folders exchange. Depends on no other folder.
 
+pub mod allowed_dirs;
 pub mod artifact;
+pub mod broker_login;
 pub mod container;
 pub mod dataset_record;
 pub mod health;

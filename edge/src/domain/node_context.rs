@@ -1,18 +1,50 @@
 //! The settings of the node that all of its containers share.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
-use neptune_wire::{NodeName, TopicPrefix};
+use neptune_wire::{NodeName, TopicPrefix, WorkerName};
+
+use crate::domain::{allowed_dirs::AllowedDirs, container::ContainerDefaults};
+
+/// The directory of downloads below the data directory.
+pub const DOWNLOADS_DIR: &str = "models";
+/// Below the data directory, a directory of versions for each worker that reloads.
+pub const WORKERS_DIR: &str = "workers";
 
 /// The settings that all containers of this node share.
 #[derive(Debug, Clone)]
 pub struct NodeContext {
     pub node: NodeName,
     pub prefix: TopicPrefix,
-    /// The URL at which workers reach the local broker.
-    pub mqtt_url: String,
+    pub broker: WorkerBroker,
     pub data_dir: PathBuf,
     pub docker_socket: PathBuf,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
+    /// The directories that users may name in resources.
+    pub allowed: AllowedDirs,
+    /// The rights and limits of containers whose spec does not set them.
+    pub defaults: ContainerDefaults,
+}
+
+/// The broker of the node's workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerBroker {
+    /// The embedded broker, with a login per worker, at this address.
+    Embedded(SocketAddr),
+    /// The URL of another broker, which all workers receive unchanged.
+    External(String),
+}
+
+impl WorkerBroker {
+    /// The URL of a worker, without the password that its container gets.
+    pub fn url(&self, worker: &WorkerName) -> String {
+        match self {
+            Self::Embedded(address) => format!("mqtt://{worker}@{address}"),
+            Self::External(url) => url.clone(),
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
+use crate::domain::broker_login::PasswordDigest;
+
 /// Label of every container that an agent created.
 pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
 /// Label with the node whose agent created the container.
@@ -44,6 +46,8 @@ pub struct ObservedContainer {
     pub sources: Vec<String>,
     /// The model version with which the container of a reloading worker was started.
     pub version: Option<String>,
+    /// The digest of its worker's password at the embedded broker.
+    pub password: Option<PasswordDigest>,
 }
 
 /// The state of a container.
@@ -107,6 +111,11 @@ impl ContainerIdentity {
 impl ObservedContainer {
     pub fn is_alive(&self) -> bool {
         matches!(self.state, ContainerState::Running | ContainerState::Paused)
+    }
+
+    /// Identifies one start of this container.
+    pub fn run_name(&self) -> String {
+        format!("{}@{}", self.id, self.started_at)
     }
 
     pub fn has_spec(&self, hash: &ContentHash) -> bool {

@@ -15,12 +15,73 @@ pub struct WorkerCount {
     /// The last status that the worker reported.
     #[serde(default)]
     pub status: String,
+    /// Its last run: to which the status belongs, and how it ended.
+    #[serde(default)]
+    pub run: WorkerRun,
     /// The start time of its first run, as the worker reported it.
     #[serde(default)]
     pub first_start: String,
     /// The last reports on models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ReportedModel>,
+    /// Above zero when the object left this node, in the order of departure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub departed: u64,
+    /// Whether the last hard samples were fallbacks: the cloud worker answered none of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cloud_unreachable: bool,
+}
+
+/// The last run of a worker that was observed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkerRun {
+    /// The container and its start.
+    pub name: String,
+    /// The boot ID of the machine when the run was last observed alive; empty if it never was.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// Set while the worker is not to be started again with this container specification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished: Option<FinishedRun>,
+}
+
+/// How a worker finished. Stored, so that it is not run again if its container is removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FinishedRun {
+    /// The specification of its container.
+    pub spec_hash: String,
+    /// Whether it completed, and did not fail.
+    pub is_completed: bool,
+    /// How it ended, for people.
+    pub message: String,
+}
+
+/// What a worker reports of its present run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReportedStatus {
+    Completed,
+    Failed,
+    /// `running`, nothing, or any other text.
+    #[default]
+    Running,
+}
+
+impl ReportedStatus {
+    /// Reads the `status` of a worker's message.
+    pub fn of(text: &str) -> Self {
+        match text.trim() {
+            text if text.eq_ignore_ascii_case("completed") => Self::Completed,
+            text if text.eq_ignore_ascii_case("failed") => Self::Failed,
+            _ => Self::Running,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The sum over an object's workers.

@@ -4,9 +4,11 @@
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
 use neptune_wire::{NodeName, WorkerReason};
+use tokio::sync::Notify;
 
 use crate::{
     domain::{
+        broker_login::{BrokerLogin, PASSWORD_DIGEST},
         container::{ContainerSpec, container_name},
         observed_container::{
             ContainerExit, ContainerIdentity, ContainerState, ObservedContainer, VERSION,
@@ -38,9 +40,10 @@ impl Docker {
             let mut labels = summary.labels.unwrap_or_default();
             let Some(identity) = ContainerIdentity::of(&labels, node) else { continue };
             let version = labels.remove(VERSION);
+            let password = labels.remove(PASSWORD_DIGEST).and_then(|text| text.parse().ok());
             if let Some(details) = self.details(&summary.id).await? {
                 let container = self.container(summary.id, identity, details).await?;
-                containers.push(ObservedContainer { version, ..container });
+                containers.push(ObservedContainer { version, password, ..container });
             }
         }
         Ok(containers)
@@ -82,6 +85,7 @@ impl Docker {
             started_at: inspected.started_at,
             sources,
             version: None,
+            password: None,
         })
     }
 
@@ -113,15 +117,17 @@ impl Docker {
     }
 
     /// Removes the containers of these IDs, then creates and starts one. The mounted paths must
-    /// exist. If the image is not on the node and cannot be pulled, nothing is removed.
+    /// exist. If the image is not on the node and cannot be pulled, nothing is removed. `login`: of
+    /// a worker at the embedded broker. `cancel_pull` is set if a missing image may be pulled, and
+    /// ends the pull.
     pub async fn start(
         &self,
         identity: &ContainerIdentity,
-        spec: &ContainerSpec,
+        (spec, login): (&ContainerSpec, Option<&BrokerLogin>),
         remove: &[String],
-        may_pull: bool,
+        cancel_pull: Option<&Notify>,
     ) -> StepOutcome {
-        match self.replace(identity, spec, remove, may_pull).await {
+        match self.replace(identity, (spec, login), remove, cancel_pull).await {
             Ok(outcome) => outcome,
             Err(error) => StepOutcome::Failed(self.problem(&error)),
         }
@@ -130,16 +136,18 @@ impl Docker {
     async fn replace(
         &self,
         identity: &ContainerIdentity,
-        spec: &ContainerSpec,
+        (spec, login): (&ContainerSpec, Option<&BrokerLogin>),
         remove: &[String],
-        may_pull: bool,
+        cancel_pull: Option<&Notify>,
     ) -> Result<StepOutcome, DockerError> {
         let client = self.client()?;
         if !self.image_exists(&spec.image).await? {
-            if !may_pull {
-                return Ok(StepOutcome::ImageAbsent);
-            }
-            if let Err(problem) = self.pull_image(&spec.image).await {
+            let Some(cancelled) = cancel_pull else { return Ok(StepOutcome::ImageAbsent) };
+            let pulled = tokio::select! {
+                pulled = self.pull_image(&spec.image) => pulled,
+                () = cancelled.notified() => return Ok(StepOutcome::ImageAbsent),
+            };
+            if let Err(problem) = pulled {
                 return Ok(StepOutcome::PullFailed(problem.message));
             }
         }
@@ -147,7 +155,7 @@ impl Docker {
         let name = container_name(&identity.node, &identity.worker);
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
         let created = match client
-            .create_container(Some(options), create_request(identity, spec))
+            .create_container(Some(options), create_request(identity, spec, login))
             .await
         {
             Ok(created) => created,

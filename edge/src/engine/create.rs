@@ -6,7 +6,8 @@ use std::{collections::HashMap, path::Path};
 use bollard::models;
 
 use crate::domain::{
-    container::ContainerSpec,
+    broker_login::{BrokerLogin, PASSWORD_DIGEST},
+    container::{ContainerSpec, MQTT_URL},
     observed_container::{ContainerIdentity, VERSION},
 };
 
@@ -14,32 +15,46 @@ use crate::domain::{
 /// machine, too few to starve the node.
 const MAX_PIDS: i64 = 1024;
 
-/// The body of the request that creates this container.
+/// The options of `/tmp`, which is in memory and counts towards the memory limit.
+const TMP_OPTIONS: &str = "rw,nosuid,nodev,mode=1777,size=64m";
+
+/// The body of the request that creates this container. `login`: of a worker at the embedded
+/// broker; it replaces the URL of the spec.
 pub fn create_request(
     identity: &ContainerIdentity,
     spec: &ContainerSpec,
+    login: Option<&BrokerLogin>,
 ) -> models::ContainerCreateBody {
     models::ContainerCreateBody {
         image: Some(spec.image.clone()),
         entrypoint: some_unless_empty(spec.command.iter().cloned()),
         cmd: some_unless_empty(spec.args.iter().cloned()),
-        env: Some(env(spec)),
-        labels: Some(labels(identity, spec)),
+        user: spec.user.map(|user| format!("{user}:{user}")),
+        env: Some(env(spec, login)),
+        labels: Some(labels(identity, spec, login)),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),
         ..Default::default()
     }
 }
 
-fn env(spec: &ContainerSpec) -> Vec<String> {
-    let fixed = spec.env.iter().map(|(name, value)| format!("{name}={value}"));
+fn env(spec: &ContainerSpec, login: Option<&BrokerLogin>) -> Vec<String> {
+    let fixed = spec.env.iter().map(|(name, value)| match login {
+        Some(login) if name == MQTT_URL => format!("{name}={}", login.mqtt_url),
+        _ => format!("{name}={value}"),
+    });
     let start = spec.start.iter().map(|start| format!("MODEL_URL={}", start.model_url));
     fixed.chain(start).collect()
 }
 
-fn labels(identity: &ContainerIdentity, spec: &ContainerSpec) -> HashMap<String, String> {
+fn labels(
+    identity: &ContainerIdentity,
+    spec: &ContainerSpec,
+    login: Option<&BrokerLogin>,
+) -> HashMap<String, String> {
     let start = spec.start.iter().map(|start| (VERSION.to_owned(), start.version.clone()));
-    identity.labels().into_iter().chain(start).collect()
+    let login = login.map(|login| (PASSWORD_DIGEST.to_owned(), login.digest.to_string()));
+    identity.labels().into_iter().chain(start).chain(login).collect()
 }
 
 fn some_unless_empty(list: impl Iterator<Item = String>) -> Option<Vec<String>> {
@@ -67,11 +82,17 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         network_mode: Some("host".to_owned()),
         mounts: Some(scripts.chain(model).chain(dataset).collect()),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
+        extra_hosts: some_unless_empty(
+            spec.hosts.iter().map(|(name, address)| format!("{name}:{address}")),
+        ),
         memory,
         // The limit of memory and swap together: equal to `memory` means no swap.
         memory_swap: memory,
         nano_cpus: spec.cpu_millis.map(|millis| limit(millis.saturating_mul(1_000_000))),
         pids_limit: Some(MAX_PIDS),
+        init: Some(spec.init),
+        readonly_rootfs: Some(!spec.writable_root),
+        tmpfs: Some([("/tmp".to_owned(), TMP_OPTIONS.to_owned())].into()),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         restart_policy: Some(models::RestartPolicy {
@@ -85,5 +106,63 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
             ),
         }),
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        domain::{
+            broker_login::PasswordDigest,
+            node_context::{NodeContext, WorkerBroker},
+        },
+        fixtures::{container_identity, local_file, node_context, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
+
+    #[test]
+    fn password_is_in_the_environment_and_only_its_digest_in_a_label() {
+        let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
+        let context = NodeContext { broker: embedded, ..node_context() };
+        let (wanted, model) = (wanted_worker(), local_file("/m/1"));
+        let inputs = WorkerInputs { model: &model, dataset: None };
+        let target = resolve_worker(&wanted, inputs, &context).container;
+        assert_eq!(target.spec.env[MQTT_URL], "mqtt://s-w-1@127.0.0.1:1884");
+        let login = BrokerLogin {
+            mqtt_url: "mqtt://s-w-1:secret@127.0.0.1:1884".into(),
+            digest: PasswordDigest::of("secret"),
+        };
+        let request = create_request(&container_identity(), &target.spec, Some(&login));
+        let env = request.env.unwrap();
+        let urls: Vec<_> = env.iter().filter(|entry| entry.starts_with("MQTT_URL=")).collect();
+        assert_eq!(urls, ["MQTT_URL=mqtt://s-w-1:secret@127.0.0.1:1884"]);
+        let labels = request.labels.unwrap();
+        assert_eq!(labels[PASSWORD_DIGEST], PasswordDigest::of("secret").to_string());
+        assert!(labels.values().all(|label| !label.contains("secret")));
+        // Another password is not another specification.
+        assert_eq!(target.hash, target.spec.hash());
+    }
+
+    #[test]
+    fn host_entries_and_name_servers_are_those_of_the_spec() {
+        let edge_mesh = "169.254.96.16".parse().unwrap();
+        let node = "192.0.2.53".parse().unwrap();
+        let context = NodeContext { dns: vec![edge_mesh, node], ..node_context() };
+        let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
+        wanted.worker.hosts = [
+            ("c.default.svc.cluster.local".to_owned(), [10, 96, 0, 7].into()),
+            ("d.default.svc.cluster.local".to_owned(), "2001:db8::7".parse().unwrap()),
+        ]
+        .into();
+        let inputs = WorkerInputs { model: &model, dataset: None };
+        let spec = resolve_worker(&wanted, inputs, &context).container.spec;
+        let host = create_request(&container_identity(), &spec, None).host_config.unwrap();
+        assert_eq!(
+            host.extra_hosts.unwrap(),
+            ["c.default.svc.cluster.local:10.96.0.7", "d.default.svc.cluster.local:2001:db8::7"]
+        );
+        assert_eq!(host.dns.unwrap(), ["169.254.96.16", "192.0.2.53"]);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, path::Path, sync::OnceLock, time::Duration};
 
-use bollard::{API_DEFAULT_VERSION, errors::Error as DockerError, query_parameters as query};
+use bollard::{
+    API_DEFAULT_VERSION, errors::Error as DockerError, models::EventMessage,
+    query_parameters as query,
+};
 use futures::{Stream, StreamExt as _};
 use neptune_wire::{NodeName, WorkerReason};
 
@@ -61,12 +64,14 @@ impl Docker {
         &self,
         node: &NodeName,
         since: i64,
-    ) -> Result<impl Stream<Item = Result<(), Problem>>, Problem> {
+    ) -> Result<impl Stream<Item = Result<ContainerChange, Problem>>, Problem> {
         let client = self.client().map_err(|error| self.problem(&error))?;
         // Without `health_status` and `exec_*`, which occur every few seconds. Podman's filters
         // have other names: `died` for the event `die`, and `remove` for `destroy`.
-        let events =
-            ["create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause"];
+        let events = [
+            "create", "start", "stop", "die", "died", "destroy", "remove", "oom", "pause",
+            "unpause",
+        ];
         let filters = HashMap::from([
             ("label".to_owned(), labels_of(node)),
             ("type".to_owned(), vec!["container".to_owned()]),
@@ -75,7 +80,7 @@ impl Docker {
         let options =
             query::EventsOptionsBuilder::new().since(&since.to_string()).filters(&filters).build();
         let problem = |error: DockerError| self.problem(&error);
-        Ok(client.events(Some(options)).map(move |event| event.map(drop).map_err(problem)))
+        Ok(client.events(Some(options)).map(move |event| event.map(change).map_err(problem)))
     }
 
     pub(super) fn problem(&self, error: &DockerError) -> Problem {
@@ -94,6 +99,19 @@ impl Docker {
             },
         }
     }
+}
+
+/// A change of a container of this node.
+#[derive(Debug)]
+pub struct ContainerChange {
+    /// The ID of the container, if the engine stopped it on request.
+    pub stopped: Option<String>,
+}
+
+fn change(event: EventMessage) -> ContainerChange {
+    let is_stop = event.action.as_deref() == Some("stop");
+    let id = event.actor.and_then(|actor| actor.id);
+    ContainerChange { stopped: id.filter(|_| is_stop) }
 }
 
 pub(super) fn labels_of(node: &NodeName) -> Vec<String> {

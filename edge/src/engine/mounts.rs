@@ -2,14 +2,17 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::domain::node_context::NodeContext;
+use crate::domain::{
+    node_context::{DOWNLOADS_DIR, NodeContext, WORKERS_DIR},
+    served_version::VERSIONS_DIR,
+};
 
 /// Checks whether a worker may mount this path of the node.
 ///
 /// # Errors
 /// The reason as text. Paths that would give a worker the machine or other workers' data are
-/// refused: the root, the kernel's file systems, and every path that contains the Docker socket or
-/// the data directory.
+/// refused: the root, the kernel's file systems, every path that contains the Docker socket, and
+/// every path that contains the data directory or is in it.
 pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -35,10 +38,21 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     if is_run || path == Path::new("/var") || context.docker_socket.starts_with(path) {
         return refused("the sockets of the machine's services");
     }
-    if context.data_dir.starts_with(path) {
+    if context.data_dir.starts_with(path) || path.starts_with(&context.data_dir) {
         return refused("the agent's data");
     }
     Ok(())
+}
+
+/// Whether the agent itself placed this path below its data directory: a download, or a directory
+/// with versions of a model.
+pub fn is_of_agent(path: &Path, context: &NodeContext) -> bool {
+    let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    let below = |dir: &str| {
+        let dir = context.data_dir.join(dir);
+        path.starts_with(&dir) && path != dir
+    };
+    plain && [DOWNLOADS_DIR, WORKERS_DIR, VERSIONS_DIR].into_iter().any(below)
 }
 
 /// Whether the boot file is a plain path below the script directory.
@@ -54,13 +68,7 @@ mod tests {
 
     #[test]
     fn paths_that_expose_the_machine_are_refused() {
-        for good in [
-            "/code",
-            "/opt/scripts/a",
-            "/var/lib/neptune-scripts",
-            "/run/media/usb",
-            "/var/lib/neptune/models/x",
-        ] {
+        for good in ["/code", "/opt/scripts/a", "/var/lib/neptune-scripts", "/run/media/usb"] {
             assert_eq!(may_be_mounted(Path::new(good), &node_context()), Ok(()), "{good}");
         }
         for bad in [
@@ -86,6 +94,8 @@ mod tests {
             "/var",
             "/var/lib",
             "/var/lib/neptune",
+            "/var/lib/neptune/neptune.db",
+            "/var/lib/neptune/models/x",
         ] {
             assert!(
                 may_be_mounted(Path::new(bad), &node_context()).is_err(),
@@ -96,6 +106,19 @@ mod tests {
             NodeContext { docker_socket: "/tmp/x/docker.sock".into(), ..node_context() };
         assert!(may_be_mounted(Path::new("/tmp"), &elsewhere).is_err());
         assert!(may_be_mounted(Path::new("/tmp/x"), &elsewhere).is_err());
+    }
+
+    #[test]
+    fn only_downloads_and_versions_of_the_data_directory_are_the_agents() {
+        let is_of_agent = |path: &str| is_of_agent(Path::new(path), &node_context());
+        for path in ["models/sha256/a/m", "workers/uid/w", "serving/uid/1"] {
+            assert!(is_of_agent(&format!("/var/lib/neptune/{path}")), "{path}");
+        }
+        for path in
+            ["", "/", "/neptune.db", "/models", "/workers", "/models/../neptune.db", "-x/models/a"]
+        {
+            assert!(!is_of_agent(&format!("/var/lib/neptune{path}")), "{path}");
+        }
     }
 
     #[test]

@@ -9,7 +9,10 @@ use neptune_wire::NodeName;
 use tokio::sync::mpsc;
 
 use crate::{
-    backoff::ENGINE_CONNECT, domain::problem::Problem, engine::docker::Docker, event::AgentEvent,
+    backoff::ENGINE_CONNECT,
+    domain::problem::Problem,
+    engine::docker::{ContainerChange, Docker},
+    event::AgentEvent,
     random::random,
 };
 
@@ -50,7 +53,9 @@ async fn changes(
     };
     while let Some(change) = changes.next().await {
         match change {
-            Ok(()) => drop(events.send(AgentEvent::ContainersChanged).await),
+            Ok(ContainerChange { stopped }) => {
+                drop(events.send(AgentEvent::ContainersChanged { stopped }).await);
+            }
             Err(problem) => return problem,
         }
     }

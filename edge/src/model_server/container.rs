@@ -1,5 +1,7 @@
 //! Decides the container spec of one version of a model server. Pure.
 
+use std::collections::BTreeMap;
+
 use neptune_wire::{ModelServer, ServedModel};
 
 use crate::domain::{
@@ -20,7 +22,8 @@ pub fn server_container(
     model: Option<&LocalArtifact>,
     context: &NodeContext,
 ) -> ContainerSpec {
-    let ModelServer { image, command, args, env, resources, .. } = &version.serving;
+    let ModelServer { image, command, args, env, resources, rights, .. } = &version.serving;
+    let restrictions = context.defaults.restrict(rights, resources);
     let mut env = env.clone();
     env.insert("NODE_NAME".to_owned(), context.node.to_string());
     let mut mount = None;
@@ -45,11 +48,15 @@ pub fn server_container(
         scripts: None,
         model: mount,
         dataset: None,
-        cpu_millis: resources.cpu_millis.filter(|limit| *limit > 0),
-        memory_bytes: resources.memory_bytes.filter(|limit| *limit > 0),
+        cpu_millis: restrictions.cpu_millis,
+        memory_bytes: restrictions.memory_bytes,
+        user: restrictions.user,
+        writable_root: restrictions.writable_root,
+        init: restrictions.init,
         stop_grace_seconds: Some(STOP_GRACE),
         start: None,
         dns: context.dns.clone(),
+        hosts: BTreeMap::new(),
     }
 }
 

@@ -128,6 +128,7 @@ mod tests {
             started_at: String::new(),
             sources: Vec::new(),
             version: None,
+            password: None,
         }
     }
 

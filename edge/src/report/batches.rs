@@ -19,8 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{Batch, BatchMessage};
-use serde_json::Value;
+use neptune_wire::{Batch, BatchMessage, Payload};
 
 use crate::{backoff::EVENTBUS_REPEAT, domain::identity::AgentIdentity};
 
@@ -50,7 +49,7 @@ pub struct Batches {
 
 #[derive(Debug)]
 struct QueuedMessage {
-    payload: Value,
+    payload: Payload,
     /// Size within a batch, in bytes.
     size: usize,
     is_retained: bool,
@@ -90,10 +89,7 @@ impl Batches {
 
     /// Queues a message; it replaces a queued one of its topic. The payload is JSON, or empty.
     pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
-        let payload = match payload {
-            [] => Value::Null,
-            json => serde_json::from_slice(json).expect("messages are JSON"),
-        };
+        let payload = Payload::of(payload).expect("messages are JSON");
         self.position += 1;
         let mut position = self.position;
         if let Some(before) = self.queued.get(&topic) {
@@ -178,7 +174,7 @@ impl Batches {
         message.position = self.position;
         message.at = Some(now + EVENTBUS_REPEAT.delay(message.sent_count, random));
         let payload = message.payload.clone();
-        if !message.is_retained || payload.is_null() && message.sent_count >= CLEAR_REPETITIONS {
+        if !message.is_retained || payload.is_empty() && message.sent_count >= CLEAR_REPETITIONS {
             self.queued.remove(&topic);
         }
         BatchMessage { topic, payload }

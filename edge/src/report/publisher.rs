@@ -2,15 +2,15 @@
 //! `batches.rs` schedules messages over `EventBus`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, Namespace, NodeName, NodeReport, ObjectKey, Replica, StatusReport, Topic,
-    TopicPrefix, encode,
+    Capacity, DepartedTotals, Namespace, NodeName, NodeReport, ObjectKey, Replica, StatusReport,
+    Sync, Topic, TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -119,10 +119,10 @@ impl CloudPublisher {
         event_bus.batches.next_at()
     }
 
-    /// Publishes the sync: the objects that this node has.
-    pub fn publish_sync(&mut self, replica: &Replica) {
+    /// Publishes the sync: the objects that this node has, and the totals of those that left it.
+    pub fn publish_sync(&mut self, replica: &Replica, departed: BTreeMap<String, DepartedTotals>) {
         let identity = &self.node.agent;
-        let sync = replica.sync(identity.instance.clone(), identity.epoch);
+        let sync = Sync { departed, ..replica.sync(identity.instance.clone(), identity.epoch) };
         self.publish(self.node.message(&Topic::Sync(self.node.node.clone()), false, &sync));
     }
 

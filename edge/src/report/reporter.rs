@@ -9,8 +9,8 @@ use std::{
 use jiff::Timestamp;
 use neptune_wire::{
     DatasetReport, DatasetState, ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey,
-    Phase, PresenceState, ReportOutput, Role, StatusReport, TaskInfo, Transition, WorkerReport,
-    WorkerState, replica::StoredObject,
+    Phase, PresenceState, RejectedMessages, ReportOutput, Role, StatusReport, TaskInfo, Transition,
+    WorkerReason, WorkerReport, WorkerState, replica::StoredObject,
 };
 
 use crate::domain::{
@@ -22,12 +22,23 @@ use crate::domain::{
 /// Minimum time between two reports of one object. Changes within it are reported together.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The present state of a worker.
+pub struct WorkerStatus {
+    pub health: WorkerHealth,
+    /// The last status that it reported.
+    pub status: String,
+    /// Its messages that were rejected.
+    pub rejected: Option<RejectedMessages>,
+    /// Whether the cloud worker answered none of its last hard samples.
+    pub cloud_unreachable: bool,
+}
+
 /// A reported object and its present state.
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
     pub object: &'a StoredObject,
-    /// Per worker, in the object's order: its health, and the last status that it reported.
-    pub workers: Vec<(WorkerHealth, String)>,
+    /// Per worker, in the object's order.
+    pub workers: Vec<WorkerStatus>,
     pub total: CountTotal,
     /// The report of the object's model server.
     pub server: Option<ModelServerReport>,
@@ -56,6 +67,8 @@ pub struct Reporter {
 struct SentReport {
     /// Without its `seq` and `currentTime`.
     report: StatusReport,
+    /// As it was sent.
+    sent: StatusReport,
     at: Instant,
 }
 
@@ -75,6 +88,11 @@ impl Reporter {
     /// Makes all reports due again, because the cloud may have lost them.
     pub fn resend_all(&mut self) {
         self.last_sent.clear();
+    }
+
+    /// The reports as they were sent last, with the same sequence numbers.
+    pub fn repeated(&self) -> impl Iterator<Item = (&ObjectKey, &StatusReport)> {
+        self.last_sent.iter().map(|(key, last_sent)| (key, &last_sent.sent))
     }
 
     /// The reports that are due. Each counts as sent.
@@ -102,7 +120,8 @@ impl Reporter {
             if let Some(task) = &mut sent.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
-            self.last_sent.insert(subject.key.clone(), SentReport { report, at: now });
+            self.last_sent
+                .insert(subject.key.clone(), SentReport { report, sent: sent.clone(), at: now });
             due.reports.push((subject.key.clone(), sent));
         }
         due
@@ -113,7 +132,7 @@ impl Reporter {
         let next_report =
             self.last_sent.get(subject.key).map_or(now, |last_sent| last_sent.at + MIN_INTERVAL);
         let is_starting =
-            subject.workers.iter().any(|(health, _)| health.reason.is_some_and(is_transient));
+            subject.workers.iter().any(|it| it.health.reason.is_some_and(is_transient));
         let is_downloading =
             subject.model.as_ref().is_some_and(|model| model.state == PresenceState::Downloading);
         // A small dataset is counted within START_GRACE.
@@ -132,26 +151,31 @@ impl Reporter {
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
+            fallback_number: total.counters.fallback,
             upload_cloud_ratio: total.counters.upload_cloud_ratio(),
             start_time: total.first_start.clone(),
             current_time: String::new(),
         });
-        let statuses =
-            object.content.workers.iter().zip(workers).map(|(worker, (health, _))| WorkerReport {
+        let statuses = object.content.workers.iter().zip(workers).map(
+            |(worker, WorkerStatus { health, rejected, cloud_unreachable, .. })| WorkerReport {
                 name: worker.name.clone(),
                 role: worker.role,
                 state: health.state,
                 reason: health.reason,
                 message: health.message.clone(),
                 restarts: health.restarts,
-            });
+                rejected: rejected.clone(),
+                cloud_unreachable: *cloud_unreachable,
+            },
+        );
         StatusReport {
             instance: self.identity.instance.clone(),
             epoch: self.identity.epoch,
             seq: 0,
             uid: object.content.metadata.uid.clone(),
             revision: object.revision,
-            phase: phase(workers.iter().map(|(health, _)| health.state))
+            hash: Some(object.hash.clone()),
+            phase: phase(workers.iter().map(|worker| &worker.health))
                 .max(server.as_ref().map_or(Phase::Running, phase_of_server))
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
                 .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
@@ -165,14 +189,15 @@ impl Reporter {
     }
 }
 
-/// The phase of the worst state.
-fn phase(states: impl Iterator<Item = WorkerState>) -> Phase {
-    let of = |state| match state {
+/// The phase of the worst state. A completed worker waits for nothing.
+fn phase<'a>(workers: impl Iterator<Item = &'a WorkerHealth>) -> Phase {
+    let of = |health: &WorkerHealth| match health.state {
+        _ if health.reason == Some(WorkerReason::Completed) => Phase::Running,
         WorkerState::Running => Phase::Running,
         WorkerState::Pending => Phase::Pending,
         WorkerState::Failed => Phase::Failed,
     };
-    states.map(of).max().unwrap_or(Phase::Running)
+    workers.map(of).max().unwrap_or(Phase::Running)
 }
 
 /// The phase of a model server.
@@ -208,7 +233,7 @@ fn status(subject: &ObjectStatus<'_>) -> String {
     let statuses = |role: Option<Role>| -> Vec<&str> {
         let workers = subject.object.content.workers.iter().zip(&subject.workers);
         let of_role = workers.filter(|(worker, _)| role.is_none_or(|role| worker.role == role));
-        of_role.map(|(_, (_, status))| status.as_str()).collect()
+        of_role.map(|(_, worker)| worker.status.as_str()).collect()
     };
     let edge = statuses(Some(Role::Edge));
     let reported = if edge.is_empty() { statuses(None) } else { edge };
@@ -220,7 +245,7 @@ fn status(subject: &ObjectStatus<'_>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
-    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision, WorkerReason};
+    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision};
     use serde_json::json;
 
     use super::*;
@@ -245,13 +270,18 @@ mod tests {
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> ObjectStatus<'a> {
-        let counters = Counters { inference, hard: inference / 2 };
+        let counters = Counters { inference, hard: inference / 2, fallback: 0 };
         ObjectStatus {
             key,
             object,
             workers: workers
                 .iter()
-                .map(|(state, status)| (health(*state), (*status).to_owned()))
+                .map(|(state, status)| WorkerStatus {
+                    health: health(*state),
+                    status: (*status).to_owned(),
+                    rejected: None,
+                    cloud_unreachable: false,
+                })
                 .collect(),
             total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
             server: None,
@@ -295,11 +325,33 @@ mod tests {
     }
 
     #[test]
+    fn unchanged_reports_are_repeated_with_their_numbers() {
+        let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
+        let (mut reporter, now) = (reporter(), Instant::now());
+        assert_eq!(reporter.repeated().count(), 0);
+        let running = [subject(&key, &object, &[(WorkerState::Running, "running")], 5)];
+        let due = reporter.due(&running, now, Timestamp::UNIX_EPOCH);
+        let sent: Vec<_> = due.reports.iter().map(|(key, report)| (key, report)).collect();
+        assert_eq!(reporter.repeated().collect::<Vec<_>>(), sent);
+        assert_eq!(reporter.due(&running, now, Timestamp::UNIX_EPOCH), DueReports::default());
+    }
+
+    #[test]
+    fn rejected_messages_are_reported() {
+        let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
+        let mut running = [subject(&key, &object, &[(WorkerState::Running, "running")], 5)];
+        let rejected = RejectedMessages { count: 3, reason: "wrong".to_owned() };
+        running[0].workers[0].rejected = Some(rejected.clone());
+        let due = reporter().due(&running, Instant::now(), Timestamp::UNIX_EPOCH);
+        assert_eq!(due.reports[0].1.workers[0].rejected, Some(rejected));
+    }
+
+    #[test]
     fn short_start_is_reported_once_when_complete() {
         let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
         let (mut reporter, start) = (reporter(), Instant::now());
         let mut starting = [subject(&key, &object, &[(WorkerState::Pending, "")], 0)];
-        starting[0].workers[0].0.reason = Some(WorkerReason::Starting);
+        starting[0].workers[0].health.reason = Some(WorkerReason::Starting);
         let early = reporter.due(&starting, start, Timestamp::UNIX_EPOCH);
         assert_eq!(early, DueReports { reports: vec![], next_at: Some(start + START_GRACE) });
         assert_eq!(

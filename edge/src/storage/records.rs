@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::Store;
 use crate::{
@@ -31,6 +31,20 @@ impl Store {
         })
     }
 
+    /// Makes this data directory a new instance, whose next start has epoch 1, together with its
+    /// counters. Durable.
+    pub fn replace_instance(
+        &mut self,
+        new: &str,
+        counts: &BTreeMap<(String, WorkerName), WorkerCount>,
+    ) -> Result<(), Error> {
+        self.durable(|tx| {
+            tx.execute("UPDATE meta SET value = ?1 WHERE name = 'instance'", [new])?;
+            tx.execute("UPDATE meta SET value = 0 WHERE name = 'epoch'", [])?;
+            store_counts(tx, counts.iter().map(|(key, count)| (key, Some(count))))
+        })
+    }
+
     /// The counters by object UID and worker.
     pub fn counts(&self) -> Result<BTreeMap<(String, WorkerName), WorkerCount>, Error> {
         let rows = self.rows("SELECT uid, worker, count FROM counts", |row| {
@@ -50,20 +64,12 @@ impl Store {
         Ok(counts)
     }
 
-    /// Stores counters. Quick.
+    /// Stores counters, or deletes those that are `None`. Quick.
     pub fn save_counts<'a>(
         &mut self,
-        counts: impl Iterator<Item = (&'a (String, WorkerName), &'a WorkerCount)>,
+        counts: impl Iterator<Item = (&'a (String, WorkerName), Option<&'a WorkerCount>)>,
     ) -> Result<(), Error> {
-        self.quick(|tx| {
-            let mut insert = tx.prepare("INSERT OR REPLACE INTO counts VALUES (?1, ?2, ?3, ?4)")?;
-            for ((uid, worker), count) in counts {
-                let text =
-                    serde_json::to_string(count).expect("a count has text keys and whole numbers");
-                insert.execute(params![uid, worker.as_str(), count.object.to_string(), text])?;
-            }
-            Ok(())
-        })
+        self.quick(|tx| store_counts(tx, counts))
     }
 
     /// The rollout of the model server of the object with this UID.
@@ -146,4 +152,21 @@ impl Store {
             .map(drop)
         })
     }
+}
+
+fn store_counts<'a>(
+    tx: &Transaction<'_>,
+    counts: impl Iterator<Item = (&'a (String, WorkerName), Option<&'a WorkerCount>)>,
+) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare("INSERT OR REPLACE INTO counts VALUES (?1, ?2, ?3, ?4)")?;
+    let mut delete = tx.prepare("DELETE FROM counts WHERE uid = ?1 AND worker = ?2")?;
+    for ((uid, worker), count) in counts {
+        let Some(count) = count else {
+            delete.execute(params![uid, worker.as_str()])?;
+            continue;
+        };
+        let text = serde_json::to_string(count).expect("a count has text keys and whole numbers");
+        insert.execute(params![uid, worker.as_str(), count.object.to_string(), text])?;
+    }
+    Ok(())
 }

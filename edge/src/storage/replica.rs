@@ -103,7 +103,8 @@ fn store_change(
     }
 }
 
-/// Stores an object, and deletes the records of an earlier object of the same name.
+/// Stores an object, and deletes the records of an earlier object of the same name, except its
+/// counts: they are deleted when the cloud has them.
 fn set_object(
     tx: &Transaction<'_>,
     replica: &Replica,
@@ -118,10 +119,6 @@ fn set_object(
     )?;
     tx.execute("DELETE FROM tombstones WHERE key = ?1", [&name])?;
     tx.execute("DELETE FROM farewells WHERE key = ?1", [&name])?;
-    tx.execute(
-        "DELETE FROM counts WHERE object = ?1 AND uid <> ?2",
-        [&name, &object.content.metadata.uid],
-    )?;
     for table in ["servings", "datasets"] {
         tx.execute(
             &format!("DELETE FROM {table} WHERE object = ?1 AND uid <> ?2"),
@@ -142,11 +139,10 @@ fn renew_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rus
     Ok(())
 }
 
-/// Deletes an object with its records, and adds a pending clear of its status.
+/// Deletes an object with its records except its counts, and adds a pending clear of its status.
 fn remove_object(tx: &Transaction<'_>, replica: &Replica, key: &ObjectKey) -> rusqlite::Result<()> {
     let name = key.to_string();
     let existed = tx.execute("DELETE FROM objects WHERE key = ?1", [&name])? > 0;
-    tx.execute("DELETE FROM counts WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM servings WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM datasets WHERE object = ?1", [&name])?;
     tx.execute("DELETE FROM models WHERE object = ?1", [&name])?;

@@ -9,8 +9,10 @@ use crate::{
     desired::{Desired, WantedWorker},
     domain::{
         artifact::LocalArtifact,
-        container::{BindMount, ContainerSpec, InitialVersion, ScriptMount, TargetContainer},
-        node_context::NodeContext,
+        container::{
+            BindMount, ContainerSpec, InitialVersion, MQTT_URL, ScriptMount, TargetContainer,
+        },
+        node_context::{NodeContext, WORKERS_DIR},
         problem::Problem,
         served_version::is_plain_name,
     },
@@ -21,8 +23,6 @@ use crate::{
 pub const MODELS_DIR: &str = "/models";
 /// Parent directory of the datasets in a container.
 const DATASETS_DIR: &str = "/datasets";
-/// Below the data directory, a directory of versions for each worker that reloads.
-pub const WORKERS_DIR: &str = "workers";
 
 /// What a worker resolves to with the inputs that are on the node now.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ fn container_spec(
     let dataset = dataset_mount(wanted, inputs, &mut env);
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
     env.extend([
-        ("MQTT_URL".to_owned(), context.mqtt_url.clone()),
+        (MQTT_URL.to_owned(), context.broker.url(&worker.name)),
         ("WORKER_INFO_TOPIC".to_owned(), topic),
         ("NODE_NAME".to_owned(), context.node.to_string()),
     ]);
@@ -97,6 +97,7 @@ fn container_spec(
         (BindMount { source: inputs.model.path.clone(), target: model_url.to_owned() }, None)
     };
     let scripts = worker.scripts.as_ref();
+    let restrictions = context.defaults.restrict(&worker.rights, &worker.resources);
     ContainerSpec {
         uid: wanted.uid.clone(),
         image: worker.image.clone(),
@@ -107,10 +108,14 @@ fn container_spec(
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
         model: Some(mount),
         dataset,
-        cpu_millis: worker.resources.cpu_millis.filter(|limit| *limit > 0),
-        memory_bytes: worker.resources.memory_bytes.filter(|limit| *limit > 0),
+        cpu_millis: restrictions.cpu_millis,
+        memory_bytes: restrictions.memory_bytes,
+        user: restrictions.user,
+        writable_root: restrictions.writable_root,
+        init: restrictions.init,
         stop_grace_seconds: None,
         dns: context.dns.clone(),
+        hosts: worker.hosts.clone(),
         start,
     }
 }
@@ -178,7 +183,10 @@ pub mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::fixtures::{local_file, node_context, wanted_worker};
+    use crate::{
+        domain::{container::ContainerDefaults, node_context::WorkerBroker},
+        fixtures::{local_file, node_context, wanted_worker},
+    };
 
     fn spec_with(wanted: &WantedWorker, model: &LocalArtifact) -> ContainerSpec {
         resolve_worker(wanted, WorkerInputs { model, dataset: None }, &node_context())
@@ -194,6 +202,32 @@ pub mod tests {
         assert_eq!(spec.env["HEM_NAME"], "IBT");
         assert_eq!(spec.model.as_ref().unwrap().source, Path::new("/data/x/small.bin"));
         assert_eq!((spec.memory_bytes, spec.cpu_millis), (None, Some(5)), "zero means no limit");
+    }
+
+    #[test]
+    fn spec_overrides_the_defaults_of_the_node() {
+        let strict = ContainerDefaults {
+            user: Some(1000),
+            memory_bytes: Some(1 << 30),
+            ..ContainerDefaults::default()
+        };
+        let node = NodeContext { defaults: strict, ..node_context() };
+        let model = local_file("/m/1");
+        let of = |change: fn(&mut WantedWorker)| {
+            let mut wanted = wanted_worker();
+            change(&mut wanted);
+            let inputs = WorkerInputs { model: &model, dataset: None };
+            resolve_worker(&wanted, inputs, &node).container.spec
+        };
+        let spec = of(|_| ());
+        assert_eq!((spec.user, spec.writable_root, spec.init), (Some(1000), false, true));
+        assert_eq!((spec.memory_bytes, spec.cpu_millis), (Some(1 << 30), Some(5)));
+        let spec = of(|wanted| {
+            wanted.worker.rights.run_as_user = Some(0);
+            wanted.worker.rights.read_only_root = Some(false);
+            wanted.worker.resources.memory_bytes = Some(7);
+        });
+        assert_eq!((spec.user, spec.writable_root, spec.memory_bytes), (Some(0), true, Some(7)));
     }
 
     #[test]
@@ -215,6 +249,10 @@ pub mod tests {
         assert_ne!(spec(|_| (), "/m/2"), before, "another version of the model");
         assert_ne!(spec(|w| w.uid.push('2'), "/m/1"), before, "another object of that name");
         assert_ne!(spec(|w| w.worker.image.push('2'), "/m/1"), before);
+        let add_host = |w: &mut WantedWorker| {
+            w.worker.hosts.insert("c.default.svc.cluster.local".into(), [10, 96, 0, 7].into());
+        };
+        assert_ne!(spec(add_host, "/m/1"), before, "another address of the cloud worker");
         assert_eq!(
             spec(|w| w.worker.port = Some(5), "/m/1"),
             before,
@@ -278,6 +316,20 @@ pub mod tests {
         assert_eq!(
             spec.hash().as_str(),
             "32a6fea9bd150138e7971af1ddd99798",
+            "a change restarts every worker of every fleet"
+        );
+    }
+
+    #[test]
+    fn spec_hash_with_the_embedded_broker_is_stable_across_releases() {
+        let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
+        let context = NodeContext { broker: embedded, ..node_context() };
+        let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+        let spec = resolve_worker(&wanted_worker(), inputs, &context).container.spec;
+        assert_eq!(spec.env["MQTT_URL"], "mqtt://s-w-1@127.0.0.1:1884");
+        assert_eq!(
+            spec.hash().as_str(),
+            "59aad3d360d08d516322098c46f7fa16",
             "a change restarts every worker of every fleet"
         );
     }

@@ -3,58 +3,145 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals, WorkerInfo, WorkerName};
-
-use crate::{
-    domain::worker_count::{CountTotal, ReportedModel, WorkerCount},
-    worker::model_reports,
+use neptune_wire::{
+    DepartedTotals, ModelOutput, ObjectKey, Replica, RunReport, RunTotals, WorkerInfo, WorkerName,
+    replica::ReplicaChange,
 };
 
+use crate::{
+    domain::worker_count::{CountTotal, FinishedRun, ReportedModel, WorkerCount, WorkerRun},
+    worker::{model_reports, start_time},
+};
+
+/// Objects that left the node and whose totals are kept. Bounded for controllers of an earlier
+/// version, which do not reply which objects are gone for good.
+const MAX_DEPARTED: usize = 256;
+
 /// The counts by object UID and worker. A renamed worker keeps counting for its object.
+///
+/// Totals of an object that left the node are kept, because it may return, and because the cloud
+/// may not have them yet.
 #[derive(Debug, Default)]
 pub struct Counts {
     counts: BTreeMap<(String, WorkerName), WorkerCount>,
+    /// Changed or removed since the last save.
     unsaved: BTreeSet<(String, WorkerName)>,
 }
 
 impl Counts {
-    /// Restores the stored counts.
-    pub fn restore(counts: BTreeMap<(String, WorkerName), WorkerCount>) -> Self {
-        Self { counts, unsaved: BTreeSet::new() }
+    /// Restores the stored counts. `uids` are the objects that the node has.
+    pub fn restore(
+        mut counts: BTreeMap<(String, WorkerName), WorkerCount>,
+        uids: &BTreeSet<&str>,
+    ) -> Self {
+        for count in counts.values_mut() {
+            count.tally.upgrade(start_time::normalize);
+        }
+        let mut counts = Self { counts, unsaved: BTreeSet::new() };
+        counts.depart(|uid, _| !uids.contains(uid));
+        counts
     }
 
-    /// Records a worker's message. `counts` is the run and its counters, if they count for the
-    /// object.
+    /// Records a worker's message. `counts` are its counters, if they count for the object.
+    ///
+    /// # Errors
+    /// The total would be impossible. Nothing is recorded.
     pub fn observe(
         &mut self,
         object: &ObjectKey,
         uid: &str,
         worker: &WorkerName,
         info: &WorkerInfo,
-        counts: Option<(&str, Counters)>,
-    ) {
+        counts: Option<&RunReport<'_>>,
+    ) -> Result<(), &'static str> {
         let key = (uid.to_owned(), worker.clone());
-        let initial = || WorkerCount {
-            object: object.clone(),
-            tally: RunTotals::default(),
-            status: String::new(),
-            first_start: String::new(),
-            models: Vec::new(),
-        };
-        let count = self.counts.entry(key.clone()).or_insert_with(initial);
-        let before = count.clone();
+        let before = self.counts.get(&key);
+        let mut count = before.cloned().unwrap_or_else(|| new_count(object));
         count.status.clone_from(&info.status);
-        if let Some((run, counters)) = counts {
-            count.tally.observe(run, counters);
+        if let Some(report) = counts {
+            let earlier = count.tally.total();
+            count.tally.observe(report);
+            let new = count.tally.total().minus(earlier);
+            if new.hard > 0 || new.fallback > 0 {
+                count.cloud_unreachable = new.hard == 0;
+            }
             let start =
                 info.task_info.as_ref().map(|task| task.start_time.as_str()).unwrap_or_default();
             if count.first_start.is_empty() {
                 start.clone_into(&mut count.first_start);
             }
+            let others = self.counts.iter().filter(|((of, _), _)| of == uid);
+            let others = others.filter(|(known, _)| **known != key);
+            let total = others.fold(count.tally.total(), |sum, (_, it)| sum.plus(it.tally.total()));
+            if !total.are_possible() {
+                return Err("the total of taskInfo.inferenceNumber over all runs exceeds 2^53");
+            }
         }
-        if *count != before {
+        if before != Some(&count) {
+            self.counts.insert(key.clone(), count);
             self.unsaved.insert(key);
         }
+        Ok(())
+    }
+
+    /// Records the observed run of a worker. The status of an earlier run no longer applies.
+    /// `alive_boot` is the boot ID of the machine if the run is alive.
+    pub fn observe_run(
+        &mut self,
+        object: &ObjectKey,
+        (uid, worker): (&str, &WorkerName),
+        name: &str,
+        alive_boot: Option<&str>,
+    ) {
+        self.update_run(object, (uid, worker), |count| {
+            if count.run.name != name {
+                // Stored by an earlier version of the agent: the status may be of this run.
+                if !count.run.name.is_empty() {
+                    count.status.clear();
+                }
+                name.clone_into(&mut count.run.name);
+                count.run.boot.clear();
+            }
+            if let Some(boot) = alive_boot {
+                boot.clone_into(&mut count.run.boot);
+            }
+        });
+    }
+
+    /// Records whether a worker is finished.
+    pub fn set_finished(
+        &mut self,
+        object: &ObjectKey,
+        (uid, worker): (&str, &WorkerName),
+        finished: Option<FinishedRun>,
+    ) {
+        self.update_run(object, (uid, worker), |count| count.run.finished = finished);
+    }
+
+    fn update_run(
+        &mut self,
+        object: &ObjectKey,
+        (uid, worker): (&str, &WorkerName),
+        update: impl FnOnce(&mut WorkerCount),
+    ) {
+        let key = (uid.to_owned(), worker.clone());
+        let before = self.counts.get(&key);
+        let mut count = before.cloned().unwrap_or_else(|| new_count(object));
+        update(&mut count);
+        if before != Some(&count) {
+            self.counts.insert(key.clone(), count);
+            self.unsaved.insert(key);
+        }
+    }
+
+    /// The last observed run of a worker.
+    pub fn run(&self, uid: &str, worker: &WorkerName) -> Option<&WorkerRun> {
+        self.counts.get(&(uid.to_owned(), worker.clone())).map(|count| &count.run)
+    }
+
+    /// How a worker finished, if it is not to be started again with that specification.
+    pub fn finished(&self, uid: &str, worker: &WorkerName) -> Option<&FinishedRun> {
+        self.run(uid, worker)?.finished.as_ref()
     }
 
     /// Records what a worker that was [observed](Self::observe) reports of a model.
@@ -85,11 +172,118 @@ impl Counts {
         model_reports::newest(counts.flat_map(|(_, count)| &count.models))
     }
 
-    /// Removes the counts of an object, except those of the current object of that name.
-    pub fn forget(&mut self, object: &ObjectKey, current_uid: Option<&str>) {
-        self.counts
-            .retain(|(uid, _), count| count.object != *object || Some(uid.as_str()) == current_uid);
-        self.unsaved.retain(|key| self.counts.contains_key(key));
+    /// Applies changes of the node's objects. Returns whether totals departed.
+    pub fn on_changes(&mut self, changes: &[ReplicaChange], replica: &Replica) -> bool {
+        let mut has_departed = false;
+        for change in changes {
+            match change {
+                ReplicaChange::Set(key) => {
+                    let uid = &replica.objects()[key].content.metadata.uid;
+                    has_departed |= self.set_current(key, Some(uid));
+                }
+                ReplicaChange::Removed(key) => has_departed |= self.set_current(key, None),
+                ReplicaChange::Index => self.forget_gone(&replica.index().gone_uids),
+                ReplicaChange::Renewed(_) => {}
+            }
+        }
+        has_departed
+    }
+
+    /// The object of this name left the node, or has this UID now. Returns whether totals departed.
+    fn set_current(&mut self, object: &ObjectKey, current_uid: Option<&str>) -> bool {
+        for (key, count) in &mut self.counts {
+            if count.departed > 0 && Some(key.0.as_str()) == current_uid {
+                count.departed = 0;
+                self.unsaved.insert(key.clone());
+            }
+        }
+        self.depart(|uid, count| count.object == *object && Some(uid) != current_uid)
+    }
+
+    /// The object of this UID left the node before the last message of its worker.
+    pub fn set_departed(&mut self, uid: &str) {
+        self.depart(|of, _| of == uid);
+    }
+
+    /// Marks counts as departed. Returns whether any counters were.
+    fn depart(&mut self, is_departing: impl Fn(&str, &WorkerCount) -> bool) -> bool {
+        let order = self.counts.values().map(|count| count.departed).max().unwrap_or_default() + 1;
+        let is_departing =
+            |uid: &str, count: &WorkerCount| count.departed == 0 && is_departing(uid, count);
+        let mut has_departed = false;
+        for (key, count) in &mut self.counts {
+            if is_departing(&key.0, count) {
+                count.departed = order;
+                count.status.clear();
+                count.run = WorkerRun::default();
+                count.models.clear();
+                self.unsaved.insert(key.clone());
+                has_departed |= !count.tally.runs.is_empty();
+            }
+        }
+        // What reported no counters has nothing to keep.
+        self.remove(|_, count| count.departed > 0 && count.tally.runs.is_empty());
+        while let Some(oldest) = self.oldest_departed_beyond(MAX_DEPARTED) {
+            self.remove(|uid, count| count.departed > 0 && uid == oldest);
+        }
+        has_departed
+    }
+
+    fn oldest_departed_beyond(&self, limit: usize) -> Option<String> {
+        let departed = self.counts.iter().filter(|(_, count)| count.departed > 0);
+        let orders: BTreeMap<&str, u64> =
+            departed.map(|((uid, _), count)| (uid.as_str(), count.departed)).collect();
+        let oldest = orders.iter().min_by_key(|(_, order)| **order);
+        oldest.filter(|_| orders.len() > limit).map(|(uid, _)| (*uid).to_owned())
+    }
+
+    fn remove(&mut self, is_removed: impl Fn(&str, &WorkerCount) -> bool) {
+        let unsaved = &mut self.unsaved;
+        self.counts.retain(|key, count| {
+            let is_kept = !is_removed(&key.0, count);
+            if !is_kept {
+                unsaved.insert(key.clone());
+            }
+            is_kept
+        });
+    }
+
+    /// Deletes the totals of departed objects that no longer exist in the cluster.
+    fn forget_gone(&mut self, uids: &BTreeSet<String>) {
+        self.remove(|uid, count| count.departed > 0 && uids.contains(uid));
+    }
+
+    /// Whether the cloud worker answered none of a worker's last hard samples.
+    pub fn is_cloud_unreachable(&self, uid: &str, worker: &WorkerName) -> bool {
+        let count = self.counts.get(&(uid.to_owned(), worker.clone()));
+        count.is_some_and(|count| count.cloud_unreachable)
+    }
+
+    /// All counts as those of a new instance, which starts at zero: the cloud has everything so far
+    /// from the earlier one.
+    pub fn rebased(&self) -> BTreeMap<(String, WorkerName), WorkerCount> {
+        let mut counts = self.counts.clone();
+        for count in counts.values_mut() {
+            count.tally.rebase();
+        }
+        counts
+    }
+
+    /// The totals of the objects that left the node, by UID.
+    pub fn departed(&self) -> BTreeMap<String, DepartedTotals> {
+        let departed = self.counts.iter().filter(|(_, count)| count.departed > 0);
+        let totals = |((uid, _), count): (&(String, WorkerName), &WorkerCount)| {
+            let total = self.total(uid).counters;
+            let object = count.object.clone();
+            let totals = DepartedTotals {
+                object,
+                inference_number: total.inference,
+                hard_example_number: total.hard,
+                fallback_number: total.fallback,
+            };
+            (uid.clone(), totals)
+        };
+        departed.map(totals).collect()
     }
 
     /// The sum over all workers that the object of this UID ever had on this node.
@@ -106,10 +300,16 @@ impl Counts {
         total
     }
 
-    /// Whether this run of a worker was counted before.
-    pub fn contains_run(&self, uid: &str, worker: &WorkerName, run: &str) -> bool {
+    /// Whether the run of a report is known, or can be counted as a new one.
+    pub fn is_known_run(&self, uid: &str, worker: &WorkerName, report: &RunReport<'_>) -> bool {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()));
-        count.is_some_and(|count| count.tally.contains_run(run))
+        report.run.is_some() || count.is_some_and(|count| count.tally.is_known(report))
+    }
+
+    /// The last run of a worker that was counted.
+    pub fn last_run(&self, uid: &str, worker: &WorkerName) -> Option<&str> {
+        let count = self.counts.get(&(uid.to_owned(), worker.clone()))?;
+        Some(&count.tally.runs.last()?.name)
     }
 
     /// The last status that the worker reported; empty without one.
@@ -117,9 +317,9 @@ impl Counts {
         self.counts.get(&(uid.to_owned(), worker.clone())).map_or("", |count| &count.status)
     }
 
-    /// The counts that are not stored yet.
-    pub fn unsaved(&self) -> impl Iterator<Item = (&(String, WorkerName), &WorkerCount)> {
-        self.unsaved.iter().filter_map(|key| self.counts.get_key_value(key))
+    /// The counts that are not stored yet; `None` for removed ones.
+    pub fn unsaved(&self) -> impl Iterator<Item = (&(String, WorkerName), Option<&WorkerCount>)> {
+        self.unsaved.iter().map(|key| (key, self.counts.get(key)))
     }
 
     pub fn is_saved(&self) -> bool {
@@ -132,41 +332,76 @@ impl Counts {
     }
 }
 
+fn new_count(object: &ObjectKey) -> WorkerCount {
+    WorkerCount {
+        object: object.clone(),
+        tally: RunTotals::default(),
+        status: String::new(),
+        run: WorkerRun::default(),
+        first_start: String::new(),
+        models: Vec::new(),
+        departed: 0,
+        cloud_unreachable: false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::WorkerTaskInfo;
+    use neptune_wire::{Counters, MAX_COUNTER};
 
     use super::*;
 
-    fn observe(counts: &mut Counts, worker: &str, run: &str, inference: u64, hard: u64) {
-        let task_info = WorkerTaskInfo {
-            inference_number: inference,
-            hard_example_number: hard,
-            upload_cloud_ratio: 0.0,
-            start_time: run.into(),
-            update_time: String::new(),
+    fn service() -> ObjectKey {
+        "d/jointinferenceservices/s".parse().unwrap()
+    }
+
+    fn try_observe(
+        counts: &mut Counts,
+        uid: &str,
+        (worker, run, start): (&str, &str, &str),
+        inference: u64,
+    ) -> Result<(), &'static str> {
+        let task = serde_json::json!({
+            "inferenceNumber": inference, "hardExampleNumber": inference / 10, "startTime": start,
+        });
+        let info = serde_json::from_value(serde_json::json!({ "taskInfo": task })).unwrap();
+        let counters = Counters { inference, hard: inference / 10, fallback: 0 };
+        let report = RunReport { run: Some(run), start, counters, is_inherited: false };
+        counts.observe(&service(), uid, &worker.parse().unwrap(), &info, Some(&report))
+    }
+
+    fn observe(counts: &mut Counts, worker: &str, run: &str, inference: u64) {
+        try_observe(counts, "uid", (worker, run, run), inference).unwrap();
+    }
+
+    #[test]
+    fn cloud_is_unreachable_after_fallbacks_until_it_answers() {
+        let (mut counts, worker) = (Counts::default(), "w".parse().unwrap());
+        let info = serde_json::from_value(serde_json::json!({})).unwrap();
+        let mut is_unreachable = |inference, hard, fallback| {
+            let counters = Counters { inference, hard, fallback };
+            let report = RunReport { run: Some("c"), start: "", counters, is_inherited: false };
+            counts.observe(&service(), "uid", &worker, &info, Some(&report)).unwrap();
+            counts.is_cloud_unreachable("uid", &worker)
         };
-        let mut info: WorkerInfo = serde_json::from_str("{}").unwrap();
-        info.task_info = Some(task_info);
-        let object = "d/jointinferenceservices/s".parse().unwrap();
-        counts.observe(
-            &object,
-            "uid",
-            &worker.parse().unwrap(),
-            &info,
-            Some((run, Counters { inference, hard })),
-        );
+        let reports = [(5, 0, 0), (9, 1, 0), (12, 1, 2), (20, 1, 2), (25, 2, 3), (30, 2, 4)];
+        let seen =
+            reports.map(|(inference, hard, fallback)| is_unreachable(inference, hard, fallback));
+        assert_eq!(seen, [false, false, true, true, false, true]);
+        assert_eq!(counts.total("uid").counters.fallback, 4);
+        let stored = serde_json::to_value(counts.counts.values().next()).unwrap();
+        assert_eq!(stored["cloudUnreachable"], true, "kept when the agent restarts");
     }
 
     #[test]
     fn total_includes_all_runs_of_all_workers_of_the_object() {
         let mut counts = Counts::default();
-        observe(&mut counts, "old-name", "2026-01-02", 10, 1);
-        observe(&mut counts, "new-name", "2026-01-03", 5, 2);
-        observe(&mut counts, "new-name", "2026-01-04", 1, 1);
+        observe(&mut counts, "old-name", "2026-01-02", 10);
+        observe(&mut counts, "new-name", "2026-01-03", 50);
+        observe(&mut counts, "new-name", "2026-01-04", 10);
         let total = counts.total("uid");
-        assert_eq!(total.counters, Counters { inference: 16, hard: 4 });
+        assert_eq!(total.counters, Counters { inference: 70, hard: 7, fallback: 0 });
         assert_eq!(total.first_start, "2026-01-02");
         assert!(total.has_counted);
         assert_eq!(counts.total("another").counters, Counters::default());
@@ -175,22 +410,86 @@ mod tests {
     #[test]
     fn unchanged_counts_are_not_stored_again() {
         let mut counts = Counts::default();
-        observe(&mut counts, "w", "1", 10, 1);
+        observe(&mut counts, "w", "1", 10);
         assert_eq!(counts.unsaved().count(), 1);
         counts.mark_saved();
-        observe(&mut counts, "w", "1", 10, 1);
+        observe(&mut counts, "w", "1", 10);
         assert!(counts.is_saved());
     }
 
     #[test]
-    fn counts_of_deleted_object_are_removed() {
+    fn impossible_total_is_refused() {
         let mut counts = Counts::default();
-        observe(&mut counts, "w", "1", 10, 1);
-        let object = "d/jointinferenceservices/s".parse().unwrap();
-        counts.forget(&object, Some("uid"));
-        assert_eq!(counts.total("uid").counters, Counters { inference: 10, hard: 1 });
-        counts.forget(&object, None);
-        assert_eq!(counts.total("uid").counters, Counters::default());
-        assert!(counts.is_saved());
+        observe(&mut counts, "w", "1", MAX_COUNTER);
+        let refused = try_observe(&mut counts, "uid", ("w", "2", "t"), 1);
+        assert!(refused.is_err_and(|why| why.contains("2^53")));
+        assert_eq!(counts.total("uid").counters.inference, MAX_COUNTER);
+    }
+
+    #[test]
+    fn object_that_returns_to_the_node_continues_its_totals() {
+        let mut counts = Counts::default();
+        observe(&mut counts, "w", "1", 1000);
+        assert!(counts.set_current(&service(), None));
+        assert_eq!(counts.departed()["uid"].inference_number, 1000);
+        assert!(!counts.set_current(&service(), Some("uid")));
+        assert!(counts.departed().is_empty());
+        observe(&mut counts, "w", "2", 50);
+        assert_eq!(counts.total("uid").counters.inference, 1050);
+    }
+
+    #[test]
+    fn totals_are_kept_until_the_object_is_gone_for_good() {
+        let mut counts = Counts::default();
+        observe(&mut counts, "w", "1", 10);
+        counts.set_current(&service(), Some("newer uid"));
+        counts.forget_gone(&["another".to_owned()].into());
+        observe(&mut counts, "w", "1", 20);
+        assert_eq!(counts.departed()["uid"].inference_number, 20, "its last message");
+        counts.mark_saved();
+        counts.forget_gone(&["uid".to_owned()].into());
+        assert_eq!(counts.departed(), BTreeMap::new());
+        assert!(counts.unsaved().eq([(&("uid".to_owned(), "w".parse().unwrap()), None)]));
+    }
+
+    #[test]
+    fn current_totals_are_kept_when_their_uid_is_listed_as_gone() {
+        let mut counts = Counts::default();
+        observe(&mut counts, "w", "1", 10);
+        counts.forget_gone(&["uid".to_owned()].into());
+        assert_eq!(counts.total("uid").counters.inference, 10);
+    }
+
+    #[test]
+    fn stored_totals_of_an_object_that_left_are_departed() {
+        let mut counts = Counts::default();
+        observe(&mut counts, "w", "1", 10);
+        let stored = counts.counts;
+        let restore =
+            |uids: &[&str]| Counts::restore(stored.clone(), &uids.iter().copied().collect());
+        assert!(restore(&["uid"]).departed().is_empty());
+        assert_eq!(restore(&[]).departed().len(), 1);
+    }
+
+    #[test]
+    fn new_instance_starts_at_zero_and_its_runs_continue() {
+        let mut counts = Counts::default();
+        observe(&mut counts, "w", "1", 100);
+        let mut rebased = Counts::restore(counts.rebased(), &["uid"].into());
+        assert_eq!(rebased.total("uid").counters, Counters::default());
+        observe(&mut rebased, "w", "1", 130);
+        assert_eq!(rebased.total("uid").counters, Counters { inference: 30, hard: 3, fallback: 0 });
+    }
+
+    #[test]
+    fn oldest_departed_totals_beyond_the_limit_are_removed() {
+        let mut counts = Counts::default();
+        for n in 0..MAX_DEPARTED + 2 {
+            try_observe(&mut counts, &n.to_string(), ("w", "1", "t"), 10).unwrap();
+            counts.set_current(&service(), None);
+        }
+        let departed = counts.departed();
+        assert_eq!(departed.len(), MAX_DEPARTED);
+        assert!(!departed.contains_key("1") && departed.contains_key("2"));
     }
 }

@@ -1,17 +1,18 @@
 //! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown
 //! workers. Pure; `counts.rs` adds them up.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use neptune_link::Message;
 use neptune_wire::{
-    Counters, OutputError, Role, Topic, TopicPrefix, WorkerInfo, WorkerModel, WorkerName, decode,
+    AgentInstance, Counters, OutputError, Role, RunReport, Topic, TopicPrefix, WorkerInfo,
+    WorkerModel, WorkerName,
 };
 
 use crate::{
     desired::{Desired, WantedWorker},
     domain::observed_container::ObservedContainer,
-    worker::counts::Counts,
+    worker::{counts::Counts, start_time},
 };
 
 /// Maximum length in bytes of a run's name and of a status.
@@ -22,21 +23,67 @@ const MAX_FIELD_BYTES: usize = 128;
 pub struct WorkerMessage<'a> {
     pub worker: WorkerName,
     pub wanted: &'a WantedWorker,
+    /// Whether its object was removed from this node.
+    pub is_departed: bool,
     pub info: WorkerInfo,
-    /// The run and its counters, of an edge worker.
-    pub counts: Option<(String, Counters)>,
+    /// The counters of an edge worker.
+    pub counts: Option<WorkerCounters>,
     /// The reports on models, or why they are invalid; the rest of the message is valid.
     pub models: Result<Vec<WorkerModel>, OutputError>,
-    /// The ID of its container, if Docker lists it.
-    pub container: Option<&'a str>,
+    /// Its container, if Docker lists it.
+    pub container: Option<&'a ObservedContainer>,
+}
+
+/// The counters of a message, and the run in which the worker counted them.
+#[derive(Debug, PartialEq)]
+pub struct WorkerCounters {
+    /// The start of the worker's container; `None` if Docker does not list it.
+    run: Option<String>,
+    start: String,
+    counters: Counters,
+    is_inherited: bool,
+}
+
+impl WorkerCounters {
+    pub fn report(&self) -> RunReport<'_> {
+        RunReport {
+            run: self.run.as_deref(),
+            start: &self.start,
+            counters: self.counters,
+            is_inherited: self.is_inherited,
+        }
+    }
 }
 
 /// The state against which a message is checked.
 pub struct MessageContext<'a, 'b> {
+    /// The data directory of this agent.
+    pub instance: &'a AgentInstance,
     pub desired: &'a Desired,
+    /// Workers of removed objects whose containers may still exist.
+    pub departed: &'a BTreeMap<WorkerName, WantedWorker>,
     /// The last observation of the containers, if Docker answers.
     pub containers: Option<&'a [ObservedContainer]>,
     pub counts: &'b Counts,
+}
+
+impl WorkerMessage<'_> {
+    /// Whether it may be of a container that no observation includes yet: the known one exited, and
+    /// did not state this start time.
+    pub fn may_be_of_newer_container(&self, counts: &Counts) -> bool {
+        if self.container.is_some_and(ObservedContainer::is_alive) {
+            return false;
+        }
+        // The status is that of one container.
+        if self.info.task_info.is_none() {
+            return true;
+        }
+        let (Some(container), Some(counters)) = (self.container, &self.counts) else {
+            return false;
+        };
+        let report = RunReport { run: None, ..counters.report() };
+        !container.is_alive() && !counts.is_known_run(&self.wanted.uid, &self.worker, &report)
+    }
 }
 
 /// Why a message is rejected.
@@ -75,9 +122,10 @@ pub fn parse<'a>(
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
         return Err("the topic is not that of a worker".into());
     };
-    let wanted =
-        context.desired.workers.get(&worker).ok_or("no worker of this name on this node")?;
-    let info: WorkerInfo = decode(&message.payload).map_err(invalid)?;
+    let wanted = context.desired.workers.get(&worker).or_else(|| context.departed.get(&worker));
+    let wanted = wanted.ok_or("no worker of this name on this node")?;
+    let is_departed = !context.desired.workers.contains_key(&worker);
+    let info = WorkerInfo::decode(&message.payload).map_err(invalid)?;
     let mut fields = vec![("status", &info.status)];
     fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
     let is_invalid = |text: &str| text.len() > MAX_FIELD_BYTES || text.contains(char::is_control);
@@ -87,32 +135,37 @@ pub fn parse<'a>(
         )));
     }
     let container = context.container(wanted);
-    let id = container.map(|container| container.id.as_str());
     let models = info.models();
     let Some(task) = &info.task_info else {
-        return Ok(WorkerMessage { worker, wanted, info, counts: None, models, container: id });
+        return Ok(WorkerMessage {
+            worker,
+            wanted,
+            is_departed,
+            info,
+            counts: None,
+            models,
+            container,
+        });
     };
-    let counters = task.counters().map_err(invalid)?;
-    let run = match (task.start_time.as_str(), container) {
-        // Without a container it is the last message of a known run, or of a worker of a deleted
-        // object of the same name, which is not counted.
-        (run, None)
-            if context.containers.is_some()
-                && !context.counts.contains_run(&wanted.uid, &worker, run) =>
-        {
-            let why = "no container of this worker's object exists";
-            return Err(MessageError::NoContainer { worker, why });
-        }
-        ("", None) => {
-            let why = "taskInfo.startTime is empty and the worker's container is unknown";
-            return Err(MessageError::NoContainer { worker, why });
-        }
-        // Without a start time, each start of the container is a run.
-        ("", Some(container)) => format!("{}@{}", container.id, container.started_at),
-        (run, _) => run.to_owned(),
+    let run = container.map(ObservedContainer::run_name);
+    let counts = WorkerCounters {
+        // No other container of a removed worker starts.
+        run: run.or_else(|| {
+            let last_run = || context.counts.last_run(&wanted.uid, &worker);
+            is_departed.then(last_run).flatten().map(str::to_owned)
+        }),
+        start: start_time::normalize(&task.start_time),
+        counters: task.counters().map_err(invalid)?,
+        is_inherited: container.is_some_and(|it| it.identity.instance != *context.instance),
     };
-    let counts = (wanted.worker.role == Role::Edge).then_some((run, counters));
-    Ok(WorkerMessage { worker, wanted, info, counts, models, container: id })
+    // Without a container it is the last message of a known run, or of a worker of a deleted object
+    // of the same name, which is not counted.
+    if !context.counts.is_known_run(&wanted.uid, &worker, &counts.report()) {
+        let why = "no container of this worker's object is known";
+        return Err(MessageError::NoContainer { worker, why });
+    }
+    let counts = (wanted.worker.role == Role::Edge).then_some(counts);
+    Ok(WorkerMessage { worker, wanted, is_departed, info, counts, models, container })
 }
 
 fn invalid(why: impl fmt::Display) -> MessageError {
@@ -134,6 +187,8 @@ impl<'a> MessageContext<'a, '_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::LazyLock;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -151,85 +206,109 @@ mod tests {
 
     const TOPIC: &str = "neptune/workers/s-w-1/info";
 
+    static INSTANCE: LazyLock<AgentInstance> = LazyLock::new(|| AgentInstance("abc".into()));
+    static DEPARTED: BTreeMap<WorkerName, WantedWorker> = BTreeMap::new();
+
     fn context<'a>(
         desired: &'a Desired,
         containers: Option<&'a [ObservedContainer]>,
         counts: &'a Counts,
     ) -> MessageContext<'a, 'a> {
-        MessageContext { desired, containers, counts }
+        MessageContext { instance: &INSTANCE, desired, departed: &DEPARTED, containers, counts }
     }
 
-    fn parsed_counts(
-        payload: &Value,
-        role: Role,
-    ) -> Result<Option<(String, Counters)>, MessageError> {
+    fn observed(uid: &str) -> [ObservedContainer; 1] {
+        let mut container = crate::fixtures::observed_container("1");
+        container.identity.worker = wanted_worker().worker.name;
+        container.identity.uid = uid.to_owned();
+        [container]
+    }
+
+    fn parsed_counts(payload: &Value, role: Role) -> Result<Option<WorkerCounters>, MessageError> {
         let message = message(TOPIC, payload.to_string().as_bytes());
-        let desired = desired(role);
-        let counts = Counts::default();
-        parse(&message, &TopicPrefix::default(), &context(&desired, None, &counts))
+        let (desired, counts, containers) = (desired(role), Counts::default(), observed("uid"));
+        parse(&message, &TopicPrefix::default(), &context(&desired, Some(&containers), &counts))
             .map(|parsed| parsed.counts)
     }
 
     #[test]
     fn only_edge_workers_are_counted() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
-        assert_eq!(
-            parsed_counts(&info, Role::Edge),
-            Ok(Some(("t".into(), Counters { inference: 5, hard: 2 })))
-        );
+        let counts = parsed_counts(&info, Role::Edge).unwrap().unwrap();
+        let (counters, is_inherited) = (Counters { inference: 5, hard: 2, fallback: 0 }, false);
+        let expected = RunReport { run: Some("1@then"), start: "t", counters, is_inherited };
+        assert_eq!(counts.report(), expected);
         assert_eq!(parsed_counts(&info, Role::Cloud), Ok(None));
         assert_eq!(parsed_counts(&json!({"status": "running"}), Role::Edge), Ok(None));
     }
 
     #[test]
-    fn unnamed_run_is_that_of_its_container_and_needs_one() {
+    fn run_is_the_start_of_the_container_or_a_known_one() {
         let desired = desired(Role::Edge);
         let mut counts = Counts::default();
-        let observed = |uid: &str| {
-            let mut container = crate::fixtures::observed_container("1");
-            container.identity.worker = wanted_worker().worker.name;
-            container.identity.uid = uid.to_owned();
-            [container]
-        };
         let run = |start: &str, observed: Option<&[ObservedContainer]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
             let message = message(TOPIC, task.to_string().as_bytes());
             let context = context(&desired, observed, counts);
             let parsed = parse(&message, &TopicPrefix::default(), &context);
-            parsed.ok().and_then(|parsed| parsed.counts).map(|(run, _)| run)
+            parsed.ok().and_then(|parsed| parsed.counts).map(|counts| counts.run)
         };
         let (current, earlier) = (observed("uid"), observed("of an earlier object"));
-        assert_eq!(run("", Some(&current), &counts).as_deref(), Some("1@then"));
-        assert_eq!(run("t", Some(&current), &counts).as_deref(), Some("t"));
-        assert_eq!(run("t", None, &counts).as_deref(), Some("t"), "Docker does not answer");
+        let then = Some(Some("1@then".to_owned()));
+        assert_eq!(run("", Some(&current), &counts), then);
+        assert_eq!(run("t", Some(&current), &counts), then);
         for containers in [None, Some(&earlier[..]), Some(&[])] {
-            assert_eq!(run("", containers, &counts), None, "the run is unknown");
+            for start in ["", "t"] {
+                assert_eq!(run(start, containers, &counts), None, "the run is unknown");
+            }
         }
-        assert_eq!(run("t", Some(&earlier), &counts), None);
-        assert_eq!(run("t", Some(&[]), &counts), None);
         let info: WorkerInfo = serde_json::from_str("{}").unwrap();
-        let name = wanted_worker().worker.name;
-        counts.observe(
-            &wanted_worker().owner,
-            "uid",
-            &name,
-            &info,
-            Some(("t", Counters::default())),
-        );
-        assert_eq!(run("t", Some(&[]), &counts).as_deref(), Some("t"), "its last message");
+        let (wanted, counters) = (wanted_worker(), Counters::default());
+        let report = RunReport { run: Some("0@x"), start: "t", counters, is_inherited: false };
+        let (object, name) = (&wanted.owner, &wanted.worker.name);
+        counts.observe(object, "uid", name, &info, Some(&report)).unwrap();
+        assert_eq!(run("t", Some(&[]), &counts), Some(None), "its last message");
+        assert_eq!(run("t", None, &counts), Some(None), "Docker does not answer");
+    }
+
+    #[test]
+    fn container_of_another_data_directory_is_inherited() {
+        let (desired, counts, mut containers) =
+            (desired(Role::Edge), Counts::default(), observed("uid"));
+        containers[0].identity.instance = AgentInstance("deleted".into());
+        let payload = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2}});
+        let message = message(TOPIC, payload.to_string().as_bytes());
+        let context = context(&desired, Some(&containers), &counts);
+        let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+        assert!(parsed.counts.unwrap().report().is_inherited);
+    }
+
+    #[test]
+    fn last_message_of_a_removed_worker_is_accepted() {
+        let (counts, containers) = (Counts::default(), observed("uid"));
+        let departed = [(wanted_worker().worker.name, wanted_worker())].into();
+        let desired = Desired::default();
+        let context = context(&desired, Some(&containers), &counts);
+        let payload = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2}});
+        let message = message(TOPIC, payload.to_string().as_bytes());
+        assert!(parse(&message, &TopicPrefix::default(), &context).is_err());
+        let context = MessageContext { departed: &departed, ..context };
+        let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+        assert_eq!(parsed.counts.unwrap().counters.inference, 5);
     }
 
     #[test]
     fn invalid_message_or_unknown_worker_is_rejected() {
         let long = format!(r#"{{"status":"{}"}}"#, "x".repeat(200));
         let deep = "[".repeat(200_000);
-        let payloads: [&[u8]; 10] = [
+        let payloads: [&[u8]; 11] = [
             b"",
             b"\xff\xfe\x00",
             b"null",
             b"{",
             br#"{"schemaVersion":9}"#,
             br#"{"taskInfo":{"inferenceNumber":1,"hardExampleNumber":2}}"#,
+            br#"{"taskInfo":{"inferenceNumber":18446744073709551615,"hardExampleNumber":0}}"#,
             br#"{"taskInfo":{"inferenceNumber":-1,"hardExampleNumber":0}}"#,
             br#"{"taskInfo":{"inferenceNumber":NaN,"hardExampleNumber":0}}"#,
             long.as_bytes(),

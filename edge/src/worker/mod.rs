@@ -1,6 +1,9 @@
 //! Workers of joint inference services: their containers, inputs, messages and counters.
 
+pub mod completion;
 pub mod container;
+#[cfg(test)]
+mod count_model;
 pub mod counts;
 pub mod inputs;
 pub mod message;
@@ -8,3 +11,4 @@ pub mod model_reports;
 pub mod pending_messages;
 pub mod plan;
 pub mod reload;
+pub mod start_time;

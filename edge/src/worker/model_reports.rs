@@ -2,7 +2,7 @@
 //! that it is about and the time of the first such report. Pure; `counts.rs` holds them.
 
 use jiff::{SignedDuration, Timestamp};
-use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel};
+use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel, redact};
 
 use crate::domain::worker_count::ReportedModel;
 
@@ -36,6 +36,8 @@ pub fn resolve(
         None if is_current => (subject.url.to_owned(), subject.sha256.map(str::to_owned)),
         None => (model.url.clone(), None),
     };
+    // An earlier release stored complete addresses.
+    let url = redact(&url);
     let format = if model.format.is_empty() { subject.format.to_owned() } else { model.format };
     let output = ModelOutput {
         model: subject.name.clone(),

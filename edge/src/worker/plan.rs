@@ -8,6 +8,7 @@
 //! | | in flight, or observed before its end | | | wait |
 //! | | | none usable | of this object, alive | keep it |
 //! | | | none usable | other | remove it; wait: its reason |
+//! | | | usable | finished with this spec | remove live ones |
 //! | | | usable | alive with this spec | keep it; remove duplicates |
 //! | | | usable | being removed | wait for the engine's event |
 //! | | | usable | other or none | after the backoff: replace it by one with this spec |
@@ -25,10 +26,13 @@ use crate::{
         health::WorkerHealth,
         observed_container::{ContainerState, ObservedContainer},
         problem::Problem,
+        worker_count::{FinishedRun, ReportedStatus},
     },
     plan::{Convergence, NodeFacts, NodePlan, Target, attempts::Attempts},
     worker::{
+        completion::{finished_health, reported_health},
         container::{RunnableWorker, RunnableWorkers},
+        counts::Counts,
         inputs::MissingInput,
         reload::ReloadDecision,
     },
@@ -45,6 +49,7 @@ pub fn plan_workers(
     facts: &NodeFacts<'_>,
     resolved: &RunnableWorkers<'_>,
     reloads: &BTreeMap<WorkerName, ReloadDecision>,
+    counts: &Counts,
     now: Instant,
 ) {
     for (name, wanted) in &facts.desired.workers {
@@ -54,11 +59,23 @@ pub fn plan_workers(
             (Err(why), _) => waiting(WorkerReason::DockerUnavailable, why),
             (Ok(_), _) if !facts.is_settled(attempts) => in_flight(attempts),
             (Ok(_), Some(Ok(worker))) => {
-                let reload = reloads.get(name);
-                plan_worker(plan, facts, (wanted, worker), reload, attempts, now)
+                let progress = Progress {
+                    attempts,
+                    reload: reloads.get(name),
+                    reported: ReportedStatus::of(counts.status(&wanted.uid, name)),
+                    finished: counts
+                        .finished(&wanted.uid, name)
+                        .filter(|run| worker.container.hash.as_str() == run.spec_hash),
+                };
+                plan_worker(plan, facts, (wanted, worker), &progress, now)
             }
             (Ok(_), Some(Err(missing))) => {
-                plan_without_inputs(plan, facts, wanted, missing, attempts, now)
+                // The container of a finished worker stays until it is known whether it is the
+                // wanted one.
+                match counts.finished(&wanted.uid, name) {
+                    Some(_) => missing_health(missing),
+                    None => plan_without_inputs(plan, facts, wanted, missing, attempts, now),
+                }
             }
             (Ok(_), None) => in_flight(attempts),
         };
@@ -67,15 +84,30 @@ pub fn plan_workers(
     }
 }
 
+/// What is known of a worker beside its target and its containers.
+struct Progress<'a> {
+    attempts: &'a Attempts,
+    reload: Option<&'a ReloadDecision>,
+    reported: ReportedStatus,
+    /// Set if it is finished with the target's specification.
+    finished: Option<&'a FinishedRun>,
+}
+
 fn plan_worker(
     plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
     (wanted, worker): (&WantedWorker, &RunnableWorker<'_>),
-    reload: Option<&ReloadDecision>,
-    attempts: &Attempts,
+    progress: &Progress<'_>,
     now: Instant,
 ) -> WorkerHealth {
     let name = &wanted.worker.name;
+    let Progress { attempts, reload, reported, finished } = *progress;
+    if let Some(finished) = finished {
+        // The exited container stays for its log.
+        let alive = facts.containers(name).into_iter().filter(|it| it.is_alive());
+        plan.remove(name, alive.map(|it| it.id.clone()).collect(), attempts, now);
+        return finished_health(finished);
+    }
     let note = note(worker, reload);
     let target = Target {
         name,
@@ -91,15 +123,22 @@ fn plan_worker(
         if let Some((dir, versions)) = &reload.place {
             plan.place(name, dir.clone(), versions.clone(), attempts, now);
             return match target.running(&facts.containers(name)) {
-                Some(running) => running_health(plan, running, attempts, note, now),
+                Some(running) => running_health(plan, running, progress, note, now),
                 None => in_flight(attempts),
             };
         }
     }
     match plan.converge(facts, &target, attempts, now) {
-        Convergence::Running(running) => running_health(plan, running, attempts, note, now),
+        Convergence::Running(running) => running_health(plan, running, progress, note, now),
         Convergence::Removing | Convergence::Starting => in_flight(attempts),
-        Convergence::BackingOff => stopped(attempts),
+        Convergence::BackingOff => {
+            let health = stopped(attempts);
+            if reported == ReportedStatus::Failed {
+                health.after_reported_failure()
+            } else {
+                health
+            }
+        }
     }
 }
 
@@ -108,15 +147,20 @@ fn plan_without_inputs(
     plan: &mut NodePlan,
     facts: &NodeFacts<'_>,
     wanted: &WantedWorker,
-    MissingInput { problem, is_stuck }: &MissingInput,
+    missing: &MissingInput,
     attempts: &Attempts,
     now: Instant,
 ) -> WorkerHealth {
-    let Problem { reason, message } = problem;
     if plan.keep_alive(facts, (&wanted.worker.name, &wanted.uid), attempts, now) {
-        let message = format!("keeps running with its previous inputs: {message}");
+        let message =
+            format!("keeps running with its previous inputs: {}", missing.problem.message);
         return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
     }
+    missing_health(missing)
+}
+
+fn missing_health(MissingInput { problem, is_stuck }: &MissingInput) -> WorkerHealth {
+    let Problem { reason, message } = problem;
     let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
     WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
 }
@@ -134,7 +178,7 @@ fn note(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> String 
 fn running_health(
     plan: &mut NodePlan,
     container: &ObservedContainer,
-    attempts: &Attempts,
+    Progress { attempts, reported, .. }: &Progress<'_>,
     note: String,
     now: Instant,
 ) -> WorkerHealth {
@@ -143,6 +187,9 @@ fn running_health(
             WorkerReason::ContainerRefused,
             &format!("container {0} is paused; resume it with docker unpause {0}", container.id),
         );
+    }
+    if let Some(health) = reported_health(*reported, &container.id) {
+        return health;
     }
     if attempts.failures >= FAILED_AFTER && !attempts.has_run_for(SETTLED, now) {
         if let Some(since) = attempts.running_since() {
@@ -226,6 +273,7 @@ mod tests {
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
         reloads: BTreeMap<WorkerName, ReloadDecision>,
+        counts: Counts,
     }
 
     fn node() -> Node {
@@ -244,6 +292,7 @@ mod tests {
             is_complete: true,
             keep: BTreeSet::new(),
             reloads: BTreeMap::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -274,6 +323,7 @@ mod tests {
             started_at: String::new(),
             sources: Vec::new(),
             version: None,
+            password: None,
         }
     }
 
@@ -301,7 +351,7 @@ mod tests {
             let resolved = resolve_workers(&self.desired, inputs, &context);
             let mut plan = NodePlan::default();
             remove_unwanted(&mut plan, &facts, now);
-            plan_workers(&mut plan, &facts, &resolved, &self.reloads, now);
+            plan_workers(&mut plan, &facts, &resolved, &self.reloads, &self.counts, now);
             plan
         }
 
@@ -358,6 +408,62 @@ mod tests {
         let plan = node.plan(now);
         assert_eq!((plan.steps.len(), plan.next_at), (0, None), "converged");
         assert_eq!(health(&plan), (WorkerState::Running, None));
+    }
+
+    #[test]
+    fn finished_worker_is_not_started_again_with_its_spec() {
+        let (mut node, now) = (node(), Instant::now());
+        let finish = |node: &mut Node, spec_hash: &str, is_completed| {
+            let (wanted, message) = (wanted_worker(), "done".to_owned());
+            let run = FinishedRun { spec_hash: spec_hash.to_owned(), is_completed, message };
+            node.counts.set_finished(&wanted.owner, ("uid", &name()), Some(run));
+        };
+        finish(&mut node, hash().as_str(), true);
+        node.observe(vec![observed("1", ended(0))], now);
+        for _ in 0..2 {
+            let plan = node.plan(now);
+            assert_eq!((plan.steps, plan.next_at), (vec![], None));
+            let plan = node.plan(now);
+            assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::Completed)));
+            // Also after another program removed the container.
+            node.observe(vec![], now);
+        }
+        node.observe(vec![observed("1", ended(0))], now);
+        let models = std::mem::take(&mut node.models);
+        assert_eq!(node.plan(now).steps, [], "the model is not checked yet after a restart");
+        node.models = models;
+        finish(&mut node, hash().as_str(), false);
+        assert_eq!(
+            health(&node.plan(now)),
+            (WorkerState::Failed, Some(WorkerReason::WorkerFailed))
+        );
+        finish(&mut node, "an earlier spec", true);
+        assert!(starts(&node.plan(now)), "a changed spec runs");
+    }
+
+    #[test]
+    fn status_of_a_running_worker_is_its_health() {
+        let (mut node, now) = (node(), Instant::now());
+        node.observe(vec![observed("1", ContainerState::Running)], now);
+        let mut report = |status: &str| {
+            let info = serde_json::from_value(serde_json::json!({ "status": status })).unwrap();
+            let owner = wanted_worker().owner;
+            node.counts.observe(&owner, "uid", &name(), &info, None).unwrap();
+            let plan = node.plan(now);
+            assert_eq!(plan.steps, [], "its container is unchanged");
+            health(&plan)
+        };
+        assert_eq!(report("running"), (WorkerState::Running, None));
+        assert_eq!(report("failed"), (WorkerState::Failed, Some(WorkerReason::WorkerFailed)));
+        assert_eq!(report("completed"), (WorkerState::Pending, Some(WorkerReason::Completed)));
+        assert_eq!(report("running"), (WorkerState::Running, None));
+
+        report("failed");
+        node.docker = Ok(2);
+        node.observe(vec![observed("1", ended(1))], now);
+        let plan = node.plan(now);
+        assert_eq!(health(&plan), (WorkerState::Failed, Some(WorkerReason::WorkerFailed)));
+        assert!(plan.health[&name()].message.contains("exit code 1"));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::{
 use axum::{Router, body::Bytes, extract::State as Shared, routing::post};
 use eventbus_emulator::{Emulator, Options};
 use neptune_wire::{
-    Batch, NodeName, NodeReport, ObjectContent, ObjectKey, Source, StatusReport, Sync, Topic,
-    TopicPrefix, encode, source::DownstreamMessage,
+    Batch, NodeName, NodeReport, ObjectContent, ObjectKey, Source, StatusReport, Sync, SyncNotices,
+    Topic, TopicPrefix, encode, source::DownstreamMessage,
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
@@ -57,17 +57,18 @@ impl Received {
         let order = (batch.epoch, batch.seq);
         let mut sync = None;
         for message in &batch.messages {
+            let payload: Value = serde_json::from_str(&message.payload.to_string()).unwrap();
             let before = self.last.get(&message.topic);
             if before.is_some_and(|(newest, _)| *newest > order) {
                 continue;
             }
-            let total = counted(&message.payload);
+            let total = counted(&payload);
             self.has_decreased |=
                 total > 0 && before.is_some_and(|(_, last)| counted(last) > total);
             if message.topic.ends_with("/upstream/sync") {
-                sync = Some(serde_json::from_value(message.payload.clone()).unwrap());
+                sync = Some(serde_json::from_value(payload.clone()).unwrap());
             }
-            self.last.insert(message.topic.clone(), (order, message.payload.clone()));
+            self.last.insert(message.topic.clone(), (order, payload));
         }
         self.batches.insert(order, (size, batch));
         sync
@@ -92,7 +93,7 @@ impl Cloud {
             let batch: Batch = serde_json::from_slice(&body).expect("a batch, in UTF-8");
             let mut received = received.lock().unwrap();
             if let Some(sync) = received.take(body.len(), batch) {
-                let messages = received.source.answer(&sync, 0);
+                let messages = received.source.answer(&sync, SyncNotices::default(), 0);
                 received.is_synced = messages.is_empty();
             }
             notify.send_replace(());

@@ -1,8 +1,12 @@
 //! The built agent with a data directory of its own.
 
-use std::{path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
-use neptune_harness::{Broker, Process, docker, free_port, programs, unique};
+use neptune_harness::{
+    Broker, Process,
+    docker::{self, docker},
+    free_port, programs, unique,
+};
 use neptune_wire::NodeName;
 use tempfile::TempDir;
 
@@ -48,8 +52,10 @@ impl Agent {
     }
 
     pub fn command(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_neptune-edge").as_ref();
-        let mut command = programs::agent(program, self.node.as_str(), &self.data_dir());
+        // hack/flood.sh measures a released program.
+        let program = std::env::var_os("NEPTUNE_EDGE_PROGRAM");
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_neptune-edge").into());
+        let mut command = programs::agent(program.as_ref(), self.node.as_str(), &self.data_dir());
         if self.is_over_eventbus {
             command.args(["--transport", "eventbus", "--local-broker", &self.mqtt_url]);
         } else {
@@ -65,6 +71,25 @@ impl Agent {
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// The URL with which people read the embedded broker.
+    pub fn observer_url(&self) -> String {
+        fs::read_to_string(self.data_dir().join("observer-url")).unwrap().trim().to_owned()
+    }
+
+    /// The URL of the local broker that this worker has in its environment.
+    pub fn worker_url(&self, worker: &str) -> String {
+        let name = format!("neptune-{}-{worker}", self.node);
+        let env =
+            docker(&["inspect", "--format", "{{range .Config.Env}}{{println .}}{{end}}", &name]);
+        let url = env.lines().find_map(|line| line.strip_prefix("MQTT_URL="));
+        url.unwrap_or_else(|| panic!("no MQTT_URL in {env}")).to_owned()
+    }
+
+    /// The process ID of the running agent.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
 
     pub fn start(&mut self) {

@@ -7,6 +7,7 @@
 mod agent;
 mod cloud;
 mod file_server;
+pub mod raw_mqtt;
 mod worker;
 
 pub use agent::Agent;
@@ -18,3 +19,10 @@ pub use neptune_harness::{
     eventually, free_port, unique, within,
 };
 pub use worker::{WorkerClient, service};
+
+/// User and password of `mqtt://user:password@host:port`.
+pub fn login_of(url: &str) -> (String, String) {
+    let (login, _) = url.strip_prefix("mqtt://").unwrap().split_once('@').unwrap();
+    let (user, password) = login.split_once(':').unwrap();
+    (user.to_owned(), password.to_owned())
+}

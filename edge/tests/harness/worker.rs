@@ -14,8 +14,18 @@ pub struct WorkerClient {
 }
 
 impl WorkerClient {
+    /// With the URL of the worker's container, which must exist.
     pub fn connect(agent: &Agent, worker: &str) -> Self {
-        let url = format!("mqtt://127.0.0.1:{}", agent.local_port);
+        Self::connect_to(&agent.worker_url(worker), worker)
+    }
+
+    /// Without a login.
+    pub fn anonymous(agent: &Agent, worker: &str) -> Self {
+        Self::connect_to(&format!("mqtt://127.0.0.1:{}", agent.local_port), worker)
+    }
+
+    /// As the user of the URL, but on the topic of this worker.
+    pub fn connect_to(url: &str, worker: &str) -> Self {
         let (link, _) =
             Link::start(LinkOptions::new(url.parse().unwrap(), unique("worker"))).unwrap();
         Self {

@@ -1,21 +1,26 @@
 //! The doctor's findings from facts, and its output for people and programs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use jiff::Timestamp;
 use neptune_edge::commands::doctor::{
     assess::assess,
     facts::{
-        CertificateFacts, CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState,
-        DatabaseState, DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer,
-        LocalBrokerFacts,
+        CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
+        CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
+        EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
     },
     report::{Level, has_errors, json, text},
 };
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
+}
+
+fn answered(address: &str) -> CallFacts {
+    let took = Duration::from_millis(12);
+    CallFacts { address: address.parse().unwrap(), result: Ok(404), took }
 }
 
 /// A node without problems.
@@ -48,6 +53,7 @@ fn healthy() -> DoctorFacts {
         disk: Ok(DiskFacts { free: 20 << 30, size: 64 << 30, reserve: 512 << 20 }),
         local: LocalBrokerFacts {
             url: "mqtt://127.0.0.1:1884".into(),
+            access: LocalBrokerAccess::LoginPerWorker,
             answer: LocalBrokerAnswer::Connected(Ok(())),
         },
         cloud: CloudLinkFacts {
@@ -57,18 +63,23 @@ fn healthy() -> DoctorFacts {
             answer: Ok(()),
         },
         is_synchronized: Some(true),
-        names: vec![
-            HostLookup {
-                host: "digits-cloud-1a2b3c4d.default.svc".into(),
+        cloud_workers: vec![
+            CloudWorkerFacts {
+                host: "digits-cloud-1a2b3c4d.default.svc.cluster.local".into(),
                 used_by: "default/jointinferenceservices/digits".into(),
                 addresses: Ok(vec!["10.96.0.7".parse().unwrap()]),
+                is_service: true,
+                call: Some(answered("10.96.0.7:5000")),
             },
-            HostLookup {
+            CloudWorkerFacts {
                 host: "192.0.2.7".into(),
                 used_by: "default/jointinferenceservices/helmet".into(),
                 addresses: Ok(vec!["192.0.2.7".parse().unwrap()]),
+                is_service: false,
+                call: Some(answered("192.0.2.7:20007")),
             },
         ],
+        edge_mesh: EdgeMeshFacts { has_interface: true, dns: Ok(()), unroutable: Vec::new() },
         name_servers: Vec::new(),
         certificates: vec![CertificateFile {
             flag: "--mqtt-ca-file",
@@ -86,8 +97,8 @@ fn warnings() -> DoctorFacts {
     facts.disk = Ok(DiskFacts { free: 700 << 20, size: 64 << 30, reserve: 512 << 20 });
     facts.certificates[0].certificates.as_mut().unwrap()[0].not_after =
         time("2026-08-20T00:00:00Z");
-    facts.local.answer = LocalBrokerAnswer::Connected(Ok(()));
-    facts.names.clear();
+    facts.local.access = LocalBrokerAccess::Anonymous;
+    facts.cloud_workers.clear();
     facts
 }
 
@@ -106,7 +117,8 @@ fn failing() -> DoctorFacts {
         Err("Docker does not answer on /var/run/docker.sock: the socket does not exist".into());
     facts.local.answer = LocalBrokerAnswer::Free(false);
     facts.cloud.answer = Err("no response within 10 s".into());
-    facts.names[0].addresses = Err("Name or service not known".into());
+    facts.cloud_workers[0].addresses = Err("Name or service not known".into());
+    facts.cloud_workers[0].call = None;
     facts
 }
 
@@ -191,9 +203,14 @@ fn each_problem_has_its_own_finding() {
         Level::Error,
         "Connection refused",
     );
+    assert_finding(
+        |facts| facts.local.access = LocalBrokerAccess::Shared,
+        Level::Ok,
+        "its own rules decide who can report for a worker",
+    );
     let own_servers = |facts: &mut DoctorFacts| {
         facts.name_servers = vec!["169.254.96.16".parse().unwrap()];
-        facts.names[0].addresses = Err("Name or service not known".into());
+        facts.cloud_workers[0].addresses = Err("Name or service not known".into());
     };
     assert_finding(own_servers, Level::Warning, "this machine's resolver failed");
     assert_finding(
@@ -229,4 +246,44 @@ fn longest_valid_certificate_of_a_bundle_decides() {
     let mut later = valid("2040-01-01");
     later.not_before = time("2030-01-01T00:00:00Z");
     assert_finding(file(Ok(vec![later])), Level::Error, "not valid before 2030-01-01");
+}
+
+#[test]
+fn each_failed_call_names_its_cause() {
+    let cases = [
+        (0, CallError::Refused, 1, "edgemesh-agent died"),
+        (0, CallError::ConnectTimeout, 3_000, "no rule for the Service"),
+        (0, CallError::NoRoute, 1, "dev edgemesh0"),
+        (0, CallError::Closed, 3, "no Endpoints"),
+        (0, CallError::Closed, 3_800, "its node has no edgemesh-agent"),
+        (0, CallError::Silent, 6_000, "tunnel is down"),
+        (1, CallError::Refused, 1, "nothing listens there"),
+        (1, CallError::ConnectTimeout, 3_000, "firewalls"),
+    ];
+    for (worker, error, millis, cause) in cases {
+        let mut facts = healthy();
+        let call = facts.cloud_workers[worker].call.as_mut().unwrap();
+        (call.result, call.took) = (Err(error), Duration::from_millis(millis));
+        let findings = assess(&facts);
+        let errors: Vec<_> = findings.iter().filter(|it| it.level == Level::Error).collect();
+        let [error] = errors[..] else { panic!("{errors:?}") };
+        assert!(error.help.as_deref().unwrap().contains(cause), "{error:?}");
+        assert_eq!(findings.iter().any(|it| it.check == "edgemesh"), worker == 0, "{findings:?}");
+    }
+}
+
+#[test]
+fn edgemesh_is_checked_where_containers_use_its_name_server() {
+    let with_dns = |change: fn(&mut EdgeMeshFacts)| {
+        move |facts: &mut DoctorFacts| {
+            facts.name_servers = vec!["169.254.96.16".parse().unwrap()];
+            change(&mut facts.edge_mesh);
+        }
+    };
+    assert_finding(with_dns(|_| ()), Level::Ok, "169.254.96.16 answers DNS");
+    assert_finding(with_dns(|it| it.has_interface = false), Level::Error, "does not exist");
+    let unroutable = |it: &mut EdgeMeshFacts| it.unroutable = vec!["10.96.0.7".parse().unwrap()];
+    assert_finding(with_dns(unroutable), Level::Error, "no route to 10.96.0.7");
+    let refused = |it: &mut EdgeMeshFacts| it.dns = Err("connection refused".into());
+    assert_finding(with_dns(refused), Level::Error, "does not answer: connection refused");
 }

@@ -10,14 +10,17 @@ use neptune_edge::{
     Error,
     desired::receive::{ReceiveOutcome, receive},
     domain::{
-        artifact::ArtifactSource, dataset_record::DatasetRecord, rollout::RolloutState,
-        worker_count::WorkerCount,
+        artifact::ArtifactSource,
+        dataset_record::DatasetRecord,
+        rollout::RolloutState,
+        worker_count::{WorkerCount, WorkerRun},
     },
     storage::Store,
 };
 use neptune_link::Message;
 use neptune_wire::{
-    Counters, Delete, Index, Insert, ObjectKey, Replica, Revision, Topic, TopicPrefix, encode,
+    Counters, Delete, Index, Insert, ObjectKey, Replica, Revision, RunReport, Topic, TopicPrefix,
+    encode,
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -75,6 +78,7 @@ fn downstream_message() -> impl Strategy<Value = Message> {
                 revision: Revision(revision),
                 objects: listed.collect(),
                 keep: keep.into_iter().map(key).collect(),
+                ..Index::default()
             };
             message(&Topic::Index(node()), encode(&index))
         });
@@ -124,7 +128,19 @@ fn start_keeps_the_instance_and_increments_the_epoch() {
 }
 
 #[test]
-fn counts_are_kept_until_an_object_with_another_uid_replaces_theirs() {
+fn replaced_instance_starts_at_epoch_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.start_epoch("a").unwrap();
+    store.start_epoch("a").unwrap();
+    store.replace_instance("b", &BTreeMap::new()).unwrap();
+    drop(store);
+    let identity = Store::open(dir.path()).unwrap().start_epoch("c").unwrap();
+    assert_eq!((identity.instance.0.as_str(), identity.epoch), ("b", 1));
+}
+
+#[test]
+fn counts_are_kept_until_they_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut replica) = (Store::open(dir.path()).unwrap(), Replica::default());
     let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
@@ -141,6 +157,7 @@ fn counts_are_kept_until_an_object_with_another_uid_replaces_theirs() {
     let mut count = WorkerCount {
         object: object.clone(),
         tally: neptune_wire::RunTotals::default(),
+        run: WorkerRun::default(),
         status: "running".into(),
         first_start: String::new(),
         models: serde_json::from_value(json!([{
@@ -148,16 +165,22 @@ fn counts_are_kept_until_an_object_with_another_uid_replaces_theirs() {
             "said": "/models/m/m.pb", "container": "c",
         }]))
         .unwrap(),
+        departed: 0,
+        cloud_unreachable: false,
     };
-    count.tally.observe("run", Counters { inference: u64::MAX, hard: 1 });
+    let counters = Counters { inference: u64::MAX, hard: 1, fallback: 0 };
+    let report = RunReport { run: Some("c@s"), start: "t", counters, is_inherited: false };
+    count.tally.observe(&report);
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);
     service(&mut store, 1, "uid-1");
-    store.save_counts([(&entry.0, &entry.1)].into_iter()).unwrap();
+    store.save_counts([(&entry.0, Some(&entry.1))].into_iter()).unwrap();
     store.sync().unwrap();
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
-    assert_eq!(store.counts().unwrap(), [entry].into());
+    assert_eq!(store.counts().unwrap(), [entry.clone()].into());
     service(&mut store, 2, "uid-2");
+    assert_eq!(store.counts().unwrap(), [entry.clone()].into(), "the cloud may not have them");
+    store.save_counts([(&entry.0, None)].into_iter()).unwrap();
     assert_eq!(store.counts().unwrap(), BTreeMap::new());
 }
 

@@ -1,5 +1,5 @@
-//! A circuit breaker: pauses calls to a failing cloud worker, so that they do not slow down the
-//! edge. Pure: `now` is an argument.
+//! A circuit breaker: pauses calls to a failing cloud worker, and allows one call at a time while
+//! they fail, because `EdgeMesh` queues failing calls. Pure: `now` is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,10 @@ use neptune_backoff::Backoff;
 
 /// Number of consecutive failures before the first pause. Each further failure doubles the pause.
 const FAILURES_BEFORE_PAUSE: u32 = 3;
-const PAUSE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+const PAUSE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// How long one call blocks the next after a failure, unless its result is known before. Longer
+/// than the timeout of a call.
+const PROBE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub struct Breaker {
@@ -16,9 +19,14 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Whether a call may be tried.
-    pub fn allows(&self, now: Instant) -> bool {
-        self.paused_until.is_none_or(|at| now >= at)
+    /// Whether a call may be made now. After a failure a permitted call is the only one until its
+    /// result is known.
+    pub fn allows(&mut self, now: Instant) -> bool {
+        let is_allowed = self.paused_until.is_none_or(|at| now >= at);
+        if is_allowed && self.failures > 0 {
+            self.paused_until = Some(now + PROBE);
+        }
+        is_allowed
     }
 
     pub fn succeeded(&mut self) {
@@ -27,9 +35,8 @@ impl Breaker {
 
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        if let Some(extra) = self.failures.checked_sub(FAILURES_BEFORE_PAUSE) {
-            self.paused_until = Some(now + PAUSE.step(extra.saturating_add(1)));
-        }
+        let extra = self.failures.checked_sub(FAILURES_BEFORE_PAUSE);
+        self.paused_until = extra.map(|extra| now + PAUSE.step(extra.saturating_add(1)));
     }
 }
 
@@ -43,17 +50,32 @@ mod tests {
         for _ in 0..failures {
             breaker.failed(now);
         }
-        let steps = (0..=20_000_u64).map(Duration::from_millis);
-        steps.into_iter().find(|wait| breaker.allows(now + *wait)).unwrap_or(Duration::MAX)
+        let mut steps = 0..=40_000_u64;
+        let wait = steps.find(|wait| breaker.allows(now + Duration::from_millis(*wait)));
+        Duration::from_millis(wait.unwrap_or(u64::MAX))
     }
 
     #[test]
     fn pause_starts_at_the_third_failure_doubles_and_is_capped() {
         for (failures, seconds) in
-            [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 15), (40, 15)]
+            [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 30), (40, 30)]
         {
             assert_eq!(pause_after(failures), Duration::from_secs(seconds), "{failures}");
         }
+    }
+
+    #[test]
+    fn one_call_at_a_time_is_allowed_while_calls_fail() {
+        let (now, mut breaker) = (Instant::now(), Breaker::default());
+        assert!(breaker.allows(now) && breaker.allows(now), "any number while none failed");
+        breaker.failed(now);
+        assert!(breaker.allows(now));
+        assert!(!breaker.allows(now), "the result of the first is not known");
+        breaker.failed(now);
+        assert!(breaker.allows(now));
+        assert!(breaker.allows(now + PROBE), "the first was abandoned");
+        breaker.succeeded();
+        assert!(breaker.allows(now) && breaker.allows(now));
     }
 
     #[test]
@@ -62,8 +84,8 @@ mod tests {
         let mut breaker = Breaker { failures: u32::MAX, paused_until: None };
         breaker.failed(now);
         assert!(
-            !breaker.allows(now + Duration::from_secs(14))
-                && breaker.allows(now + Duration::from_secs(15))
+            !breaker.allows(now + Duration::from_secs(29))
+                && breaker.allows(now + Duration::from_secs(30))
         );
     }
 

@@ -14,6 +14,9 @@ use crate::error::Error;
 use crate::predict::{PredictRequest, PredictResponse};
 use crate::samples::Pixels;
 
+/// Of a whole call. `EdgeMesh` accepts every connection, so that the timeouts of single steps do
+/// not limit it.
+const TOTAL: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(1);
 const REQUEST: Duration = Duration::from_secs(2);
 
@@ -55,7 +58,7 @@ impl CloudClient {
         })
     }
 
-    /// The cloud worker's label for each image. Takes at most 3 s.
+    /// The cloud worker's label for each image. Takes at most 5 s.
     ///
     /// # Errors
     /// [`Error::Call`] when the cloud worker cannot be reached, times out, or does not answer with
@@ -64,8 +67,9 @@ impl CloudClient {
         let body = Bytes::from(
             serde_json::to_vec(&PredictRequest::new(images)).expect("numbers can be serialised"),
         );
-        self.answer(body)
+        timeout(TOTAL, self.answer(body))
             .await
+            .unwrap_or_else(|_| Err("no answer within 5 s".to_owned()))
             .and_then(|answer| answer.labels(images.len()))
             .map_err(|reason| Error::Call { address: self.authority.clone(), reason })
     }

@@ -15,7 +15,7 @@ pub enum Outcome {
     /// Hard, and the cloud worker answered.
     Answered,
     /// Hard, but the cloud worker did not answer: the edge model's answer is used, and the sample
-    /// does not count as hard.
+    /// counts as a fallback.
     Unanswered,
 }
 
@@ -52,6 +52,7 @@ impl WorkerCounters {
     pub fn count(&mut self, outcome: Outcome, now: Timestamp) {
         self.counters.inference += 1;
         self.counters.hard += u64::from(outcome == Outcome::Answered);
+        self.counters.fallback += u64::from(outcome == Outcome::Unanswered);
         self.updated = now;
     }
 
@@ -86,6 +87,7 @@ impl WorkerCounters {
             task_info: Some(WorkerTaskInfo {
                 inference_number: self.counters.inference,
                 hard_example_number: self.counters.hard,
+                fallback_number: self.counters.fallback,
                 upload_cloud_ratio: self.counters.upload_cloud_ratio(),
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unanswered_hard_sample_counts_as_inferred_only() {
+    fn unanswered_hard_sample_counts_as_fallback() {
         let start: Timestamp = "2020-11-03T08:39:22.517Z".parse().unwrap();
         let later: Timestamp = "2020-11-03T08:50:22Z".parse().unwrap();
         let mut counters = WorkerCounters::new(start);
@@ -132,7 +134,7 @@ mod tests {
                 "name": "demo-edge", "namespace": "shop", "ownerName": "demo", "ownerKind": "jointinferenceservice",
                 "kind": "inference", "status": "completed",
                 "taskInfo": {
-                    "inferenceNumber": 4, "hardExampleNumber": 1, "uploadCloudRatio": 0.25,
+                    "inferenceNumber": 4, "hardExampleNumber": 1, "fallbackNumber": 1, "uploadCloudRatio": 0.25,
                     "startTime": "2020-11-03T08:39:22.517Z", "updateTime": "2020-11-03T08:50:22.000Z",
                 },
                 "output": {"models": [{"url": "/models/m/small.json", "metrics": [

@@ -86,9 +86,7 @@ async fn working(messages: u64, starts: u32) {
         }
     }
     let took: Spread = took.into_iter().collect();
-    println!(
-        "kubectl apply until both workers run        {took} (the status is written at most once per second)"
-    );
+    println!("kubectl apply until both workers run        {took}");
     count(&fleet, &format!("s-{}", starts - 1), messages).await;
 }
 

@@ -198,7 +198,9 @@ async fn all<T: Clone>(
             observations.1.notified().await;
         }
     };
-    timeout(Duration::from_secs(120), waiting).await.expect("all observations within two minutes")
+    timeout(Duration::from_secs(900), waiting)
+        .await
+        .expect("all observations within a quarter of an hour")
 }
 
 async fn create<K>(client: &Client, object: Value)

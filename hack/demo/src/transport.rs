@@ -20,8 +20,8 @@ pub enum Transport {
 
 /// A transport that runs.
 pub enum RunningTransport {
-    /// The whole demo uses the broker that is embedded in the edge node's agent, on this port.
-    Mqtt(u16),
+    /// The broker, and the ports of the brokers that the agents embed for their workers.
+    Mqtt(Box<Broker>, [u16; 2]),
     /// The emulator, and the brokers of the edge node and of the cloud node.
     EventBus(KubeEdge, Box<[Broker; 2]>),
 }
@@ -35,7 +35,9 @@ impl RunningTransport {
         [edge, cloud]: [&str; 2],
     ) -> Self {
         match transport {
-            Transport::Mqtt => Self::Mqtt(free_port()),
+            Transport::Mqtt => {
+                Self::Mqtt(Box::new(Broker::start().await), [free_port(), free_port()])
+            }
             Transport::Eventbus => {
                 let brokers = Box::new([Broker::start().await, Broker::start().await]);
                 let nodes = [(edge, &brokers[0]), (cloud, &brokers[1])];
@@ -47,7 +49,7 @@ impl RunningTransport {
     /// Flags of the controller.
     pub fn controller_flags(&self) -> Vec<String> {
         match self {
-            Self::Mqtt(port) => programs::mqtt(&url(*port)),
+            Self::Mqtt(broker, _) => programs::mqtt(&broker.url()),
             Self::EventBus(kubeedge, _) => kubeedge.controller(RULES),
         }
     }
@@ -55,14 +57,11 @@ impl RunningTransport {
     /// Flags of the edge node's agent and of the cloud node's agent.
     pub fn agent_flags(&self) -> [Vec<String>; 2] {
         match self {
-            Self::Mqtt(port) => {
-                let (url, listen) = (url(*port), format!("127.0.0.1:{port}"));
+            Self::Mqtt(broker, ports) => ports.map(|port| {
+                let listen = format!("127.0.0.1:{port}");
                 let embedded = ["--local-broker", "embedded", "--local-listen", &listen];
-                [
-                    [programs::mqtt(&url), strings(embedded)].concat(),
-                    [programs::mqtt(&url), strings(["--local-broker", &url])].concat(),
-                ]
-            }
+                [programs::mqtt(&broker.url()), strings(embedded)].concat()
+            }),
             Self::EventBus(_, brokers) => brokers.each_ref().map(|broker| {
                 [KubeEdge::agent(RULES), strings(["--local-broker", &broker.url()])].concat()
             }),
@@ -72,16 +71,12 @@ impl RunningTransport {
     /// The port and the topic filter on which a user can observe the edge node's messages.
     pub fn upstream(&self) -> (u16, String) {
         match self {
-            Self::Mqtt(port) => (*port, "neptune/+/upstream/#".to_owned()),
+            Self::Mqtt(broker, _) => (broker.port(), "neptune/+/upstream/#".to_owned()),
             Self::EventBus(_, brokers) => {
                 (brokers[0].port(), format!("{RULES}/user/neptune/upstream"))
             }
         }
     }
-}
-
-fn url(port: u16) -> String {
-    format!("mqtt://127.0.0.1:{port}")
 }
 
 fn strings<const N: usize>(values: [&str; N]) -> Vec<String> {

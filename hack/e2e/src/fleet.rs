@@ -385,9 +385,10 @@ impl Drop for Fleet {
     }
 }
 
-/// Whether the newest condition is `Running`.
+/// Whether the newest condition is `Running`, or `Completed` once the edge worker reports that.
 pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
-    status.conditions.last().is_some_and(|last| last.type_ == JisConditionType::Running)
+    let is = |type_| matches!(type_, JisConditionType::Running | JisConditionType::Completed);
+    status.conditions.last().is_some_and(|last| is(last.type_))
 }
 
 /// The totals of a status.
@@ -399,7 +400,11 @@ pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
         let found = status.metrics.iter().find(|metric| metric.key == key);
         found.map_or(0, |metric| metric.value.parse().unwrap())
     };
-    Counters { inference: metric("inferenceNumber"), hard: metric("hardExampleNumber") }
+    Counters {
+        inference: metric("inferenceNumber"),
+        hard: metric("hardExampleNumber"),
+        fallback: metric("fallbackNumber"),
+    }
 }
 
 fn nodes(namespace: &str, edge: &str, cloud: &str) -> String {

@@ -98,7 +98,16 @@ impl BusyboxImage {
     /// # Panics
     /// If the machine has no static busybox and cannot install it, or `docker` fails.
     pub fn import() -> Self {
-        Self::import_with(&[])
+        Self::import_with(&[], &[])
+    }
+
+    /// With dynamically linked programs of this machine, and their libraries. The static busybox
+    /// cannot resolve names with the C library.
+    ///
+    /// # Panics
+    /// As [`BusyboxImage::import`].
+    pub fn with_programs(programs: &[&str]) -> Self {
+        Self::import_with(&[], programs)
     }
 
     /// With a script that the shell runs as the entry point.
@@ -106,10 +115,10 @@ impl BusyboxImage {
     /// # Panics
     /// As [`BusyboxImage::import`].
     pub fn with_entrypoint(script: &str) -> Self {
-        Self::import_with(&["-c", &format!(r#"ENTRYPOINT ["/bin/sh", "-c", "{script}"]"#)])
+        Self::import_with(&["-c", &format!(r#"ENTRYPOINT ["/bin/sh", "-c", "{script}"]"#)], &[])
     }
 
-    fn import_with(changes: &[&str]) -> Self {
+    fn import_with(changes: &[&str], programs: &[&str]) -> Self {
         require_static_busybox();
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
@@ -122,8 +131,15 @@ impl BusyboxImage {
         fs::create_dir(dir.path().join("cgi-bin")).unwrap();
         let tar = dir.path().join("image.tar");
         let mut pack = Command::new("tar");
-        pack.arg("-cf").arg(&tar).arg("-C").arg(dir.path());
-        run(pack.args(["--owner=0", "--group=0", "bin", "cgi-bin"]));
+        pack.arg("-cf").arg(&tar).args(["--owner=0", "--group=0"]);
+        pack.arg("-C").arg(dir.path()).args(["bin", "cgi-bin"]);
+        if !programs.is_empty() {
+            // Links of this machine such as /lib64 become plain directories.
+            pack.args(["--dereference", "-C", "/"]);
+            let files = programs.iter().flat_map(|program| with_libraries(program));
+            pack.args(files.map(|file| file.trim_start_matches('/').to_owned()));
+        }
+        run(&mut pack);
         let name = format!("{}:1", unique("neptune-test"));
         docker(&[&["import"], changes, &[tar.to_str().unwrap(), &name]].concat());
         Self(name)
@@ -134,6 +150,14 @@ impl Drop for BusyboxImage {
     fn drop(&mut self) {
         let _ = try_docker(&["rmi", "-f", &self.0]);
     }
+}
+
+/// The paths of a program and of the libraries that it loads.
+fn with_libraries(program: &str) -> Vec<String> {
+    let output = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    libraries.chain([program]).map(str::to_owned).collect()
 }
 
 fn require_static_busybox() {

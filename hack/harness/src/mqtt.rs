@@ -42,8 +42,19 @@ impl MqttClient {
     /// # Panics
     /// If the broker does not accept in time.
     pub async fn connect(port: u16, filters: &[&str]) -> Self {
+        Self::connect_as(port, None, filters).await
+    }
+
+    /// Like [`MqttClient::connect`], with a user and a password.
+    ///
+    /// # Panics
+    /// If the broker does not accept in time.
+    pub async fn connect_as(port: u16, login: Option<(&str, &str)>, filters: &[&str]) -> Self {
         let mut options = MqttOptions::new(unique("test-client"), "127.0.0.1", port);
         options.set_max_packet_size(MAX_PACKET_SIZE, MAX_PACKET_SIZE);
+        if let Some((user, password)) = login {
+            options.set_credentials(user, password);
+        }
         let (client, mut events) = AsyncClient::new(options, 5000);
         let (sender, received) = mpsc::unbounded_channel();
         let (changes, mut state) = watch::channel(State::default());

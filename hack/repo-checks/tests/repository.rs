@@ -96,3 +96,14 @@ fn markdown_is_wrapped() {
     });
     fail_with(&wide.collect::<Vec<_>>(), &format!("wrap at {} columns", markdown::MAX_COLUMNS));
 }
+
+#[test]
+fn tests_of_the_python_example_pass() {
+    let mut python = std::process::Command::new("python3");
+    let tests = python.args(["-B", "-m", "unittest", "discover", "--verbose"]);
+    let output = tests.current_dir(root().join("examples/helmet-detection")).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    // An empty discovery succeeds in older versions of Python.
+    assert!(printed.contains("test_whole_call_is_limited"), "{printed}");
+}

@@ -79,6 +79,11 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         inferences: metric("inferenceNumber"),
         hard_examples: metric("hardExampleNumber"),
         upload_ratio: metric("uploadCloudRatio"),
+        fallbacks: status
+            .metrics
+            .iter()
+            .find(|it| it.key == "fallbackNumber")
+            .map(|it| it.value.clone()),
         reports: status.reports.iter().map(Report::of).collect(),
     });
     Page {

@@ -57,6 +57,9 @@ pub struct Counted {
     pub inferences: String,
     pub hard_examples: String,
     pub upload_ratio: String,
+    /// Hard examples that the cloud worker did not answer, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallbacks: Option<String>,
     pub reports: Vec<Report>,
 }
 

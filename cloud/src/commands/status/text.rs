@@ -53,6 +53,12 @@ pub fn text(page: &Page, now: Timestamp) -> String {
             "Counters  {} inferences, {} hard examples answered by the cloud (ratio {})",
             counted.inferences, counted.hard_examples, counted.upload_ratio
         );
+        if let Some(fallbacks) = &counted.fallbacks {
+            let _ = writeln!(
+                text,
+                "          {fallbacks} hard examples not answered by the cloud: the edge's results were used"
+            );
+        }
         for report in &counted.reports {
             let _ = writeln!(
                 text,

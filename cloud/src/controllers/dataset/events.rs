@@ -68,6 +68,7 @@ mod tests {
                 findings: &[],
                 observed,
                 unreported: &[],
+                is_settled: true,
                 now: Timestamp::UNIX_EPOCH,
             };
             let after = next(&status, &inputs);

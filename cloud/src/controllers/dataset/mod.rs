@@ -12,7 +12,7 @@ mod validate;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{Dataset, DatasetStatus};
-use neptune_wire::{NodeName, ObjectKey};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 pub use self::plan::{content, object_key};
 use self::{
@@ -23,6 +23,7 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{
+    cache::{IndexKey, Indexed},
     finding::Finding,
     fleet::{Retained, observed::Observed},
     reason::Reason,
@@ -98,19 +99,19 @@ impl Controller for Dataset {
         events::events(previous, next)
     }
 
-    fn concerns(&self, node: &str) -> bool {
-        self.spec.node_name == node
-    }
-
     /// Enqueues the services whose edge worker uses the dataset.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
-            let metadata = &self.metadata;
-            context.enqueue_where(|service: &neptune_api::JointInferenceService| {
-                let dataset = service.spec.edge_worker.dataset.as_ref();
-                service.metadata.namespace == metadata.namespace
-                    && dataset.map(|dataset| &dataset.name) == metadata.name.as_ref()
-            });
+            let namespace = self.metadata.namespace.clone().unwrap_or_default();
+            let name = self.metadata.name.clone().unwrap_or_default();
+            let used = IndexKey::Uses(Resource::Datasets, namespace, name);
+            context.enqueue_key::<neptune_api::JointInferenceService>(&used);
         }
+    }
+}
+
+impl Indexed for Dataset {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        vec![IndexKey::Node(self.spec.node_name.clone())]
     }
 }

@@ -122,7 +122,14 @@ mod tests {
         second: i64,
     ) -> StatusInputs<'static, Observed<ReportedDataset>> {
         let now = at(second);
-        StatusInputs { generation: Some(1), findings: &[], observed, unreported: &[], now }
+        StatusInputs {
+            generation: Some(1),
+            findings: &[],
+            observed,
+            unreported: &[],
+            is_settled: true,
+            now,
+        }
     }
 
     fn counted(samples: u64) -> DatasetStatus {

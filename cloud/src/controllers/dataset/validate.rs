@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
-use neptune_wire::{ArtifactAddress, NodeName};
+use neptune_wire::{ArtifactAddress, NodeName, redact};
 
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
@@ -25,7 +25,7 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
     if let Err(error) = dataset.spec.data_url.parse::<ArtifactAddress>() {
-        let message = format!("spec.dataUrl {:?}: {error}", dataset.spec.data_url);
+        let message = format!("spec.dataUrl {:?}: {error}", redact(&dataset.spec.data_url));
         findings.push(Finding::new(Reason::DataUrlInvalid, message));
     }
     node.filter(|_| findings.is_empty()).ok_or(findings)

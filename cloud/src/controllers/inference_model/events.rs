@@ -120,6 +120,7 @@ mod tests {
             findings,
             observed: ServerObservation { target: Some("4".to_owned()), placed, server },
             unreported: &[],
+            is_settled: true,
             now: Timestamp::UNIX_EPOCH,
         };
         next(previous, &inputs)

@@ -9,7 +9,7 @@ use super::{target::InferenceModelFacts, workload};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::{identity::is_owned, nodes::matches},
+    kubernetes::nodes::matches,
 };
 
 /// The nodes, the frameworks, the Deployment and the port conflicts of the model.
@@ -24,13 +24,14 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         Vec::new()
     };
     selected.sort_by_key(|node| node.name_any());
-    let deployment = caches.deployments.find(|cached| is_owned(&cached.metadata, model));
+    let deployment = caches.deployment_of(model);
     InferenceModelFacts {
         named: named.and_then(|name| caches.node(name)),
         selected,
         frameworks: caches.framework_table(),
         deployed: deployment.as_deref().and_then(workload::deployed),
         same_port: same_port(model, caches),
+        pod_policy: context.pod_policy().clone(),
     }
 }
 

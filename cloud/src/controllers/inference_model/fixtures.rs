@@ -10,7 +10,8 @@ use k8s_openapi::{
 use neptune_api::InferenceModel;
 
 use crate::{
-    controllers::inference_model::target::InferenceModelFacts, worker::frameworks::Frameworks,
+    controllers::inference_model::target::InferenceModelFacts, kubernetes::pod_policy::PodPolicy,
+    worker::frameworks::Frameworks,
 };
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
@@ -41,6 +42,7 @@ pub fn facts() -> InferenceModelFacts {
         frameworks: Ok(Arc::new(Frameworks::default())),
         deployed: None,
         same_port: Vec::new(),
+        pod_policy: PodPolicy::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, InferenceModelFile};
-use neptune_wire::{ArtifactAddress, ServedModel};
+use neptune_wire::{ArtifactAddress, ServedModel, redact};
 
 use crate::{
     controllers::inference_model::{
@@ -134,7 +134,7 @@ fn check<'a>(
     if let Err(why) = download_url(url, on_node) {
         findings.push(Finding::new(
             Reason::DownloadUrlInvalid,
-            format!("{} {url:?}: {why}", field("downloadURL")),
+            format!("{} {:?}: {why}", field("downloadURL"), redact(url)),
         ));
     }
     if let Some(digest) = digest(file)

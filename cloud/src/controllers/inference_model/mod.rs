@@ -27,7 +27,12 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
 };
-use crate::{finding::Finding, fleet::Retained, reason::Reason};
+use crate::{
+    cache::{IndexKey, Indexed},
+    finding::Finding,
+    fleet::Retained,
+    reason::Reason,
+};
 
 impl Controller for InferenceModel {
     type Facts = InferenceModelFacts;
@@ -90,13 +95,6 @@ impl Controller for InferenceModel {
         events::events(previous, next)
     }
 
-    fn concerns(&self, node: &str) -> bool {
-        let named = self.spec.node_name.as_deref().filter(|name| !name.is_empty());
-        let before = self.status.as_ref().and_then(|status| status.node.as_deref());
-        // Without a node name any node may be selected, or may have the address of the Service.
-        named.is_none_or(|named| named == node) || before == Some(node)
-    }
-
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             enqueue_port_conflicts(self, context);
@@ -107,6 +105,16 @@ impl Controller for InferenceModel {
         if self.status.as_ref().and_then(|status| status.node.as_ref()) != next.node.as_ref() {
             enqueue_port_conflicts(self, context);
         }
+    }
+}
+
+impl Indexed for InferenceModel {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
+        let before = self.status.as_ref().and_then(|status| status.node.clone());
+        // Without a node name any node may be selected, or may have the address of the Service.
+        let named = named.map_or(IndexKey::EveryNode, |named| IndexKey::Node(named.clone()));
+        [named].into_iter().chain(before.map(IndexKey::Node)).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use neptune_api::InferenceModel;
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
-    observed::{AgentServer, ObservedServer, of_agent},
+    observed::{AgentServer, ObservedServer, of_agent, stopped},
     place::Place,
     rollout::{DeployedServer, of_cluster},
     status::{Placed, ServerObservation},
@@ -41,7 +41,10 @@ pub fn observe(
     ServerObservation {
         target: target_version(model).map(str::to_owned),
         placed: valid.map(|valid| placed(valid, context)),
-        server: server(model, key, valid.map(|valid| &valid.place), context, now),
+        server: match valid {
+            Some(valid) if valid.is_stopped => stopped(),
+            _ => server(model, key, valid.map(|valid| &valid.place), context, now),
+        },
     }
 }
 
@@ -57,10 +60,11 @@ fn placed(valid: &ValidInferenceModel, context: &Context) -> Placed {
             let url = address.map(|address| format!("http://{}:{}", in_url(&address), valid.port));
             Placed { node: Some(node.to_string()), url, remark }
         }
-        Place::Cluster { node, service_type, .. } => {
+        Place::Cluster { placement, service_type, .. } => {
             let is_external = *service_type != "ClusterIP";
-            let external =
-                is_external.then(|| external_address(valid, node.as_deref(), caches)).flatten();
+            let external = is_external
+                .then(|| external_address(valid, placement.node.as_deref(), caches))
+                .flatten();
             let url = Some(service_url(valid, external));
             Placed { node: None, url, remark }
         }
@@ -159,7 +163,7 @@ fn deployed_server(model: &InferenceModel, caches: &Caches, now: Timestamp) -> O
     let pods = caches.pods_of(model);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
     of_cluster(DeployedServer {
-        deployment: caches.deployments.find(|cached| is_owned(&cached.metadata, model)).as_deref(),
+        deployment: caches.deployment_of(model).as_deref(),
         pods: &pods,
         target: target_version(model),
         hold: hold(model),

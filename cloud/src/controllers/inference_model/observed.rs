@@ -53,6 +53,20 @@ pub struct AgentServer<'a> {
     pub connected: bool,
 }
 
+/// The state of a server that the spec stops.
+pub fn stopped() -> ObservedServer {
+    let message = "spec.replicas is 0; no server runs";
+    Observed::Reported(Box::new(ReportedServer {
+        answers: false,
+        serving_version: None,
+        ready_replicas: 0,
+        transition: TransitionStatus::UpToDate,
+        finding: Finding::new(Reason::ScaledToZero, message),
+        progress: None,
+        failure: None,
+    }))
+}
+
 /// The state of a server that an agent runs.
 pub fn of_agent(server: AgentServer) -> ObservedServer {
     let disconnected =

@@ -33,15 +33,24 @@ pub enum Place {
     },
     /// The cluster, as a Deployment behind a Service.
     Cluster {
-        /// The node of `spec.nodeName`.
-        node: Option<String>,
-        /// The labels of `spec.nodeSelector`, if no node is named.
-        selector: BTreeMap<String, String>,
+        /// The nodes on which the scheduler may place the Pods.
+        placement: Placement,
         /// The number of servers.
         replicas: i32,
         /// The type of the Service.
         service_type: &'static str,
     },
+}
+
+/// The nodes on which the scheduler may place Pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The node of `spec.nodeName`.
+    pub node: Option<String>,
+    /// The labels of `spec.nodeSelector`, if no node is named.
+    pub selector: BTreeMap<String, String>,
+    /// Whether control-plane nodes are allowed, if no node is named.
+    pub allow_control_plane: bool,
 }
 
 /// The place, and a remark on a part of the spec that has no effect.
@@ -69,10 +78,13 @@ pub fn place(
         if is_edge || is_agent_node(node) {
             return Some((Place::Agent { node: node_name(node)? }, remark));
         }
-        let node = Some(name.to_owned());
-        let selector = BTreeMap::new();
+        if let Some(finding) = facts.pod_policy.check_node("spec.nodeName", node) {
+            findings.push(finding);
+            return None;
+        }
+        let placement = Placement { node: Some(name.to_owned()), ..Placement::default() };
         let (replicas, service_type) = (replicas?, service_type?);
-        return Some((Place::Cluster { node, selector, replicas, service_type }, remark));
+        return Some((Place::Cluster { placement, replicas, service_type }, remark));
     }
     if is_edge && spec.node_selector.is_empty() {
         let message = "spec.nodeName is missing; set it to an edge node or set spec.nodeSelector to labels of one";
@@ -84,9 +96,13 @@ pub fn place(
     if is_edge || by_agents && !spec.node_selector.is_empty() {
         return Some((Place::Agent { node: chosen(model, facts, findings)? }, None));
     }
-    let selector = spec.node_selector.clone();
+    let placement = Placement {
+        node: None,
+        selector: spec.node_selector.clone(),
+        allow_control_plane: facts.pod_policy.allow_control_plane,
+    };
     let (replicas, service_type) = (replicas?, service_type?);
-    Some((Place::Cluster { node: None, selector, replicas, service_type }, None))
+    Some((Place::Cluster { placement, replicas, service_type }, None))
 }
 
 fn named_node<'a>(

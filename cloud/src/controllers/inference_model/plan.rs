@@ -6,14 +6,18 @@ use kube::Resource as _;
 use neptune_api::InferenceModel;
 use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimits};
 
-use crate::controllers::{
-    inference_model::{place::Place, validate::ValidInferenceModel, workload},
-    runtime::ObjectPlan,
+use crate::{
+    controllers::{
+        inference_model::{place::Place, validate::ValidInferenceModel, workload},
+        runtime::ObjectPlan,
+    },
+    kubernetes::pod_security::container_rights,
 };
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
 pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
     match &valid.place {
+        Place::Agent { .. } if valid.is_stopped => ObjectPlan::default(),
         Place::Agent { node } => {
             let contents = [(valid.key.clone(), content(model, valid))].into();
             ObjectPlan { requirements: [(node.clone(), contents)].into(), objects: None }
@@ -63,6 +67,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         health: program.health.clone(),
         hold: valid.hold,
         resources: ResourceLimits::default(),
+        rights: container_rights(model.spec.security_context.as_ref()),
     };
     ObjectContent {
         api_version: InferenceModel::api_version(&()).into_owned(),
@@ -152,6 +157,16 @@ mod tests {
     }
 
     #[test]
+    fn zero_replicas_stop_the_server_at_the_edge() {
+        let mut model = fixtures::model();
+        model.spec.replicas = Some(0);
+        let plan = planned(&model, &fixtures::facts());
+        assert!(plan.requirements.is_empty() && plan.objects.is_none());
+        model.spec.replicas = Some(2);
+        assert_eq!(planned(&model, &fixtures::facts()).requirements.len(), 1);
+    }
+
+    #[test]
     fn health_table_and_annotation_reach_the_plan() {
         let mut model = fixtures::model();
         model.metadata.annotations = Some([(HOLD_ANNOTATION.to_owned(), "true".to_owned())].into());
@@ -235,7 +250,16 @@ mod tests {
         assert_eq!((&port["port"], &port["targetPort"]), (&json!(8501), &json!(8501)));
         let pod = &template["spec"];
         assert!(pod["nodeName"].is_null() && pod["nodeSelector"].is_null());
+        let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+        let avoided = &pod.pointer(required).unwrap()["nodeSelectorTerms"][0]["matchExpressions"];
+        assert_eq!(
+            avoided[0],
+            json!({"key": "node-role.kubernetes.io/edge", "operator": "DoesNotExist"})
+        );
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
         let server = &pod["containers"][0];
+        assert_eq!(server["livenessProbe"]["periodSeconds"], 10);
+        assert_eq!(server["livenessProbe"]["httpGet"], server["readinessProbe"]["httpGet"]);
         assert_eq!(server["image"], "tensorflow/serving:2.18.0");
         let ready = &server["readinessProbe"]["httpGet"];
         assert_eq!(ready["path"], "/v1/models/facialexpression/versions/4/metadata");
@@ -285,7 +309,8 @@ mod tests {
         );
         let (deployment, _) = objects(|model| model.spec.image = Some("mine:1".to_owned()));
         let pod = &deployment["spec"]["template"]["spec"];
-        assert!(pod["initContainers"].is_null() && pod["volumes"].is_null());
+        assert!(pod["initContainers"].is_null());
+        assert_eq!(pod["volumes"], json!([{"name": "tmp", "emptyDir": {}}]));
         assert_eq!(pod["containers"][0]["readinessProbe"]["tcpSocket"]["port"], 8501);
         assert!(pod["containers"][0]["args"].is_null());
     }

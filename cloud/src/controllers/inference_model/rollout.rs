@@ -15,7 +15,9 @@ use crate::{
     },
     finding::Finding,
     fleet::observed::Observed,
-    kubernetes::pods::{deployment_problem, is_current, pod_pending, pod_problem},
+    kubernetes::pods::{
+        deployment_problem, has_other_versions, is_current, pod_pending, pod_problem,
+    },
     reason::Reason,
 };
 
@@ -47,8 +49,7 @@ pub fn of_cluster(server: DeployedServer) -> ObservedServer {
     let deployed = deployed.as_deref();
     let status = deployment.status.clone().unwrap_or_default();
     let ready = status.ready_replicas.unwrap_or_default();
-    let has_other_versions =
-        status.replicas.unwrap_or_default() > status.updated_replicas.unwrap_or_default();
+    let has_other_versions = has_other_versions(deployment);
     let (transition, finding) = switch(server, deployment, deployed, has_other_versions);
     let serving_version = match (ready, has_other_versions || !is_current(deployment)) {
         (0, _) => None,

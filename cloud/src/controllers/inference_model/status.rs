@@ -236,6 +236,7 @@ mod tests {
             findings: &[],
             observed: ServerObservation { target, placed, server },
             unreported: &[],
+            is_settled: true,
             now: Timestamp::from_second(second).unwrap(),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
 
-use crate::worker::frameworks::Frameworks;
+use crate::{kubernetes::pod_policy::PodPolicy, worker::frameworks::Frameworks};
 
 /// The annotation that delays a switch to another version while its value is "true".
 pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
@@ -23,6 +23,8 @@ pub struct InferenceModelFacts {
     pub deployed: Option<Deployed>,
     /// Node and `namespace/name` of each older model with the same port that an agent serves.
     pub same_port: Vec<(String, String)>,
+    /// What the operator allows in Pods.
+    pub pod_policy: PodPolicy,
 }
 
 /// What a Deployment serves.

@@ -12,7 +12,7 @@ use crate::{
         target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
     },
     finding::Finding,
-    kubernetes::identity::identity,
+    kubernetes::{identity::identity, pod_security, secrets::check_name},
     reason::Reason,
     worker::names::server_name,
 };
@@ -34,6 +34,8 @@ pub struct ValidInferenceModel {
     pub program: Program,
     /// The version to serve; `None` if the image contains its model.
     pub version: Option<ServedModel>,
+    /// Whether the spec sets 0 replicas at the edge: the node runs no server.
+    pub is_stopped: bool,
     /// Whether the annotation holds the switch.
     pub hold: bool,
     /// A remark on a part of the spec that has no effect.
@@ -66,6 +68,9 @@ pub fn validate(
             manifest::version(model, server, on_node || place.is_none(), findings).map(Some)
         }
     };
+    secrets(model, findings);
+    let context = model.spec.security_context.as_ref();
+    findings.extend(pod_security::check("spec.securityContext", context));
     let hold = hold(model);
     let parts = (identity, port, place, program, version);
     let (Some((key, metadata)), Some(port), Some((place, remark)), Some(program), Some(version)) =
@@ -84,7 +89,29 @@ pub fn validate(
         return Err(std::mem::take(findings));
     }
     let name = server_name(key.namespace.as_str(), key.name.as_str());
-    Ok(ValidInferenceModel { key, metadata, name, place, port, program, version, hold, remark })
+    let is_stopped = on_node && model.spec.replicas == Some(0);
+    Ok(ValidInferenceModel {
+        key,
+        metadata,
+        name,
+        place,
+        port,
+        program,
+        version,
+        is_stopped,
+        hold,
+        remark,
+    })
+}
+
+fn secrets(model: &InferenceModel, findings: &mut Vec<Finding>) {
+    let spec = &model.spec;
+    let pull = spec.image_pull_secrets.iter().map(|secret| ("spec.imagePullSecrets", secret));
+    let credentials =
+        spec.credentials_secret.iter().map(|secret| ("spec.credentialsSecret", secret));
+    let checked =
+        pull.chain(credentials).filter_map(|(field, secret)| check_name(field, &secret.name));
+    findings.extend(checked);
 }
 
 /// Checks the name, which becomes part of paths and arguments.
@@ -133,7 +160,7 @@ fn port_taken(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{InferenceModelStatus, ServingHealth};
+    use neptune_api::{InferenceModelStatus, SecretReference, SecurityContext, ServingHealth};
 
     use super::*;
     use crate::{
@@ -419,6 +446,38 @@ mod tests {
             "Pods in the cloud have no access to files",
         ),
         (
+            "Pod on a control-plane node",
+            |m, f| {
+                *m = fixtures::cloud_model();
+                m.spec.node_name = Some("c1".into());
+                f.named =
+                    Some(fixtures::node("c1", &[("node-role.kubernetes.io/control-plane", "")]));
+            },
+            Reason::NodeIsControlPlane,
+            "spec.nodeName: node c1 is a control-plane node",
+        ),
+        (
+            "root without permission",
+            |m, _| {
+                m.spec.security_context =
+                    Some(SecurityContext { run_as_user: Some(0), ..SecurityContext::default() });
+            },
+            Reason::SecurityContextInvalid,
+            "spec.securityContext.runAsUser 0",
+        ),
+        (
+            "pull secret",
+            |m, _| m.spec.image_pull_secrets.push(SecretReference { name: "A b".into() }),
+            Reason::SecretNameInvalid,
+            "spec.imagePullSecrets: \"A b\"",
+        ),
+        (
+            "credentials",
+            |m, _| m.spec.credentials_secret = Some(SecretReference::default()),
+            Reason::SecretNameInvalid,
+            "spec.credentialsSecret: \"\"",
+        ),
+        (
             "held version",
             |m, f| {
                 *m = fixtures::cloud_model();
@@ -526,13 +585,13 @@ mod tests {
             }
         };
         assert_eq!(place(named(agent())).0, on("c1"));
-        let Place::Cluster { node, selector, replicas, service_type } =
+        let Place::Cluster { placement, replicas, service_type } =
             place(named(fixtures::node("c1", &[]))).0
         else {
             unreachable!()
         };
         assert_eq!(
-            (node.as_deref(), selector.len(), replicas, service_type),
+            (placement.node.as_deref(), placement.selector.len(), replicas, service_type),
             (Some("c1"), 0, 1, "NodePort")
         );
         let by_labels = |nodes| {
@@ -545,7 +604,7 @@ mod tests {
         assert_eq!(place(by_labels(vec![agent()])).0, on("c1"));
         for nodes in [vec![], vec![agent(), fixtures::node("c2", &[])]] {
             assert!(
-                matches!(place(by_labels(nodes)).0, Place::Cluster { selector, .. } if selector.len() == 1)
+                matches!(place(by_labels(nodes)).0, Place::Cluster { placement, .. } if placement.selector.len() == 1)
             );
         }
     }

@@ -1,10 +1,8 @@
 //! The Deployment and the Service of model servers in the cloud. Pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{
     api::{
-        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
+        apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
             Container, ContainerPort, EnvVar, HTTPGetAction, Pod, PodSpec, PodTemplateSpec, Probe,
             TCPSocketAction,
@@ -16,14 +14,22 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ArtifactAddress, ServedModel, ServerUpdateMode};
+use neptune_wire::{ArtifactAddress, HealthCheck, ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
-        place::Place, plan::environment, target::Deployed, validate::ValidInferenceModel,
+        place::{Place, Placement},
+        plan::environment,
+        target::Deployed,
+        validate::ValidInferenceModel,
     },
-    kubernetes::labels::owner_annotation,
-    kubernetes::workloads::{self, KubernetesObjects, fetched, some, variable},
+    kubernetes::{
+        labels::owner_annotation,
+        placement::{in_cloud, on_node},
+        pod_security::restrict,
+        secrets::pull_secrets,
+        workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update, some, variable},
+    },
 };
 
 /// The label with the version, on Pods and on the Deployment's template.
@@ -31,6 +37,13 @@ pub const VERSION_LABEL: &str = "neptune.io/model-version";
 
 /// Seconds for image pull and model download before the Deployment exceeds its progress deadline.
 const FETCH_WITHIN: u64 = 600;
+
+/// Seconds between SIGTERM and SIGKILL of a server that did not start in time.
+const STOP_GRACE: i64 = 5;
+
+/// The minimum period and timeout of the liveness probe, in seconds. Three failures restart the
+/// server.
+const LIVENESS_PERIOD: i32 = 10;
 
 /// The name of the server's container.
 const SERVER: &str = "server";
@@ -61,7 +74,7 @@ pub fn objects(
     valid: &ValidInferenceModel,
     fetch_image: &str,
 ) -> KubernetesObjects {
-    let Place::Cluster { node, selector, replicas, service_type } = &valid.place else {
+    let Place::Cluster { placement, replicas, service_type } = &valid.place else {
         unreachable!("only a model in the cloud has a workload")
     };
     let metadata = workloads::metadata(model, &valid.name, "model-server");
@@ -75,18 +88,10 @@ pub fn objects(
                 match_labels: Some(workloads::selector(&valid.name)),
                 ..LabelSelector::default()
             },
-            // A running Pod stays until its replacement is available: a failed version causes no
-            // outage.
-            strategy: Some(DeploymentStrategy {
-                type_: Some("RollingUpdate".to_owned()),
-                rolling_update: Some(RollingUpdateDeployment {
-                    max_surge: Some(IntOrString::Int(1)),
-                    max_unavailable: Some(IntOrString::Int(0)),
-                }),
-            }),
+            strategy: Some(rolling_update()),
             min_ready_seconds: Some(number(seconds(health.probation_ms))),
             progress_deadline_seconds: Some(number(progress_deadline)),
-            template: template(model, valid, &metadata, node.as_ref(), selector, fetch_image),
+            template: template(model, valid, &metadata, placement, fetch_image),
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -99,8 +104,7 @@ fn template(
     model: &InferenceModel,
     valid: &ValidInferenceModel,
     metadata: &ObjectMeta,
-    node: Option<&String>,
-    selector: &BTreeMap<String, String>,
+    placement: &Placement,
     fetch_image: &str,
 ) -> PodTemplateSpec {
     let mut labels = metadata.labels.clone().unwrap_or_default();
@@ -109,30 +113,42 @@ fn template(
     }
     let name = model.metadata.name.clone().unwrap_or_default();
     let fetched = valid.version.as_ref().map(|version| {
-        let sha256 = version.sha256.as_deref();
-        fetched(&version.directory, &version.url, sha256, &output(version), fetch_image)
+        fetched(Fetch {
+            directory: &version.directory,
+            url: &version.url,
+            sha256: version.sha256.as_deref(),
+            output: &output(version),
+            credentials: model.spec.credentials_secret.as_ref(),
+            image: fetch_image,
+        })
     });
     let container = container(model, valid, fetched.as_ref());
     let (volumes, init) = match fetched {
         Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
         None => (None, None),
     };
+    let mut pod = PodSpec {
+        affinity: Some(match &placement.node {
+            Some(node) => on_node(node),
+            None => in_cloud(placement.allow_control_plane),
+        }),
+        node_selector: Some(placement.selector.clone()).filter(|selector| !selector.is_empty()),
+        init_containers: init,
+        containers: vec![container],
+        volumes,
+        // Model servers do not use the API server.
+        automount_service_account_token: Some(false),
+        image_pull_secrets: pull_secrets(&model.spec.image_pull_secrets),
+        ..PodSpec::default()
+    };
+    restrict(&mut pod, model.spec.security_context.as_ref());
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
             annotations: Some([(owner_annotation::<InferenceModel>(), name)].into()),
             ..ObjectMeta::default()
         }),
-        spec: Some(PodSpec {
-            node_name: node.cloned(),
-            node_selector: Some(selector.clone()).filter(|selector| !selector.is_empty()),
-            init_containers: init,
-            containers: vec![container],
-            volumes,
-            // Model servers do not use the API server.
-            automount_service_account_token: Some(false),
-            ..PodSpec::default()
-        }),
+        spec: Some(pod),
     }
 }
 
@@ -155,22 +171,8 @@ fn container(
         ServerUpdateMode::Watch => variable("MODEL_URL", &version.directory),
         ServerUpdateMode::Replace => variable("MODEL_URL", &output(version)),
     }));
-    let health = &program.health;
-    let probe = Probe {
-        http_get: health.http_path.as_ref().map(|path| HTTPGetAction {
-            path: Some(fill(path)),
-            port: IntOrString::Int(valid.port.into()),
-            ..HTTPGetAction::default()
-        }),
-        tcp_socket: health.http_path.is_none().then(|| TCPSocketAction {
-            port: IntOrString::Int(valid.port.into()),
-            ..TCPSocketAction::default()
-        }),
-        period_seconds: Some(number(seconds(health.period_ms))),
-        timeout_seconds: Some(number(seconds(health.timeout_ms))),
-        ..Probe::default()
-    };
-    let tries = health.start_within_ms.div_ceil(health.period_ms.max(1));
+    let path = program.health.http_path.as_ref().map(fill);
+    let probes = probes(&program.health, path, valid.port);
     Container {
         name: SERVER.to_owned(),
         image: Some(program.image.clone()),
@@ -184,9 +186,50 @@ fn container(
             ..ContainerPort::default()
         }]),
         volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
-        startup_probe: Some(Probe { failure_threshold: Some(number(tries)), ..probe.clone() }),
-        readiness_probe: Some(probe),
+        startup_probe: Some(probes.startup),
+        readiness_probe: Some(probes.readiness),
+        liveness_probe: Some(probes.liveness),
         ..Container::default()
+    }
+}
+
+struct Probes {
+    startup: Probe,
+    readiness: Probe,
+    liveness: Probe,
+}
+
+/// The probes of a server, with an HTTP path or by a TCP connection.
+fn probes(health: &HealthCheck, path: Option<String>, port: u16) -> Probes {
+    let readiness = Probe {
+        tcp_socket: path.is_none().then(|| TCPSocketAction {
+            port: IntOrString::Int(port.into()),
+            ..TCPSocketAction::default()
+        }),
+        http_get: path.map(|path| HTTPGetAction {
+            path: Some(path),
+            port: IntOrString::Int(port.into()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(number(seconds(health.period_ms))),
+        timeout_seconds: Some(number(seconds(health.timeout_ms))),
+        ..Probe::default()
+    };
+    let tries = health.start_within_ms.div_ceil(health.period_ms.max(1));
+    Probes {
+        startup: Probe {
+            failure_threshold: Some(number(tries)),
+            // A server that hangs is not waited for.
+            termination_grace_period_seconds: Some(STOP_GRACE),
+            ..readiness.clone()
+        },
+        // Slower than the readiness probe: a server under load is not restarted.
+        liveness: Probe {
+            period_seconds: Some(LIVENESS_PERIOD.max(number(seconds(health.period_ms)))),
+            timeout_seconds: Some(LIVENESS_PERIOD.max(number(seconds(health.timeout_ms)))),
+            ..readiness.clone()
+        },
+        readiness,
     }
 }
 

@@ -34,7 +34,7 @@ pub fn events(
         events.push(if type_ == JisConditionType::Running {
             ObjectEvent::normal("Running", message)
         } else if reason.parse().is_ok_and(Reason::is_progress)
-            && type_ == JisConditionType::Pending
+            && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
         {
             ObjectEvent::normal(reason, message)
         } else {

@@ -1,16 +1,17 @@
 //! Collects the objects that a service refers to, from the caches and the fleet.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{JointInferenceService, Model};
-use neptune_wire::NodeName;
+use neptune_wire::{NodeName, Role};
 
 use super::{ports, validate::ServiceFacts};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
     kubernetes::nodes::is_agent_node,
+    worker::names::worker_name,
 };
 
 /// The objects that the service refers to, if they exist, and the address and port of its cloud
@@ -34,13 +35,29 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
         agent_address: cloud_name
             .and_then(|name| context.fleet().address(&name).map(str::to_owned)),
         agent_port: if by_agent { port(service, caches) } else { 0 },
+        cluster_ip: cluster_ip(service, &namespace, caches),
+        cluster_domain: context.cluster_domain().to_owned(),
+        pod_policy: context.pod_policy().clone(),
     }
 }
 
+/// The `ClusterIP` of the Service that has the name of the cloud worker.
+fn cluster_ip(service: &JointInferenceService, namespace: &str, caches: &Caches) -> Option<IpAddr> {
+    let worker = &service.spec.cloud_worker.name;
+    let name = worker_name(namespace, &service.name_any(), Role::Cloud, worker);
+    let found = caches.services.get(&ObjectRef::new(name.as_str()).within(namespace))?;
+    found.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()
+}
+
 fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
-    let node = &service.spec.cloud_worker.node_name;
-    let on_node = JointInferenceService::cache(caches)
-        .state_filter(|other| other.spec.cloud_worker.node_name == *node);
+    let on_node = on_cloud_node(&service.spec.cloud_worker.node_name, caches);
     let on_node: Vec<_> = on_node.iter().map(Arc::as_ref).collect();
     ports::port(service, &on_node)
+}
+
+/// The services whose cloud worker is on this node.
+pub fn on_cloud_node(node: &str, caches: &Caches) -> Vec<Arc<JointInferenceService>> {
+    let mut services = JointInferenceService::cache(caches).on_node(node);
+    services.retain(|service| service.spec.cloud_worker.node_name == node);
+    services
 }

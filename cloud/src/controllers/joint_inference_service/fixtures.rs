@@ -10,7 +10,8 @@ use k8s_openapi::{
 use neptune_api::{Dataset, DatasetSpec, JointInferenceService, Model, ModelSpec};
 
 use crate::{
-    controllers::joint_inference_service::validate::ServiceFacts, worker::frameworks::Frameworks,
+    controllers::joint_inference_service::validate::ServiceFacts,
+    kubernetes::pod_policy::PodPolicy, worker::frameworks::Frameworks,
 };
 
 const SAMPLE: &str =
@@ -34,6 +35,10 @@ pub fn facts() -> ServiceFacts {
         frameworks: Ok(Arc::new(Frameworks::default())),
         agent_address: None,
         agent_port: 20_007,
+        cluster_ip: None,
+        cluster_domain: "cluster.local".to_owned(),
+        // The sample's cloud worker mounts /code.
+        pod_policy: PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() },
     }
 }
 

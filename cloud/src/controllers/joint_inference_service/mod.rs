@@ -10,6 +10,7 @@ mod fixtures;
 mod observe;
 mod observed;
 mod plan;
+mod pod;
 mod ports;
 mod status;
 mod validate;
@@ -18,10 +19,10 @@ mod workload;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
-use neptune_wire::ObjectKey;
+use neptune_wire::{ObjectKey, Resource};
 
 use self::{
-    observed::ObservedWorker,
+    observed::ServiceObservation,
     validate::{ServiceFacts, ValidService},
 };
 use super::{
@@ -31,12 +32,18 @@ use super::{
         WorkloadMessages,
     },
 };
-use crate::{finding::Finding, fleet::Retained, kubernetes::nodes::is_agent_node, reason::Reason};
+use crate::{
+    cache::{IndexKey, Indexed},
+    finding::Finding,
+    fleet::Retained,
+    kubernetes::nodes::is_agent_node,
+    reason::Reason,
+};
 
 impl Controller for JointInferenceService {
     type Facts = ServiceFacts;
     type Valid = ValidService;
-    type Observation = [ObservedWorker; 2];
+    type Observation = ServiceObservation;
 
     const MESSAGES: ControllerMessages = ControllerMessages {
         shorten: "shorten its parameters and env",
@@ -70,14 +77,14 @@ impl Controller for JointInferenceService {
         _valid: Option<&ValidService>,
         context: &Context,
         now: Timestamp,
-    ) -> [ObservedWorker; 2] {
-        observe::workers(self, key, context, now)
+    ) -> ServiceObservation {
+        observe::observation(self, key, context, now)
     }
 
     fn next_status(
         &self,
         previous: &JointInferenceServiceStatus,
-        inputs: &StatusInputs<[ObservedWorker; 2]>,
+        inputs: &StatusInputs<ServiceObservation>,
     ) -> JointInferenceServiceStatus {
         status::next(previous, inputs)
     }
@@ -100,10 +107,6 @@ impl Controller for JointInferenceService {
         events::events(previous, next)
     }
 
-    fn concerns(&self, node: &str) -> bool {
-        self.spec.edge_worker.node_name == node || self.spec.cloud_worker.node_name == node
-    }
-
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             enqueue_port_neighbours(self, context);
@@ -113,13 +116,29 @@ impl Controller for JointInferenceService {
     }
 }
 
-/// Enqueues the services whose cloud worker is on the same agent's node: their ports depend on each
-/// other.
+impl Indexed for JointInferenceService {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
+        let mut keys =
+            vec![IndexKey::Node(edge.node_name.clone()), IndexKey::Node(cloud.node_name.clone())];
+        let models = [&edge.model.name, &cloud.model.name];
+        let models = models.map(|model| (Resource::Models, model));
+        let datasets = edge.dataset.as_ref().map(|dataset| (Resource::Datasets, &dataset.name));
+        let used = models.into_iter().chain(datasets);
+        keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name.clone())));
+        keys
+    }
+}
+
+/// Enqueues the services on the same agent's node whose port depends on this one.
 fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
     let node = &service.spec.cloud_worker.node_name;
     if context.caches().node(node).as_deref().is_some_and(is_agent_node) {
-        context.enqueue_where(|other: &JointInferenceService| {
-            other.spec.cloud_worker.node_name == *node
-        });
+        let on_node = facts::on_cloud_node(node, context.caches());
+        let on_node: Vec<_> = on_node.iter().map(AsRef::as_ref).collect();
+        for other in ports::moved_by(service, &on_node) {
+            context.enqueue(other);
+        }
     }
 }

@@ -6,18 +6,39 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::JointInferenceService;
 use neptune_wire::{NodeName, ObjectKey, Role};
 
-use super::observed::{AgentWorker, ObservedWorker, of_agent, of_deployment};
+use super::observed::{
+    AgentWorker, ObservedWorker, ServiceObservation, of_agent, of_deployment, rejected_reports,
+};
 use crate::{
-    cache::Caches,
-    controllers::runtime::Context,
-    finding::Finding,
-    kubernetes::{identity::is_owned, nodes::is_agent_node},
-    reason::Reason,
-    worker::names::worker_name,
+    cache::Caches, controllers::runtime::Context, finding::Finding,
+    kubernetes::nodes::is_agent_node, reason::Reason, worker::names::worker_name,
 };
 
+/// The state of the workers, and what was rejected of their reports.
+pub fn observation(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    context: &Context,
+    now: Timestamp,
+) -> ServiceObservation {
+    let workers = workers(service, key, context, now);
+    let edge_node = service.spec.edge_worker.node_name.clone();
+    let cloud_node = &service.spec.cloud_worker.node_name;
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let mut nodes = vec![&edge_node];
+    nodes.extend(Some(cloud_node).filter(|node| **node != edge_node));
+    let nodes = nodes.into_iter().filter_map(|node| node.parse::<NodeName>().ok());
+    let fleet = context.fleet();
+    let rejected = nodes.flat_map(|node| {
+        rejected_reports(&node, fleet.report(&node, key, uid), fleet.refused(&node, key))
+    });
+    let rejected = rejected.collect();
+    drop(fleet);
+    ServiceObservation { workers, edge_node, rejected }
+}
+
 /// The state of the edge worker and of the cloud worker.
-pub fn workers(
+fn workers(
     service: &JointInferenceService,
     key: &ObjectKey,
     context: &Context,
@@ -50,6 +71,7 @@ fn agent_worker(
     };
     let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let published = context.publisher().published_hash(&node, key);
     let fleet = context.fleet();
     of_agent(AgentWorker {
         role,
@@ -57,12 +79,13 @@ fn agent_worker(
         node: &node,
         agent: fleet.agent(&node, now),
         report: fleet.report(&node, key, uid),
+        published: published.as_ref(),
         connected: context.publisher().transport().is_connected(),
     })
 }
 
 fn kubelet_worker(service: &JointInferenceService, caches: &Caches) -> ObservedWorker {
-    let deployment = caches.deployments.find(|cached| is_owned(&cached.metadata, service));
+    let deployment = caches.deployment_of(service);
     let pods = caches.pods_of(service);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
     of_deployment(deployment.as_deref(), &pods)

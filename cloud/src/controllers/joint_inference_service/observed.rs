@@ -2,12 +2,21 @@
 //! Pods. Pure.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use neptune_wire::{NodeName, Role, StatusReport, WorkerName, WorkerState};
+use neptune_api::RejectedReports;
+use neptune_wire::{
+    ContentHash, NodeName, Role, StatusReport, WorkerName, WorkerReason, WorkerState,
+};
 
 use crate::{
     finding::Finding,
-    fleet::observed::{AgentMessages, AgentState, Observed, observe},
-    kubernetes::pods::{deployment_problem, is_current, pod_problem},
+    fleet::{
+        RefusedCounters,
+        observed::{AgentMessages, AgentState, Observed, observe},
+    },
+    kubernetes::pods::{
+        available_replicas, deployment_problem, has_other_versions, is_current, pod_pending,
+        pod_problem,
+    },
     reason::Reason,
 };
 
@@ -16,13 +25,58 @@ use crate::{
 pub enum ObservedWorker {
     /// The worker is running.
     Running,
+    /// The previous version is running, because its replacement is not available yet.
+    Updating(Finding),
+    /// The worker is running, but cannot do all of its work.
+    Degraded(Finding),
     /// The worker is starting, or its node is offline.
     Waiting(Finding),
+    /// The worker finished its task.
+    Completed(Finding),
     /// The worker is not running, and may need a change by a user.
     Failed(Finding),
     /// This controller started recently and has no report yet: the status stays as it is, or is
     /// waiting.
     Unknown(Finding),
+}
+
+/// What is observed of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceObservation {
+    /// The edge worker and the cloud worker.
+    pub workers: [ObservedWorker; 2],
+    /// The node of the edge worker.
+    pub edge_node: String,
+    /// Messages of workers and reports of nodes that were rejected.
+    pub rejected: Vec<RejectedReports>,
+}
+
+/// The rejected messages in a node's report on a service, and the reports that this controller
+/// refused.
+pub fn rejected_reports(
+    node: &NodeName,
+    report: Option<&StatusReport>,
+    refused: Option<&RefusedCounters>,
+) -> Vec<RejectedReports> {
+    let workers = report.into_iter().flat_map(|report| &report.workers);
+    let of_workers = workers.filter_map(|worker| {
+        let rejected = worker.rejected.as_ref()?;
+        let (worker, reason) = (Some(worker.name.to_string()), short(&rejected.reason));
+        Some(RejectedReports { node: node.to_string(), worker, count: rejected.count, reason })
+    });
+    let of_node = refused.map(|refused| RejectedReports {
+        node: node.to_string(),
+        worker: None,
+        count: refused.count,
+        reason: refused.reason.clone(),
+    });
+    of_workers.chain(of_node).collect()
+}
+
+/// A reason of an agent, limited for the status.
+fn short(reason: &str) -> String {
+    const MAX_CHARS: usize = 256;
+    reason.chars().take(MAX_CHARS).collect()
 }
 
 /// The inputs of [`of_agent`].
@@ -38,6 +92,8 @@ pub struct AgentWorker<'a> {
     pub agent: AgentState,
     /// The newest report of the node on the service.
     pub report: Option<&'a StatusReport>,
+    /// The hash of what the node should have of the service; `None` if it is not published.
+    pub published: Option<&'a ContentHash>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
 }
@@ -64,6 +120,10 @@ pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
 }
 
 fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker> {
+    let is_outdated = |applied: &ContentHash| agent.published.is_some_and(|hash| hash != applied);
+    if report.hash.as_ref().is_some_and(is_outdated) {
+        return Some(waiting_for_node(agent));
+    }
     let worker = report
         .workers
         .iter()
@@ -74,11 +134,44 @@ fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker>
             if worker.message.is_empty() { reason.to_string() } else { worker.message.clone() };
         Finding::new(reason, format!("{} on node {}: {why}", role_label(agent.role), agent.node))
     };
+    // Agents of earlier versions forward what the edge worker reports, and nothing more.
+    let reported = |status: &str| agent.role == Role::Edge && report.status == status;
+    let by_report = |reason: Reason, status: &str| {
+        let role = role_label(agent.role);
+        Finding::new(reason, format!("{role} on node {}: reports status {status}", agent.node))
+    };
     Some(match worker.state {
+        _ if worker.reason == Some(WorkerReason::Completed) => {
+            ObservedWorker::Completed(finding(Reason::Completed))
+        }
+        WorkerState::Running if reported("failed") => {
+            ObservedWorker::Failed(by_report(Reason::WorkerFailed, "failed"))
+        }
+        WorkerState::Running if reported("completed") => {
+            ObservedWorker::Completed(by_report(Reason::Completed, "completed"))
+        }
+        WorkerState::Running if worker.cloud_unreachable => {
+            let message = format!(
+                "edge worker on node {}: the cloud worker did not answer the last hard samples, and the edge worker uses its own results; run neptune-edge doctor on the node",
+                agent.node
+            );
+            ObservedWorker::Degraded(Finding::new(Reason::CloudUnreachable, message))
+        }
         WorkerState::Running => ObservedWorker::Running,
         WorkerState::Pending => ObservedWorker::Waiting(finding(Reason::WorkerNotRunning)),
         WorkerState::Failed => ObservedWorker::Failed(finding(Reason::CrashLoopBackOff)),
     })
+}
+
+/// What the node reports refers to an earlier spec.
+fn waiting_for_node(agent: AgentWorker) -> ObservedWorker {
+    let (role, node) = (role_label(agent.role), agent.node);
+    ObservedWorker::Waiting(Finding::new(
+        Reason::AwaitingAgent,
+        format!(
+            "{role}: node {node} has an earlier version of the spec; waiting for it to apply this one"
+        ),
+    ))
 }
 
 fn role_label(role: Role) -> &'static str {
@@ -95,19 +188,28 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
         return waiting("cloud worker: waiting for its Deployment to be created".to_owned());
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
-    if is_current(deployment) && available.unwrap_or_default() > 0 {
+    let is_available = available_replicas(deployment) > 0;
+    if is_available && is_current(deployment) && !has_other_versions(deployment) {
         return ObservedWorker::Running;
     }
     let problem = pods.iter().find_map(|pod| pod_problem(pod));
-    match problem.or_else(|| deployment_problem(deployment)) {
-        Some(problem) => ObservedWorker::Failed(Finding::new(
-            Reason::CloudWorkerFailed,
-            format!("cloud worker: {problem}"),
-        )),
-        None => waiting(format!(
-            "cloud worker: waiting for the Pod of Deployment {name} to become ready"
-        )),
+    let problem = problem.or_else(|| deployment_problem(deployment));
+    let (reason, what) = if let Some(problem) = &problem {
+        (Reason::CloudWorkerFailed, problem.clone())
+    } else {
+        let pending = pods.iter().find_map(|pod| pod_pending(pod));
+        let pending = pending.map_or_else(String::new, |what| format!("; {what}"));
+        let what = format!("waiting for the Pod of Deployment {name} to become ready{pending}");
+        (Reason::CloudWorkerStarting, what)
+    };
+    if is_available {
+        let message = format!("cloud worker: the previous version keeps running; {what}");
+        return ObservedWorker::Updating(Finding::new(reason, message));
+    }
+    let finding = Finding::new(reason, format!("cloud worker: {what}"));
+    match problem {
+        Some(_) => ObservedWorker::Failed(finding),
+        None => ObservedWorker::Waiting(finding),
     }
 }
 
@@ -142,7 +244,10 @@ mod tests {
     fn brief(observed: &ObservedWorker) -> (&'static str, String) {
         match observed {
             ObservedWorker::Running => ("running", String::new()),
+            ObservedWorker::Updating(finding) => ("updating", finding.message.clone()),
+            ObservedWorker::Degraded(finding) => ("degraded", finding.message.clone()),
             ObservedWorker::Waiting(finding) => ("waiting", finding.message.clone()),
+            ObservedWorker::Completed(finding) => ("completed", finding.message.clone()),
             ObservedWorker::Failed(finding) => ("failed", finding.message.clone()),
             ObservedWorker::Unknown(finding) => ("unknown", finding.message.clone()),
         }
@@ -153,7 +258,11 @@ mod tests {
         for (status, expected) in [
             (json!({}), "waiting"),
             (json!({"observedGeneration": 2, "availableReplicas": 1}), "running"),
-            (json!({"observedGeneration": 1, "availableReplicas": 1}), "waiting"),
+            (json!({"observedGeneration": 1, "availableReplicas": 1}), "updating"),
+            (
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1}),
+                "updating",
+            ),
             (
                 json!({"observedGeneration": 2, "conditions": [
                 {"type": "Progressing", "status": "True"}]}),
@@ -179,6 +288,32 @@ mod tests {
             assert_eq!(brief(&observed).0, expected, "{status}");
         }
         assert_eq!(brief(&of_deployment(None, &[])).0, "waiting");
+    }
+
+    #[test]
+    fn failed_update_shows_its_problem_while_the_old_worker_runs() {
+        let status = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1});
+        let refused = json!({"initContainerStatuses": [{
+            "name": "fetch-model", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"terminated": {"exitCode": 1, "message": "the server answers 404"}},
+        }]});
+        let observed = of_deployment(Some(&deployment(&status)), &[&pod(&refused)]);
+        let ObservedWorker::Updating(finding) = &observed else { unreachable!("{observed:?}") };
+        assert_eq!(finding.reason, Reason::CloudWorkerFailed);
+        assert_eq!(
+            finding.message,
+            "cloud worker: the previous version keeps running; Pod w-1: fetch-model exited with code 1: the server answers 404"
+        );
+    }
+
+    #[test]
+    fn unschedulable_pod_shows_the_message_of_the_scheduler() {
+        let message = "0/3 nodes are available: 3 Insufficient memory.";
+        let unplaced = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
+        let observed = of_deployment(Some(&deployment(&json!({}))), &[&pod(&unplaced)]);
+        let (brief, shown) = brief(&observed);
+        assert!(brief == "waiting" && shown.ends_with(message), "{brief}: {shown}");
     }
 
     #[test]
@@ -218,6 +353,7 @@ mod tests {
             node: &"edge0".parse().unwrap(),
             agent: AgentState { presence, settled },
             report,
+            published: Some(&ContentHash::of(&"this spec")),
             connected: true,
         })
     }
@@ -232,6 +368,17 @@ mod tests {
             .as_bytes(),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn running_worker_without_answers_of_the_cloud_is_degraded() {
+        let online = |more| by_agent(Presence::Online, true, Some(&report("w", "Running", more)));
+        assert_eq!(online(""), ObservedWorker::Running);
+        let ObservedWorker::Degraded(finding) = online(r#", "cloudUnreachable": true"#) else {
+            unreachable!("not degraded")
+        };
+        assert_eq!(finding.reason, Reason::CloudUnreachable);
+        assert!(finding.message.contains("neptune-edge doctor on the node"), "{finding:?}");
     }
 
     #[test]
@@ -256,7 +403,40 @@ mod tests {
     }
 
     #[test]
+    fn report_on_an_earlier_spec_is_not_the_state_of_this_one() {
+        let of = |spec: Option<&str>, state: &str| {
+            let hash = spec.map(|spec| ContentHash::of(&spec));
+            let report = StatusReport { hash, ..report("w", state, "") };
+            brief(&by_agent(Presence::Online, true, Some(&report)))
+        };
+        assert_eq!(of(Some("this spec"), "Running").0, "running");
+        assert_eq!(of(None, "Running").0, "running", "an agent of an earlier version");
+        for state in ["Running", "Failed"] {
+            let (brief, message) = of(Some("an earlier spec"), state);
+            assert_eq!(brief, "waiting", "{state}");
+            assert!(message.contains("node edge0 has an earlier version of the spec"), "{message}");
+        }
+    }
+
+    #[test]
+    fn rejected_messages_name_their_node_and_worker() {
+        let rejected = r#", "rejected": {"count": 12, "reason": "not JSON"}"#;
+        let report = report("w", "Running", rejected);
+        let refused = RefusedCounters { count: 2, reason: "impossible".to_owned() };
+        let found = rejected_reports(&"edge0".parse().unwrap(), Some(&report), Some(&refused));
+        let brief = |it: &RejectedReports| {
+            format!("{} {:?} {} {}", it.node, it.worker.as_deref(), it.count, it.reason)
+        };
+        assert_eq!(
+            found.iter().map(brief).collect::<Vec<_>>(),
+            [r#"edge0 Some("w") 12 not JSON"#, "edge0 None 2 impossible"]
+        );
+    }
+
+    #[test]
     fn report_is_used_only_while_the_agent_is_online() {
+        let with_status =
+            |status: &str| StatusReport { status: status.to_owned(), ..report("w", "Running", "") };
         let missing = r#", "reason": "ImageMissing", "message": "build it""#;
         for (report, expected, text) in [
             (report("w", "Running", ""), "running", ""),
@@ -267,6 +447,14 @@ mod tests {
             ),
             (report("w", "Failed", missing), "failed", "edge worker on node edge0: build it"),
             (report("w", "Failed", r#", "reason": "FromTheFuture""#), "failed", "WorkerNotRunning"),
+            (
+                report("w", "Pending", r#", "reason": "Completed", "message": "exit code 0""#),
+                "completed",
+                "edge worker on node edge0: exit code 0",
+            ),
+            (with_status("failed"), "failed", "edge worker on node edge0: reports status failed"),
+            (with_status("completed"), "completed", "reports status completed"),
+            (with_status("running"), "running", ""),
             (
                 report("another", "Running", ""),
                 "waiting",

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Role,
-    Scripts, Worker, WorkerUpdateMode,
+    ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
+    RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::{
         },
         runtime::ObjectPlan,
     },
-    kubernetes::nodes::in_url,
+    kubernetes::{nodes::in_url, pod_security::container_rights},
     worker::environment::{environment, json},
 };
 
@@ -43,7 +43,7 @@ pub fn plan(
             tasks.entry(valid.cloud.node.clone()).or_default().push((cloud, &valid.cloud));
             None
         }
-        CloudRuntime::Kubelet => {
+        CloudRuntime::Kubelet { .. } => {
             Some(workload::objects(service, &valid.cloud, &cloud, fetch_image))
         }
     };
@@ -143,12 +143,15 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
 
 fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.edge_worker;
-    let (host, port) = match &valid.runtime {
-        CloudRuntime::Kubelet => {
-            (format!("{}.{}.svc", valid.cloud.name, valid.metadata.namespace), SERVICE_PORT)
+    let (host, port, address) = match &valid.runtime {
+        CloudRuntime::Kubelet { cluster_domain, cluster_ip } => {
+            // The full name: on an edge node no search domain completes a shorter one.
+            let (name, namespace) = (&valid.cloud.name, &valid.metadata.namespace);
+            (format!("{name}.{namespace}.svc.{cluster_domain}"), SERVICE_PORT, *cluster_ip)
         }
-        CloudRuntime::Agent { address, port } => (address.clone(), *port),
+        CloudRuntime::Agent { address, port } => (address.clone(), *port, None),
     };
+    let hosts = address.map(|address| (host.clone(), address)).into_iter().collect();
     let url_host = in_url(&host);
     let env = environment(
         &spec.worker_spec.parameters,
@@ -168,13 +171,13 @@ fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker 
         let name = dataset.metadata.name.as_deref().unwrap_or_default();
         name.parse().expect("an API server names objects by RFC 1123")
     });
-    Worker { dataset, ..worker(Role::Edge, &valid.edge, &spec.worker_spec, env, None) }
+    Worker { dataset, hosts, ..worker(Role::Edge, &valid.edge, &spec.worker_spec, env, None) }
 }
 
 fn cloud_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.cloud_worker;
     let port = match &valid.runtime {
-        CloudRuntime::Kubelet => SERVICE_PORT,
+        CloudRuntime::Kubelet { .. } => SERVICE_PORT,
         CloudRuntime::Agent { port, .. } => *port,
     };
     let env = environment(
@@ -214,20 +217,29 @@ fn worker(
         env,
         scripts,
         model: model_name(&resolved.model),
+        restart_policy: spec.restart_policy.map(|policy| match policy {
+            neptune_api::RestartPolicy::Always => RestartPolicy::Always,
+            neptune_api::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
+            neptune_api::RestartPolicy::Never => RestartPolicy::Never,
+        }),
         model_update: match spec.model_update.unwrap_or_default() {
             neptune_api::ModelUpdate::Restart => WorkerUpdateMode::Restart,
             neptune_api::ModelUpdate::Reload => WorkerUpdateMode::Reload,
         },
         dataset: None,
         port,
+        hosts: BTreeMap::new(),
         resources: resolved.limits.clone(),
+        rights: container_rights(spec.security_context.as_ref()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{DatasetReference, EnvironmentVariable, KeyValue};
+    use neptune_api::{
+        DatasetReference, EnvironmentVariable, KeyValue, SecretReference, SecurityContext,
+    };
 
     use super::*;
     use crate::controllers::joint_inference_service::{
@@ -282,11 +294,29 @@ mod tests {
         assert_eq!(env("PARAMETERS"), r#"[{"key":"nms_threshold","value":"0.6"}]"#);
         assert_eq!(env("NMS_THRESHOLD"), "0.6");
         assert_eq!((env("HEM_NAME"), env("HEM_PARAMETERS")), ("IBT", "[]"));
-        let host = "helmet-detection-demo-work-1a02631a.default.svc";
+        let host = "helmet-detection-demo-work-1a02631a.default.svc.cluster.local";
         assert_eq!(env("BIG_MODEL_URL"), format!("http://{host}:5000"));
         assert_eq!((env("BIG_MODEL_IP"), env("BIG_MODEL_PORT")), (host, "5000"));
         for of_the_agent in ["MODEL_URL", "MQTT_URL", "WORKER_INFO_TOPIC", "NODE_NAME"] {
             assert!(!worker.env.contains_key(of_the_agent), "{of_the_agent}");
+        }
+    }
+
+    #[test]
+    fn edge_worker_has_the_full_service_name_and_its_address() {
+        let facts = ServiceFacts {
+            cluster_ip: Some([10, 96, 0, 7].into()),
+            cluster_domain: "fleet.example".to_owned(),
+            ..fixtures::facts()
+        };
+        let plan = planned(&fixtures::service(), &facts);
+        let worker = &task(&plan, "edge0").workers[0];
+        let host = "helmet-detection-demo-work-1a02631a.default.svc.fleet.example";
+        assert_eq!(worker.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
+        assert_eq!(worker.hosts, [(host.to_owned(), [10, 96, 0, 7].into())].into());
+        let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+        for node in ["edge0", "solar-corona-cloud"] {
+            assert!(task(&plan, node).workers[0].hosts.is_empty(), "an address needs no entry");
         }
     }
 
@@ -312,7 +342,18 @@ mod tests {
         assert_eq!(&address["spec"]["selector"], selector);
         assert_eq!(address["spec"]["ports"][0]["port"], 5000);
         let pod = &template["spec"];
-        assert_eq!(pod["nodeName"], "solar-corona-cloud");
+        assert!(pod["nodeName"].is_null(), "the scheduler places the Pod");
+        let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+        assert_eq!(
+            pod.pointer(required).unwrap()["nodeSelectorTerms"],
+            serde_json::json!([{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": ["solar-corona-cloud"]}]}])
+        );
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(
+            deployment["spec"]["strategy"],
+            serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
+        );
         let worker = &pod["containers"][0];
         let env = |name: &str| {
             let variables = worker["env"].as_array().unwrap();
@@ -341,7 +382,41 @@ mod tests {
         );
         assert!(mounts(worker).contains(&("/code", true)));
         assert!(mounts(worker).contains(&("/models/big-model", true)));
-        assert_eq!(mounts(fetch), [("/models/big-model", false)]);
+        assert_eq!(mounts(fetch), [("/models/big-model", false), ("/tmp", false)]);
+        assert_eq!(worker["securityContext"]["readOnlyRootFilesystem"], true);
+        assert!(pod["imagePullSecrets"].is_null() && fetch["env"].is_null());
+    }
+
+    #[test]
+    fn secrets_and_security_context_reach_the_pod() {
+        let mut service = fixtures::service();
+        let worker = &mut service.spec.cloud_worker.worker_spec;
+        worker.image_pull_secrets = vec![SecretReference { name: "regcred".to_owned() }];
+        worker.security_context =
+            Some(SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() });
+        let mut model = fixtures::model("big-model", "s3://bucket/big.pb");
+        std::sync::Arc::make_mut(&mut model).spec.credentials_secret =
+            Some(SecretReference { name: "s3".to_owned() });
+        let facts = ServiceFacts { cloud_model: Some(model), ..fixtures::facts() };
+        let objects = planned(&service, &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], serde_json::json!([{"name": "regcred"}]));
+        assert_eq!(pod["securityContext"]["runAsUser"], 1000);
+        let env = pod["initContainers"][0]["env"].as_array().unwrap();
+        assert_eq!(
+            env[0],
+            serde_json::json!({"name": "AWS_ACCESS_KEY_ID",
+                "valueFrom": {"secretKeyRef": {"name": "s3", "key": "AWS_ACCESS_KEY_ID"}}})
+        );
+        assert_eq!(env[2]["valueFrom"]["secretKeyRef"]["optional"], true);
+        assert!(
+            pod["containers"][0]["env"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|v| v["valueFrom"].is_null())
+        );
     }
 
     #[test]
@@ -368,14 +443,14 @@ mod tests {
     #[test]
     fn model_on_the_node_is_mounted_from_its_path() {
         let facts = ServiceFacts {
-            cloud_model: Some(fixtures::model("big-model", "file:///data/big.pb")),
+            cloud_model: Some(fixtures::model("big-model", "file:///code/big.pb")),
             ..fixtures::facts()
         };
         let objects = planned(&fixtures::service(), &facts).objects.unwrap();
         let deployment = serde_json::to_value(&objects.deployment).unwrap();
         let pod = &deployment["spec"]["template"]["spec"];
         assert!(pod["initContainers"].is_null());
-        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/data/big.pb");
+        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/code/big.pb");
         assert!(mounts(&pod["containers"][0]).contains(&("/models/big-model/big.pb", true)));
     }
 

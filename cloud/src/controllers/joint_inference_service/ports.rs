@@ -26,6 +26,38 @@ pub fn port(service: &JointInferenceService, on_node: &[&JointInferenceService])
     choose(service, &taken)
 }
 
+/// The services whose port is another one with `service` than without it: younger ones whose
+/// preferred port it takes, directly or by moving others.
+pub fn moved_by<'a>(
+    service: &JointInferenceService,
+    on_node: &[&'a JointInferenceService],
+) -> Vec<&'a JointInferenceService> {
+    let mut others: Vec<_> = on_node
+        .iter()
+        .copied()
+        .filter(|other| other.metadata.uid != service.metadata.uid)
+        .collect();
+    others.sort_by_key(|other| age(other));
+    let (mut with, mut without) = (BTreeSet::new(), BTreeSet::new());
+    let mut moved = Vec::new();
+    let mut is_placed = false;
+    for other in others {
+        if !is_placed && age(service) < age(other) {
+            with.insert(choose(service, &with));
+            is_placed = true;
+        }
+        let port = choose(other, &without);
+        without.insert(port);
+        // Until the service is placed both sets are equal.
+        let port_with = if is_placed { choose(other, &with) } else { port };
+        with.insert(port_with);
+        if port != port_with {
+            moved.push(other);
+        }
+    }
+    moved
+}
+
 fn age(service: &JointInferenceService) -> (Option<Timestamp>, Option<&str>) {
     let metadata = &service.metadata;
     (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.uid.as_deref())
@@ -65,6 +97,29 @@ mod tests {
         let all: Vec<_> = all.iter().collect();
         for (n, one) in all.iter().enumerate() {
             assert_eq!(port(one, &all), port(one, &all[..=n]));
+        }
+    }
+
+    #[test]
+    fn only_younger_services_with_a_taken_port_are_moved() {
+        let all: Vec<_> = (0..400).map(|n| service(&n.to_string(), n)).collect();
+        let all: Vec<_> = all.iter().collect();
+        let (oldest, youngest) = (all[0], all[399]);
+        assert!(moved_by(youngest, &all).is_empty(), "a new service enqueues no other");
+        for removed in [oldest, all[100]] {
+            let rest: Vec<_> = all
+                .iter()
+                .copied()
+                .filter(|other| other.metadata.uid != removed.metadata.uid)
+                .collect();
+            let expected: Vec<_> = rest
+                .iter()
+                .filter(|other| port(other, &all) != port(other, &rest))
+                .map(|other| other.metadata.name.clone())
+                .collect();
+            let moved: Vec<_> =
+                moved_by(removed, &all).iter().map(|other| other.metadata.name.clone()).collect();
+            assert_eq!(moved, expected);
         }
     }
 

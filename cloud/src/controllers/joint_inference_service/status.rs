@@ -6,31 +6,47 @@ use neptune_api::{
     AgentCounters, CounterTotals, JisCondition, JisConditionType, JointInferenceServiceStatus,
     KeyValue,
 };
-use neptune_wire::{Counters, RunTotals, counters::RunCounters};
+use neptune_wire::Counters;
 
 use crate::{
-    controllers::{joint_inference_service::observed::ObservedWorker, runtime::StatusInputs},
+    controllers::{
+        joint_inference_service::observed::{ObservedWorker, ServiceObservation},
+        runtime::StatusInputs,
+    },
     finding::Finding,
     fleet::CounterReport,
     reason::Reason,
 };
 
+/// Agents that a status lists. Of more, those whose node has a newer agent are folded.
+const MAX_AGENTS: usize = 16;
+
+/// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
+/// reports do not count.
+const MAX_NODES: usize = 64;
+
 /// The next status. Totals never decrease: new counts are added to those of the previous status.
 #[must_use]
 pub fn next(
     previous: &JointInferenceServiceStatus,
-    inputs: &StatusInputs<[ObservedWorker; 2]>,
+    inputs: &StatusInputs<ServiceObservation>,
 ) -> JointInferenceServiceStatus {
     let (reports, folded, totals) = add_counts(previous, inputs.unreported);
     let keeps_previous = keeps_previous(previous, inputs);
     let count = |is: fn(&ObservedWorker) -> bool| {
-        i32::try_from(inputs.observed.iter().filter(|worker| is(worker)).count()).ok()
+        i32::try_from(inputs.observed.workers.iter().filter(|worker| is(worker)).count()).ok()
     };
-    let (active, failed) = if has_unknown(inputs) && !previous.conditions.is_empty() {
+    let (active, failed) = if awaits_address(previous, inputs)
+        || has_unknown(inputs) && !previous.conditions.is_empty()
+    {
         (previous.active, previous.failed)
     } else {
         let failed = count(|worker| matches!(worker, ObservedWorker::Failed(_)));
-        (count(|worker| *worker == ObservedWorker::Running), failed)
+        let is_active = |worker: &ObservedWorker| {
+            use ObservedWorker::{Degraded, Running, Updating};
+            matches!(worker, Running | Updating(_) | Degraded(_))
+        };
+        (count(is_active), failed)
     };
     let conditions = if keeps_previous {
         previous.conditions.clone()
@@ -43,9 +59,15 @@ pub fn next(
         active,
         failed,
         metrics: metrics(totals),
-        observed_generation: inputs.generation,
+        observed_generation: if awaits_address(previous, inputs) {
+            previous.observed_generation
+        } else {
+            inputs.generation
+        },
         reports,
         folded,
+        nodes: nodes(previous, &inputs.observed.edge_node),
+        rejected: inputs.observed.rejected.clone(),
     }
 }
 
@@ -65,24 +87,41 @@ pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceService
     plain(a) == plain(b)
 }
 
-fn has_unknown(inputs: &StatusInputs<[ObservedWorker; 2]>) -> bool {
-    inputs.observed.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
+fn has_unknown(inputs: &StatusInputs<ServiceObservation>) -> bool {
+    inputs.observed.workers.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
 }
 
 /// Whether the conditions stay: the controller started recently and the agents have not reported
 /// yet.
 fn keeps_previous(
     previous: &JointInferenceServiceStatus,
-    inputs: &StatusInputs<[ObservedWorker; 2]>,
+    inputs: &StatusInputs<ServiceObservation>,
 ) -> bool {
-    let reason = previous.conditions.last().and_then(|current| current.reason.as_deref());
-    let was_about_workers = reason
-        .and_then(|reason| reason.parse().ok())
-        .is_some_and(|reason: Reason| !reason.is_obstacle());
-    inputs.findings.is_empty()
+    let awaits_workers = inputs.findings.is_empty()
         && has_unknown(inputs)
-        && was_about_workers
-        && previous.observed_generation == inputs.generation
+        && was_about_workers(previous)
+        && previous.observed_generation == inputs.generation;
+    awaits_workers || awaits_address(previous, inputs)
+}
+
+/// Whether the state, as opposed to the counters, stays because an agent's address is all that is
+/// missing to plan the spec, and the agent may not have had the time to report it.
+fn awaits_address(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<ServiceObservation>,
+) -> bool {
+    let is_address = |finding: &Finding| finding.reason == Reason::CloudAddressUnknown;
+    !inputs.is_settled
+        && !inputs.findings.is_empty()
+        && inputs.findings.iter().all(is_address)
+        && was_about_workers(previous)
+}
+
+/// Whether the current condition is about the workers, and not about the spec.
+fn was_about_workers(previous: &JointInferenceServiceStatus) -> bool {
+    let reason = previous.conditions.last().and_then(|current| current.reason.as_deref());
+    let reason = reason.and_then(|reason| reason.parse().ok());
+    reason.is_some_and(|reason: Reason| !reason.is_obstacle())
 }
 
 /// The next current condition.
@@ -99,14 +138,16 @@ impl NextCondition {
     }
 }
 
-fn next_condition(inputs: &StatusInputs<[ObservedWorker; 2]>) -> NextCondition {
+fn next_condition(inputs: &StatusInputs<ServiceObservation>) -> NextCondition {
     match Finding::join(inputs.findings) {
         Some(finding) => NextCondition::new(finding.reason.condition(), finding),
-        None => of_workers(&inputs.observed),
+        None => of_workers(&inputs.observed.workers),
     }
 }
 
-/// The condition of the worst worker: failed, then offline, then waiting.
+/// The condition of the worst worker: failed, then offline, then waiting, then updating or degraded.
+/// A service whose workers are none of these is completed when its edge worker is: the cloud worker
+/// answers only that one.
 fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
     let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| workers.iter().find_map(pick);
     let failed = find(|worker| match worker {
@@ -121,10 +162,26 @@ fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
         ObservedWorker::Waiting(finding) | ObservedWorker::Unknown(finding) => Some(finding),
         _ => None,
     });
+    let completed = |worker: &ObservedWorker| match worker {
+        ObservedWorker::Completed(finding) => Some(finding.clone()),
+        _ => None,
+    };
+    let [edge_completed, cloud_completed] = workers.each_ref().map(completed);
+    let updating = find(|worker| match worker {
+        ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),
+        _ => None,
+    });
     if let Some(finding) = failed {
         NextCondition::new(JisConditionType::Failed, finding.clone())
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, finding.clone())
+    } else if let Some(finding) = edge_completed {
+        NextCondition::new(JisConditionType::Completed, finding)
+    } else if let Some(finding) = cloud_completed {
+        // Nothing answers the hard examples of the edge worker.
+        NextCondition::new(JisConditionType::Pending, finding)
+    } else if let Some(finding) = updating {
+        NextCondition::new(JisConditionType::Running, finding.clone())
     } else {
         let message = "edge worker and cloud worker are running";
         NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
@@ -162,61 +219,97 @@ fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) ->
     conditions
 }
 
-/// Adds new counts to the totals. Returns counts per agent, counts of earlier agents, and totals.
+/// Adds new counts to the totals: the sum, over the agents, of the highest numbers that each agent
+/// reported. Returns counts per agent, counts of earlier agents, and totals.
 fn add_counts(
     previous: &JointInferenceServiceStatus,
     unreported: &[CounterReport],
 ) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
-    let counters = |inference, hard| Counters { inference, hard };
-    let mut run_totals = RunTotals::default();
-    if let Some(folded) = previous.folded {
-        run_totals.folded = counters(folded.inference_number, folded.hard_example_number);
-    }
-    let run = |node: &str, instance: &str| format!("{node}/{instance}");
-    run_totals.runs.extend(previous.reports.iter().map(|report| RunCounters {
-        name: run(&report.node, &report.instance),
-        counters: counters(report.inference_number, report.hard_example_number),
-    }));
     let mut reports = previous.reports.clone();
     for CounterReport { node, instance, epoch, seq, counters } in unreported {
-        let name = run(node.as_str(), &instance.0);
-        run_totals.observe(&name, *counters);
-        let is_run = |report: &&mut AgentCounters| run(&report.node, &report.instance) == name;
-        match reports.iter_mut().find(is_run) {
-            Some(report) => {
-                let order = (report.epoch, report.seq).max((*epoch, *seq));
-                (report.epoch, report.seq) = order;
-            }
-            None => reports.push(AgentCounters {
-                node: node.to_string(),
-                instance: instance.0.clone(),
-                epoch: *epoch,
-                seq: *seq,
-                ..AgentCounters::default()
-            }),
+        let is_same =
+            |report: &AgentCounters| report.node == node.as_str() && report.instance == instance.0;
+        let position = reports.iter().position(is_same).unwrap_or_else(|| {
+            let (node, instance) = (node.to_string(), instance.0.clone());
+            reports.push(AgentCounters { node, instance, ..AgentCounters::default() });
+            reports.len() - 1
+        });
+        let report = &mut reports[position];
+        (report.epoch, report.seq) = (report.epoch, report.seq).max((*epoch, *seq));
+        let highest = counters_of(report).max(*counters);
+        report.inference_number = highest.inference;
+        report.hard_example_number = highest.hard;
+        report.fallback_number = highest.fallback;
+    }
+    let mut folded = previous.folded.map_or_else(Counters::default, |folded| Counters {
+        inference: folded.inference_number,
+        hard: folded.hard_example_number,
+        fallback: folded.fallback_number,
+    });
+    while let Some(position) = position_to_fold(&reports) {
+        folded = folded.plus(counters_of(&reports.remove(position)));
+    }
+    let totals = reports.iter().fold(folded, |sum, report| sum.plus(counters_of(report)));
+    let folded = (!folded.are_zero()).then_some(CounterTotals {
+        inference_number: folded.inference,
+        hard_example_number: folded.hard,
+        fallback_number: folded.fallback,
+    });
+    (reports, folded, totals)
+}
+
+fn counters_of(report: &AgentCounters) -> Counters {
+    Counters {
+        inference: report.inference_number,
+        hard: report.hard_example_number,
+        fallback: report.fallback_number,
+    }
+}
+
+/// The agent whose counters are folded next. An agent whose node has no newer one is kept: the
+/// service may return to its node, which then continues its totals.
+fn position_to_fold(reports: &[AgentCounters]) -> Option<usize> {
+    let has_newer = |(position, report): &(usize, &AgentCounters)| {
+        reports[position + 1..].iter().any(|newer| newer.node == report.node)
+    };
+    match reports.len() {
+        0..=MAX_AGENTS => None,
+        count => {
+            let replaced = reports.iter().enumerate().find(has_newer);
+            replaced.map(|(position, _)| position).or((count > MAX_NODES).then_some(0))
         }
     }
-    reports.retain(|report| run_totals.contains_run(&run(&report.node, &report.instance)));
-    for (report, run) in reports.iter_mut().zip(&run_totals.runs) {
-        report.inference_number = run.counters.inference;
-        report.hard_example_number = run.counters.hard;
+}
+
+/// The nodes that have or had the edge worker, with the current one last when it is new.
+fn nodes(previous: &JointInferenceServiceStatus, current: &str) -> Vec<String> {
+    let mut nodes = previous.nodes.clone();
+    let reported = previous.reports.iter().map(|report| report.node.as_str());
+    for node in reported.chain([current]) {
+        if !nodes.iter().any(|known| known == node) {
+            nodes.push(node.to_owned());
+        }
     }
-    let folded = (run_totals.folded != Counters::default()).then_some(CounterTotals {
-        inference_number: run_totals.folded.inference,
-        hard_example_number: run_totals.folded.hard,
-    });
-    (reports, folded, run_totals.total())
+    while nodes.len() > MAX_NODES {
+        let oldest = nodes.iter().position(|node| node != current).unwrap_or_default();
+        nodes.remove(oldest);
+    }
+    nodes
 }
 
 fn metrics(totals: Counters) -> Vec<KeyValue> {
     // At most four decimals, without trailing zeros.
     let ratio = format!("{:.4}", totals.upload_cloud_ratio());
     let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
-    vec![
+    let mut metrics = vec![
         KeyValue::new("inferenceNumber", totals.inference.to_string()),
         KeyValue::new("hardExampleNumber", totals.hard.to_string()),
         KeyValue::new("uploadCloudRatio", ratio),
-    ]
+    ];
+    if totals.fallback > 0 {
+        metrics.push(KeyValue::new("fallbackNumber", totals.fallback.to_string()));
+    }
+    metrics
 }
 
 #[cfg(test)]
@@ -248,24 +341,26 @@ mod tests {
             instance: AgentInstance(instance.to_owned()),
             epoch: 1,
             seq: inference,
-            counters: Counters { inference, hard },
+            counters: Counters { inference, hard, fallback: 0 },
         }
     }
 
-    fn inputs(
-        workers: [ObservedWorker; 2],
-        now: i64,
-    ) -> StatusInputs<'static, [ObservedWorker; 2]> {
+    fn inputs(workers: [ObservedWorker; 2], now: i64) -> StatusInputs<'static, ServiceObservation> {
         StatusInputs {
             generation: Some(1),
             findings: &[],
-            observed: workers,
+            observed: ServiceObservation {
+                workers,
+                edge_node: "edge0".to_owned(),
+                rejected: Vec::new(),
+            },
             unreported: &[],
+            is_settled: true,
             now: at(now),
         }
     }
 
-    fn fresh(inputs: &StatusInputs<[ObservedWorker; 2]>) -> JointInferenceServiceStatus {
+    fn fresh(inputs: &StatusInputs<ServiceObservation>) -> JointInferenceServiceStatus {
         next(&JointInferenceServiceStatus::default(), inputs)
     }
 
@@ -280,7 +375,9 @@ mod tests {
 
     #[test]
     fn worst_of_the_two_workers_is_the_state_of_the_service() {
-        use JisConditionType::{Failed, Pending, Running};
+        use JisConditionType::{Completed, Failed, Pending, Running};
+        let completed =
+            || ObservedWorker::Completed(Finding::new(Reason::Completed, "exited with 0"));
         let offline = || waiting(Reason::NodeOffline);
         for (workers, type_, reason, active, needs_change) in [
             (
@@ -300,6 +397,10 @@ mod tests {
                 0,
                 2,
             ),
+            ([completed(), ObservedWorker::Running], Completed, Reason::Completed, 1, 0),
+            ([completed(), completed()], Completed, Reason::Completed, 0, 0),
+            ([ObservedWorker::Running, completed()], Pending, Reason::Completed, 1, 0),
+            ([completed(), failed(Reason::OutOfMemory)], Failed, Reason::OutOfMemory, 0, 1),
             ([unknown(), ObservedWorker::Running], Pending, Reason::AwaitingAgent, 1, 0),
         ] {
             let status = fresh(&inputs(workers.clone(), 1));
@@ -310,6 +411,33 @@ mod tests {
                 "{workers:?}"
             );
         }
+    }
+
+    #[test]
+    fn unknown_address_after_a_restart_leaves_the_state_and_counts_on() {
+        let running = [ObservedWorker::Running, ObservedWorker::Running];
+        let before = fresh(&inputs(running, 1));
+        let unknown_address = [Finding::new(Reason::CloudAddressUnknown, "no address")];
+        let counters = [unreported("edge0", "a", 9, 4)];
+        let restarted = StatusInputs {
+            generation: Some(2),
+            findings: &unknown_address,
+            unreported: &counters,
+            is_settled: false,
+            ..inputs([unknown(), unknown()], 2)
+        };
+        let after = next(&before, &restarted);
+        assert_eq!(after.conditions, before.conditions);
+        assert_eq!((after.active, after.observed_generation), (Some(2), Some(1)));
+        assert_eq!(metric(&after), ["9", "4", "0.4444"]);
+
+        let pending = (JisConditionType::Pending, Reason::CloudAddressUnknown.to_string());
+        let settled = StatusInputs { is_settled: true, ..restarted.clone() };
+        assert_eq!(brief(&next(&before, &settled)), pending);
+        assert_eq!(brief(&fresh(&restarted)), pending, "nothing is known of a new service");
+        let other = [&unknown_address[..], &[Finding::new(Reason::ModelNotFound, "no model")]];
+        let other = StatusInputs { findings: &other.concat(), ..restarted };
+        assert_ne!(next(&before, &other).conditions, before.conditions);
     }
 
     #[test]
@@ -400,6 +528,68 @@ mod tests {
     }
 
     #[test]
+    fn fallbacks_and_an_unreachable_cloud_worker_are_visible() {
+        let finding = Finding::new(Reason::CloudUnreachable, "no answers");
+        let run = inputs([ObservedWorker::Degraded(finding), ObservedWorker::Running], 1);
+        let step = |previous: &JointInferenceServiceStatus, node: &str, fallback| {
+            let mut report = unreported(node, "a", 100, 10);
+            report.counters.fallback = fallback;
+            next(previous, &StatusInputs { unreported: &[report], ..run.clone() })
+        };
+        let status = step(&JointInferenceServiceStatus::default(), "edge0", 5);
+        assert_eq!(brief(&status), (JisConditionType::Running, "CloudUnreachable".to_owned()));
+        assert_eq!(status.active, Some(2), "both workers run");
+        assert_eq!(metric(&status), ["100", "10", "0.1", "5"]);
+        let late = step(&status, "edge0", 4);
+        assert_eq!(metric(&late)[3], "5", "late report");
+        assert_eq!(metric(&step(&late, "edge1", 2))[3], "7", "the sum over the agents");
+    }
+
+    #[test]
+    fn totals_are_exact_when_a_service_returns_after_many_nodes() {
+        let (mut status, mut expected) = (JointInferenceServiceStatus::default(), 0);
+        for round in 1..=3 {
+            for n in 0..40 {
+                let node = format!("edge{n}");
+                let counters = [unreported(&node, "a", 10 * round, 1)];
+                let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+                run.observed.edge_node = node;
+                status = next(&status, &StatusInputs { unreported: &counters, ..run });
+                expected += 10;
+                assert_eq!(metric(&status)[0], expected.to_string(), "{n} {round}");
+            }
+        }
+        assert_eq!((status.reports.len(), status.nodes.len()), (40, 40));
+    }
+
+    #[test]
+    fn nodes_of_a_status_are_bounded_and_include_the_current_one() {
+        let mut status = JointInferenceServiceStatus::default();
+        for n in 0..2 * MAX_NODES {
+            let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+            run.observed.edge_node = format!("edge{n}");
+            status = next(&status, &run);
+            assert_eq!(status.nodes.last(), Some(&format!("edge{n}")));
+        }
+        assert_eq!(status.nodes.len(), MAX_NODES);
+    }
+
+    #[test]
+    fn rejected_reports_are_in_the_status() {
+        let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+        let before = fresh(&run);
+        run.observed.rejected = vec![neptune_api::RejectedReports {
+            node: "edge0".to_owned(),
+            worker: Some("w".to_owned()),
+            count: 3,
+            reason: "wrong".to_owned(),
+        }];
+        let after = next(&before, &run);
+        assert_eq!(after.rejected, run.observed.rejected);
+        assert!(!is_same_status(&before, &after));
+    }
+
+    #[test]
     fn status_is_bounded_and_total_exact_after_100_replacements() {
         let mut status = JointInferenceServiceStatus::default();
         for n in 0..100 {
@@ -442,7 +632,7 @@ mod tests {
             (8, 2, "0.25"),
             (100_000, 1, "0"),
         ] {
-            assert_eq!(metrics(Counters { inference, hard })[2].value, ratio);
+            assert_eq!(metrics(Counters { inference, hard, fallback: 0 })[2].value, ratio);
         }
     }
 }

@@ -1,20 +1,22 @@
 //! Validates a service against the cluster and parses the inputs of its plan. The only step that
 //! rejects a spec; each finding names the field and the remedy. Pure.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
 use neptune_wire::{ObjectKey, ObjectMetadata, Resource, Role};
 
 use crate::{
-    controllers::joint_inference_service::worker::{
-        ResolvedWorker, WorkerInput, algorithm, resolve,
+    controllers::joint_inference_service::{
+        pod,
+        worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
     },
     finding::Finding,
     kubernetes::{
         identity::identity,
         nodes::{internal_address, is_agent_node},
+        pod_policy::PodPolicy,
     },
     reason::Reason,
     worker::frameworks::Frameworks,
@@ -39,6 +41,12 @@ pub struct ServiceFacts {
     pub agent_address: Option<String>,
     /// The port of a cloud worker that an agent runs.
     pub agent_port: u16,
+    /// The `ClusterIP` of the cloud worker's Service, once the API server assigned one.
+    pub cluster_ip: Option<IpAddr>,
+    /// The domain of the cluster's Services.
+    pub cluster_domain: String,
+    /// What the operator allows in Pods.
+    pub pod_policy: PodPolicy,
 }
 
 /// A valid service.
@@ -62,7 +70,12 @@ pub struct ValidService {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloudRuntime {
     /// The node's kubelet, by a Deployment with a Service.
-    Kubelet,
+    Kubelet {
+        /// The domain of the cluster's Services.
+        cluster_domain: String,
+        /// The `ClusterIP` of the Service, once the API server assigned one.
+        cluster_ip: Option<IpAddr>,
+    },
     /// The node's agent, on an address and a port of the node.
     Agent {
         /// The IP address or host name of the node.
@@ -108,6 +121,9 @@ pub fn validate(
     let edge = resolve(&edge_spec, namespace, name, facts, &mut findings);
     let cloud = resolve(&cloud_spec, namespace, name, facts, &mut findings);
     let runtime = runtime(facts, &mut findings);
+    if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
+        pod::check(&service.spec.cloud_worker, facts, &mut findings);
+    }
     match (identity, edge, cloud, runtime) {
         (Some((key, metadata)), Some(edge), Some(cloud), Some(runtime)) if findings.is_empty() => {
             let dataset = facts.edge_dataset.clone();
@@ -149,7 +165,10 @@ fn dataset(
 fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRuntime> {
     let node = facts.cloud_node.as_ref()?;
     if !is_agent_node(node) {
-        return Some(CloudRuntime::Kubelet);
+        return Some(CloudRuntime::Kubelet {
+            cluster_domain: facts.cluster_domain.clone(),
+            cluster_ip: facts.cluster_ip,
+        });
     }
     let internal = internal_address(node).map(str::to_owned);
     if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
@@ -170,6 +189,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
         DatasetReference, EnvironmentVariable, KeyValue, Limits, ResourceRequirements,
+        SecretReference, SecurityContext,
     };
 
     use super::*;
@@ -399,6 +419,55 @@ mod tests {
         ),
         ("no memory", |s, _| limit(s, "0"), Reason::ResourceInvalid, "above 0"),
         (
+            "scripts on the node of a Pod",
+            |_, f| f.pod_policy.host_paths.clear(),
+            Reason::HostPathNotAllowed,
+            "spec.cloudWorker.workerSpec.scriptDir: a Pod may not mount \"/code\" of its node (none is allowed)",
+        ),
+        (
+            "model on the node of a Pod",
+            |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url = "/.".into()),
+            Reason::HostPathNotAllowed,
+            "spec.modelUrl of Model big-model: a Pod may not mount \"/.\" of its node (allowed are /code)",
+        ),
+        (
+            "Pod on a control-plane node",
+            |_, f| {
+                let labels = [("node-role.kubernetes.io/control-plane", "")];
+                f.cloud_node = Some(fixtures::node("solar-corona-cloud", &labels));
+            },
+            Reason::NodeIsControlPlane,
+            "spec.cloudWorker.nodeName: node solar-corona-cloud is a control-plane node",
+        ),
+        (
+            "root without permission",
+            |s, _| {
+                s.spec.edge_worker.worker_spec.security_context =
+                    Some(SecurityContext { run_as_user: Some(0), ..SecurityContext::default() });
+            },
+            Reason::SecurityContextInvalid,
+            "spec.edgeWorker.workerSpec.securityContext.runAsUser 0",
+        ),
+        (
+            "pull secret without a name",
+            |s, _| {
+                let secret = SecretReference { name: "Reg Cred".into() };
+                s.spec.cloud_worker.worker_spec.image_pull_secrets.push(secret);
+            },
+            Reason::SecretNameInvalid,
+            "spec.cloudWorker.workerSpec.imagePullSecrets: \"Reg Cred\"",
+        ),
+        (
+            "credentials without a name",
+            |_, f| {
+                change_model(&mut f.cloud_model, |m| {
+                    m.spec.credentials_secret = Some(SecretReference::default());
+                });
+            },
+            Reason::SecretNameInvalid,
+            "spec.credentialsSecret of Model big-model",
+        ),
+        (
             "no address",
             |_, f| {
                 f.cloud_node =
@@ -422,7 +491,7 @@ mod tests {
     fn sample_is_valid() {
         let valid = validate(&fixtures::service(), &fixtures::facts()).unwrap();
         assert_eq!(valid.edge.image, "tensorflow/tensorflow:1.18");
-        assert_eq!(valid.runtime, CloudRuntime::Kubelet);
+        assert!(matches!(valid.runtime, CloudRuntime::Kubelet { .. }));
         assert_eq!(valid.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
     }
 
@@ -464,6 +533,22 @@ mod tests {
                 f.edge_dataset = Some(fixtures::dataset("frames", "edge0"));
             },
             |s, _| env(s, "NMS_THRESHOLD"),
+            |_, f| f.pod_policy.host_paths = vec!["/".into()],
+            |s, f| {
+                f.pod_policy.host_paths.clear();
+                let worker = &mut s.spec.cloud_worker.worker_spec;
+                worker.framework_type = "container".into();
+                worker.image = Some("digits:1".into());
+            },
+            |_, f| {
+                let labels = [("node-role.kubernetes.io/control-plane", "")];
+                f.cloud_node = Some(fixtures::node("solar-corona-cloud", &labels));
+                f.pod_policy.allow_control_plane = true;
+            },
+            |_, f| {
+                *f = fixtures::facts_with_agent();
+                f.pod_policy.host_paths.clear();
+            },
             |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("aB".repeat(32))),
         ];
         for (number, change) in pass.iter().enumerate() {

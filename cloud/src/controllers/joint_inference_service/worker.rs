@@ -12,7 +12,8 @@ use crate::{
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
         nodes::is_edge_node,
-        quantities,
+        pod_security, quantities,
+        secrets::check_name,
     },
     reason::Reason,
     worker::{
@@ -89,6 +90,9 @@ pub fn resolve(
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
     let env = env(spec, findings);
     let limits = limits(spec, findings);
+    let context = spec.worker.security_context.as_ref();
+    findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
+    secrets(spec, findings);
     if findings.len() > before {
         return None;
     }
@@ -301,6 +305,12 @@ fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
         cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
         memory_bytes: read("memory", limits.memory.as_ref(), 1),
     }
+}
+
+fn secrets(spec: &WorkerInput, findings: &mut Vec<Finding>) {
+    let field = spec.field("workerSpec.imagePullSecrets");
+    let secrets = &spec.worker.image_pull_secrets;
+    findings.extend(secrets.iter().filter_map(|secret| check_name(&field, &secret.name)));
 }
 
 /// Checks the algorithm. An unknown name is valid, because the worker's program may implement it,

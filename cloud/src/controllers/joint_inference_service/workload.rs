@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
-        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
+        apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
             Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, Probe,
             ResourceRequirements, TCPSocketAction, Volume, VolumeMount,
@@ -17,13 +17,21 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use neptune_api::JointInferenceService;
+use neptune_api::{JointInferenceService, WorkerSpec};
 use neptune_wire::{ArtifactAddress, Worker};
 
 use crate::{
     controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
-    kubernetes::labels::owner_annotation,
-    kubernetes::workloads::{self, Fetched, KubernetesObjects, fetched, read_only, some, variable},
+    kubernetes::{
+        labels::owner_annotation,
+        placement::on_node,
+        pod_security::restrict,
+        secrets::pull_secrets,
+        workloads::{
+            self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update, some,
+            variable,
+        },
+    },
 };
 
 /// The directory of the models in the container, with one subdirectory per model.
@@ -37,6 +45,7 @@ pub fn objects(
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
+    let spec = &service.spec.cloud_worker.worker_spec;
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
@@ -45,11 +54,8 @@ pub fn objects(
                 match_labels: Some(workloads::selector(&worker.name)),
                 ..LabelSelector::default()
             },
-            // Two Pods at once may not fit on the one node that the worker is bound to.
-            strategy: Some(DeploymentStrategy {
-                type_: Some("Recreate".to_owned()),
-                ..DeploymentStrategy::default()
-            }),
+            // The node needs room for two Pods during an update.
+            strategy: Some(rolling_update()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: metadata.labels.clone(),
@@ -62,7 +68,7 @@ pub fn objects(
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(resolved, worker, fetch_image)),
+                spec: Some(pod(spec, resolved, worker, fetch_image)),
             },
             ..DeploymentSpec::default()
         }),
@@ -72,7 +78,12 @@ pub fn objects(
     KubernetesObjects { deployment, service }
 }
 
-fn pod(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> PodSpec {
+fn pod(
+    spec: &WorkerSpec,
+    resolved: &ResolvedWorker,
+    worker: &Worker,
+    fetch_image: &str,
+) -> PodSpec {
     let Delivery { mut volumes, mount, fetch, model_url } = delivery(resolved, worker, fetch_image);
     let mut mounts = vec![mount];
     if let Some(scripts) = &worker.scripts {
@@ -101,15 +112,18 @@ fn pod(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> PodSpec
         }),
         ..Container::default()
     };
-    PodSpec {
-        node_name: Some(resolved.node.to_string()),
+    let mut pod = PodSpec {
+        affinity: Some(on_node(resolved.node.as_str())),
         init_containers: fetch.map(|fetch| vec![fetch]),
         containers: vec![container],
         volumes: Some(volumes),
         // Workers do not use the API server.
         automount_service_account_token: Some(false),
+        image_pull_secrets: pull_secrets(&spec.image_pull_secrets),
         ..PodSpec::default()
-    }
+    };
+    restrict(&mut pod, spec.security_context.as_ref());
+    pod
 }
 
 /// The volumes, mount and init container that provide the model.
@@ -133,9 +147,15 @@ fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> De
         }
         remote @ (ArtifactAddress::Http(_) | ArtifactAddress::S3 { .. }) => remote.to_url(),
     };
-    let digest = resolved.model.spec.sha256sum.as_deref();
-    let Fetched { volume, mount, init } =
-        fetched(&directory, &url, digest, &model_url, fetch_image);
+    let spec = &resolved.model.spec;
+    let Fetched { volume, mount, init } = fetched(Fetch {
+        directory: &directory,
+        url: &url,
+        sha256: spec.sha256sum.as_deref(),
+        output: &model_url,
+        credentials: spec.credentials_secret.as_ref(),
+        image: fetch_image,
+    });
     Delivery { volumes: vec![volume], mount, fetch: Some(init), model_url }
 }
 

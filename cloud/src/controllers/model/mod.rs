@@ -13,12 +13,16 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_api::{JointInferenceService, Model, ModelStatus};
 use neptune_wire::ObjectKey;
 
-use self::{status::ModelObservation, users::uses};
+use self::status::ModelObservation;
 pub use self::{users::enqueue_used_models, validate::validate};
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
-use crate::{finding::Finding, fleet::Retained};
+use crate::{
+    cache::{IndexKey, Indexed},
+    finding::Finding,
+    fleet::Retained,
+};
 
 impl Controller for Model {
     type Facts = ();
@@ -76,21 +80,34 @@ impl Controller for Model {
         events::events(previous, next)
     }
 
-    fn concerns(&self, node: &str) -> bool {
-        self.status.as_ref().is_some_and(|status| {
-            // A truncated list may lack this node.
-            let is_truncated = usize::try_from(status.wanted_on.unwrap_or_default())
-                .is_ok_and(|wanted| wanted > status.nodes.len());
-            is_truncated || status.nodes.iter().any(|listed| listed.node == node)
-        })
-    }
-
     /// Enqueues the services that use the model.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
-            let name = self.metadata.name.as_deref().unwrap_or_default();
-            let namespace = self.metadata.namespace.as_ref();
-            context.enqueue_where(|service: &JointInferenceService| uses(service, namespace, name));
+            context.enqueue_key::<JointInferenceService>(&users::used(self));
         }
+    }
+}
+
+impl Indexed for Model {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let Some(status) = &self.status else { return Vec::new() };
+        let is_truncated = |total: Option<i32>, listed: usize| {
+            usize::try_from(total.unwrap_or_default()).is_ok_and(|total| total > listed)
+        };
+        // A truncated list may lack any node or service.
+        let mut keys = Vec::new();
+        if is_truncated(status.wanted_on, status.nodes.len()) {
+            keys.push(IndexKey::EveryNode);
+        } else {
+            keys.extend(status.nodes.iter().map(|listed| IndexKey::Node(listed.node.clone())));
+        }
+        if is_truncated(status.users, status.used_by.len()) {
+            keys.push(IndexKey::UsedByAny);
+        } else {
+            let namespace = self.metadata.namespace.clone().unwrap_or_default();
+            let used_by = |entry: &String| IndexKey::UsedBy(namespace.clone(), entry.clone());
+            keys.extend(status.used_by.iter().map(used_by));
+        }
+        keys
     }
 }

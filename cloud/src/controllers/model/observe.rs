@@ -9,7 +9,7 @@ use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
     status::{ModelObservation, NodeObservation},
-    users::{entry, uses},
+    users::{entry, used},
 };
 use crate::{cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node};
 
@@ -21,9 +21,7 @@ pub fn observe(
     now: Timestamp,
 ) -> ModelObservation {
     let name = key.name.as_str();
-    let namespace = model.metadata.namespace.as_ref();
-    let services = JointInferenceService::cache(context.caches())
-        .state_filter(|service| uses(service, namespace, name));
+    let services = JointInferenceService::cache(context.caches()).with_key(&used(model));
     let nodes: BTreeSet<NodeName> = services
         .iter()
         .flat_map(|service| nodes(service, name, context))

@@ -2,7 +2,7 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
-use neptune_wire::{ModelPresenceReport, NodeName, PresenceState};
+use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
 
 use crate::{
     controllers::runtime::StatusInputs,
@@ -119,7 +119,7 @@ fn listed(
         };
     };
     let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
-    let is_current = presence.url == spec.model_url
+    let is_current = is_same_address(&presence.url, &spec.model_url)
         && (*state != PresenceState::Present || spec.sha256.is_none() || spec.sha256 == *sha256);
     let reported = |default: Reason| {
         let reason = reason.map_or(default, Reason::from);
@@ -139,6 +139,12 @@ fn listed(
     };
     let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
     ModelNode { sha256sum: sha256.clone(), bytes, ..listed }
+}
+
+/// Whether two addresses are of the same model. Agents report addresses without passwords and
+/// queries, older ones complete addresses.
+fn is_same_address(reported: &str, spec: &str) -> bool {
+    redact(reported) == redact(spec)
 }
 
 /// The finding of a node without a current report.
@@ -192,7 +198,7 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetri
     let source = MetricsSource {
         node: node.to_string(),
         object: format!("{}/{}", object.resource, object.name),
-        model_url: output.url.clone(),
+        model_url: redact(&output.url),
         sha256sum: output.sha256.clone(),
         time: output.time.clone(),
     };
@@ -215,7 +221,7 @@ fn evaluated(
 ) -> Option<(&'static str, Finding)> {
     let source = source.filter(|_| !metrics.is_empty())?;
     let MetricsSource { node, object, model_url, .. } = source;
-    let is_current = *model_url == observed.model_url
+    let is_current = is_same_address(model_url, &observed.model_url)
         && (observed.sha256.is_none()
             || source.sha256sum.is_none()
             || observed.sha256 == source.sha256sum);
@@ -266,7 +272,14 @@ mod tests {
 
     fn inputs(observed: ModelObservation) -> StatusInputs<'static, ModelObservation> {
         let now = at(100);
-        StatusInputs { generation: Some(1), findings: &[], observed, unreported: &[], now }
+        StatusInputs {
+            generation: Some(1),
+            findings: &[],
+            observed,
+            unreported: &[],
+            is_settled: true,
+            now,
+        }
     }
 
     fn next(previous: &ModelStatus, observed: ModelObservation) -> ModelStatus {

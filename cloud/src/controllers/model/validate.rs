@@ -1,9 +1,9 @@
 //! Validates the URL and the digest of a model. Pure.
 
 use neptune_api::Model;
-use neptune_wire::{AddressError, ArtifactAddress};
+use neptune_wire::{AddressError, ArtifactAddress, redact};
 
-use crate::{finding::Finding, reason::Reason};
+use crate::{finding::Finding, kubernetes::secrets::check_name, reason::Reason};
 
 /// Returns the source of the model.
 ///
@@ -14,7 +14,7 @@ pub fn validate(model: &Model) -> Result<ArtifactAddress, Finding> {
     let address = model.spec.model_url.parse().map_err(|error: AddressError| {
         Finding::new(
             Reason::ModelUrlInvalid,
-            format!("spec.modelUrl {:?} of Model {name}: {error}", model.spec.model_url),
+            format!("spec.modelUrl {:?} of Model {name}: {error}", redact(&model.spec.model_url)),
         )
     })?;
     if let Some(digest) = &model.spec.sha256sum
@@ -26,6 +26,12 @@ pub fn validate(model: &Model) -> Result<ArtifactAddress, Finding> {
                 "spec.sha256sum {digest:?} of Model {name} must be 64 hex digits, as sha256sum prints them"
             ),
         ));
+    }
+    if let Some(secret) = &model.spec.credentials_secret {
+        let field = format!("spec.credentialsSecret of Model {name}");
+        if let Some(finding) = check_name(&field, &secret.name) {
+            return Err(finding);
+        }
     }
     Ok(address)
 }

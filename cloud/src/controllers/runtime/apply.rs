@@ -14,6 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Context, controller::Controller};
 use crate::{
+    cache::{Indexed, IndexedStore, owned},
     error::Error,
     kubernetes::{identity::is_owned, workloads::KubernetesObjects},
 };
@@ -178,24 +179,25 @@ where
 async fn delete_stale<O, K>(
     client: &Client,
     owner: &O,
-    store: &Store<K>,
+    store: &IndexedStore<K>,
     keep: Option<&str>,
 ) -> Result<(), Error>
 where
     O: Controller,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    K: Indexed
+        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
         + DeserializeOwned
         + 'static,
 {
     let namespace = owner.namespace().unwrap_or_default();
-    let stale = store.state_filter(|cached| {
+    let is_stale = |cached: &std::sync::Arc<K>| {
         is_owned(cached.meta(), owner)
             && cached.meta().deletion_timestamp.is_none()
             && Some(cached.name_any().as_str()) != keep
-    });
-    for object in stale {
+    };
+    for object in owned(store, owner).into_iter().filter(is_stale) {
         let name = object.name_any();
         let api: Api<K> = Api::namespaced(client.clone(), &namespace);
         let only_this = Preconditions { uid: object.meta().uid.clone(), resource_version: None };

@@ -1,24 +1,29 @@
 //! The shared context of every reconcile: API client, caches, fleet, publisher, metrics and
 //! controller state.
 
-use std::sync::{Arc, MutexGuard};
-
-use kube::{
-    Client, ResourceExt as _,
-    runtime::{events::Recorder, reflector::ObjectRef},
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
-    apply::FIELD_MANAGER,
     controller::Controller,
+    events::RecentEvents,
     state::{ObjectState, States},
+    write_budget::WriteBudget,
 };
 use crate::{
-    cache::Caches,
+    cache::{Cached as _, Caches, IndexKey},
     fleet::{Fleet, FleetState, Publisher},
-    kubernetes::identity::{key, reference},
-    metrics::Metrics,
+    kubernetes::{
+        identity::{key, reference},
+        pod_policy::{PodPolicy, PodSettings},
+    },
+    metrics::{Metrics, StatusClass as WriteClass},
 };
 
 /// The shared context of the controllers. Cheap to clone.
@@ -27,29 +32,39 @@ pub struct Context(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    recorder: Recorder,
     caches: Caches,
     fleet: Fleet,
     publisher: Publisher,
     metrics: Metrics,
-    fetch_image: String,
+    pods: PodSettings,
     states: States,
+    write_budget: Mutex<WriteBudget>,
+    events: RecentEvents,
 }
 
 impl Context {
     /// Creates the context. Enqueueing has no effect before [`super::run_all`].
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn new(
         client: Client,
         caches: Caches,
         fleet: Fleet,
         publisher: Publisher,
         metrics: Metrics,
-        fetch_image: String,
+        pods: PodSettings,
+        status_writes: u32,
     ) -> Self {
-        let recorder = Recorder::new(client.clone(), FIELD_MANAGER.into());
-        let states = States::default();
-        let inner =
-            Inner { client, recorder, caches, fleet, publisher, metrics, fetch_image, states };
+        let inner = Inner {
+            client,
+            caches,
+            fleet,
+            publisher,
+            metrics,
+            pods,
+            states: States::default(),
+            write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
+            events: RecentEvents::default(),
+        };
         Self(Arc::new(inner))
     }
 
@@ -80,12 +95,39 @@ impl Context {
 
     /// The image that downloads models in Pods.
     pub fn fetch_image(&self) -> &str {
-        &self.0.fetch_image
+        &self.0.pods.fetch_image
     }
 
-    /// Publishes Events.
-    pub fn recorder(&self) -> &Recorder {
-        &self.0.recorder
+    /// The domain of the cluster's Services.
+    pub fn cluster_domain(&self) -> &str {
+        &self.0.pods.cluster_domain
+    }
+
+    /// What the operator allows in Pods.
+    pub fn pod_policy(&self) -> &PodPolicy {
+        &self.0.pods.policy
+    }
+
+    /// The Events that were published last.
+    pub fn events(&self) -> &RecentEvents {
+        &self.0.events
+    }
+
+    /// The time for the reports of the nodes.
+    pub fn fleet_now(&self) -> Timestamp {
+        self.0.fleet.now()
+    }
+
+    /// Takes the permission to write the status of an object.
+    ///
+    /// # Errors
+    /// The pause before the next attempt.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn take_write<K: Controller>(&self, object: &K, class: WriteClass) -> Result<(), Duration> {
+        self.object_state(object, |state| {
+            let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+            state.pace.take(class, &mut budget, Instant::now())
+        })
     }
 
     /// The state of the controllers.
@@ -121,9 +163,20 @@ impl Context {
         }
     }
 
+    /// Enqueues the objects with this key because an input of their plan may have changed.
+    pub fn enqueue_key<K: Controller>(&self, key: &IndexKey) {
+        for object in K::cache(self.caches()).with_key(key) {
+            self.enqueue(&*object);
+        }
+    }
+
     /// Enqueues every object that a change of the node, or of its agent, may affect.
     pub fn enqueue_node(&self, node: &NodeName) {
-        each_kind!(K => self.enqueue_where(|object: &K| object.concerns(node.as_str())));
+        each_kind!(K => {
+            for object in K::cache(self.caches()).on_node(node.as_str()) {
+                self.enqueue(&*object);
+            }
+        });
     }
 
     /// Enqueues every object.

@@ -69,9 +69,6 @@ pub trait Controller:
     /// The Events of a change of the status.
     fn events(previous: &Self::Status, next: &Self::Status) -> Vec<ObjectEvent>;
 
-    /// Whether a change of a node, or of its agent, may affect this object.
-    fn concerns(&self, node: &str) -> bool;
-
     /// Enqueues the objects that depend on this one.
     fn enqueue_related(&self, _cause: Cause, _context: &Context) {}
 
@@ -95,6 +92,8 @@ pub struct StatusInputs<'a, O> {
     pub observed: O,
     /// Counters that are not in the status yet.
     pub unreported: &'a [CounterReport],
+    /// Whether every agent had the time to report since the controller started.
+    pub is_settled: bool,
     /// The current time.
     pub now: Timestamp,
 }

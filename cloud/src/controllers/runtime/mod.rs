@@ -14,6 +14,7 @@ mod status_writer;
 #[cfg(test)]
 mod tests;
 mod triggers;
+mod write_budget;
 
 pub use self::{
     apply::FIELD_MANAGER,
@@ -22,5 +23,5 @@ pub use self::{
     events::ObjectEvent,
     execute::ObjectPlan,
     queue::run_all,
-    triggers::dispatch,
+    triggers::{dispatch, synced},
 };

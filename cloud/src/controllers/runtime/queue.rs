@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::StreamExt as _;
 use kube::runtime::controller::{Action, Config, applier};
 use neptune_backoff::Backoff;
+use tokio::task::JoinSet;
 
 use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
@@ -19,27 +20,34 @@ const CONCURRENCY: u16 = 32;
 /// The pause after a conflict, until the cache has the other write.
 const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 
-/// The delay before an object is requeued after an error.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
+/// The delay before an object is requeued after a transient error, such as an outage of the API
+/// server. Its maximum bounds how long statuses are outdated after the outage.
+const TRANSIENT: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+
+/// The delay after an error that a retry rarely resolves.
+const PERSISTENT: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
 
 /// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is
 /// published to the nodes before every object is planned once.
 pub async fn run_all(context: &Context) {
     let mut objects = std::collections::BTreeSet::new();
-    let mut runs = Vec::new();
     each_kind!(K => {
         let existing = K::cache(context.caches()).state();
         objects.extend(existing.into_iter().filter_map(|object| key(&*object)));
-        runs.push(run::<K>(context.clone()).boxed_local());
     });
     context.publisher().begin_initial_sync(objects);
-    futures::future::join_all(runs).await;
+    // A task per kind: they use several cores, and none delays the transport.
+    let mut runs = JoinSet::new();
+    each_kind!(K => {
+        runs.spawn(run::<K>(context.clone()));
+    });
+    runs.join_all().await;
 }
 
 async fn run<K: Controller>(context: Context) {
     let queue = K::state(context.states()).open_queue().map(Ok::<_, std::convert::Infallible>);
     context.enqueue_where(|_: &K| true);
-    let cache = K::cache(context.caches()).clone();
+    let cache = K::cache(context.caches()).store().clone();
     let config = Config::default().concurrency(CONCURRENCY);
     applier(
         |object: Arc<K>, context| Box::pin(reconcile(object, context)),
@@ -62,7 +70,8 @@ fn error_policy<K: Controller>(object: Arc<K>, error: &Error, context: Arc<Conte
         state.failures = state.failures.saturating_add(1);
         state.failures
     });
-    Action::requeue(BACKOFF.step(failures))
+    let backoff = if error.class() == Class::Transient { TRANSIENT } else { PERSISTENT };
+    Action::requeue(backoff.step(failures))
 }
 
 #[cfg(test)]
@@ -72,7 +81,12 @@ mod tests {
     #[test]
     fn requeue_delay_doubles_up_to_a_minute() {
         let millis =
-            [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| BACKOFF.step(failures).as_millis());
+            [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|failures| PERSISTENT.step(failures).as_millis());
         assert_eq!(millis, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn status_is_written_within_ten_seconds_of_an_outage() {
+        assert!(TRANSIENT.step(u32::MAX) <= Duration::from_secs(5));
     }
 }

@@ -42,6 +42,7 @@ pub async fn reconcile<K: Controller>(
         Err(error) if error.class() == Class::Conflict => {
             tracing::debug!(%error, "conflict, object requeued");
         }
+        Err(Error::Api { step, source }) if context.caches().api_server.failed(step, source) => {}
         Err(error) => tracing::warn!(%error, "reconcile failed, object requeued"),
     }
     forget_if_deleted(&*object, &context);
@@ -78,7 +79,7 @@ fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
     let version = cached.resource_version();
     let written = context.object_state(&**cached, |state| {
         let last = state.last_write.as_ref().filter(|last| last.over == version);
-        last.map(|last| Arc::clone(&last.object))
+        last.and_then(|last| last.object.clone())
     });
     written.unwrap_or_else(|| Arc::clone(cached))
 }

@@ -3,13 +3,13 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
 
-use super::{apply::Applied, controller::Controller};
+use super::{apply::Applied, controller::Controller, write_budget::WritePace};
 use crate::{cache::Cached, finding::Finding};
 
 /// A kind with a [`ControllerState`]: every registered kind.
@@ -53,6 +53,10 @@ pub struct ObjectState<K: Controller> {
     pub removals: u64,
     /// The status that was written last.
     pub last_write: Option<LastWrite<K>>,
+    /// When the status may be written.
+    pub pace: WritePace,
+    /// The cost of the last computation of the status, and when it ended.
+    pub computed: Option<(Duration, Instant)>,
     /// Consecutive failed reconciles.
     pub failures: u32,
     /// The result of the last facts, validate and plan. `None` after a change of an input.
@@ -77,10 +81,10 @@ pub struct Prepared<K: Controller> {
 pub struct LastWrite<K> {
     /// The version of the cached object when the status was written.
     pub over: Option<String>,
-    /// The object as the API server returned it.
-    pub object: Arc<K>,
-    /// The time of the write.
-    pub at: Instant,
+    /// The version that the write created.
+    pub version: Option<String>,
+    /// The object as the API server returned it, until the cache has it.
+    pub object: Option<Arc<K>>,
 }
 
 impl<K: Controller> Default for ControllerState<K> {
@@ -95,6 +99,8 @@ impl<K: Controller> Default for ObjectState<K> {
             applied: None,
             removals: 0,
             last_write: None,
+            pace: WritePace::default(),
+            computed: None,
             failures: 0,
             prepared: None,
             invalidations: 0,

@@ -21,10 +21,17 @@ use super::{
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
 };
-use crate::{error::Error, metrics};
+use crate::{
+    error::Error,
+    metrics::{self, StatusClass as WriteClass},
+};
 
-/// The minimum interval between two status writes of an object without a new spec.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// A status whose computation takes longer than this is computed less often: a model that ten
+/// thousand services use is not computed again for each of their reports.
+const EXPENSIVE: Duration = Duration::from_millis(1);
+
+/// The maximum pause between two computations of an expensive status.
+const MAX_COMPUTE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes the status if it changes, and returns when to compute it again although nothing changes.
 /// `cached` is the object as the watch has it, `object` the newest known.
@@ -39,32 +46,42 @@ pub async fn write_status<K: Controller>(
     prepared: &Prepared<K>,
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
-    let now = Timestamp::now();
+    let (started, now) = (Instant::now(), Timestamp::now());
     let uid = object.uid().unwrap_or_default();
+    let previous = object.status().cloned().unwrap_or_default();
+    let is_new_spec = K::observed_generation(&previous) != object.meta().generation;
+    if !is_new_spec && let Some(pause) = compute_pause(object, started, context) {
+        return Ok(Some(pause));
+    }
+    let fleet_now = context.fleet_now();
     let (unreported, settled_at) = {
         let fleet = context.fleet();
         (fleet.unreported(&uid).to_vec(), fleet.settled_at())
     };
+    // After that time a missing report is significant.
+    let until_settled = settled_at.duration_since(fleet_now).try_into().ok();
+    let is_settled = until_settled.is_none_or(|pause: Duration| pause.is_zero());
     let inputs = StatusInputs {
         generation: object.meta().generation,
         findings: &prepared.findings,
-        observed: object.observe(key, prepared.valid.as_ref(), context, now),
+        observed: object.observe(key, prepared.valid.as_ref(), context, fleet_now),
         unreported: &unreported,
+        is_settled,
         now,
     };
-    let previous = object.status().cloned().unwrap_or_default();
     let next = object.next_status(&previous, &inputs);
-    // After that time a missing report is significant.
-    let until_settled = settled_at.duration_since(now).try_into().ok();
-    if K::is_same_status(&previous, &next) {
+    let is_same = K::is_same_status(&previous, &next);
+    let ended = Instant::now();
+    context.object_state(object, |state| state.computed = Some((ended - started, ended)));
+    if is_same {
         context.fleet().mark_reported(&uid, &unreported);
         return Ok(until_settled);
     }
-    let is_new_spec = K::observed_generation(&previous) != K::observed_generation(&next);
-    if let Some(pause) = remaining_pause(object, is_new_spec, context) {
+    let change = StatusChange::new::<K>(&previous, &next);
+    if let Err(pause) = context.take_write(object, change.class) {
         return Ok(Some(pause));
     }
-    save(object, cached, &next, context).await?;
+    save(object, cached, &change, context).await?;
     context.fleet().mark_reported(&uid, &unreported);
     for event in K::events(&previous, &next) {
         publish_event(object, event, context).await;
@@ -73,16 +90,48 @@ pub async fn write_status<K: Controller>(
     Ok(until_settled)
 }
 
-/// How long to wait before the status may be written again; `None` to write it now.
-fn remaining_pause<K: Controller>(
-    object: &K,
-    is_new_spec: bool,
-    context: &Context,
-) -> Option<Duration> {
-    let last =
-        context.object_state(object, |state| state.last_write.as_ref().map(|last| last.at))?;
-    let pause = STATUS_INTERVAL.checked_sub(last.elapsed())?;
-    (!is_new_spec && !pause.is_zero()).then_some(pause)
+/// How long to wait before an expensive status is computed again, so that it uses a small part of a
+/// core.
+fn compute_pause<K: Controller>(object: &K, now: Instant, context: &Context) -> Option<Duration> {
+    let (cost, at) = context.object_state(object, |state| state.computed)?;
+    let pause = pause_after(cost).checked_sub(now.saturating_duration_since(at))?;
+    (!pause.is_zero()).then_some(pause)
+}
+
+fn pause_after(cost: Duration) -> Duration {
+    if cost < EXPENSIVE { Duration::ZERO } else { (cost * 20).min(MAX_COMPUTE_PAUSE) }
+}
+
+/// A status before and after a change, as JSON.
+struct StatusChange {
+    class: WriteClass,
+    previous: Value,
+    next: Value,
+}
+
+impl StatusChange {
+    fn new<K: Controller>(previous: &K::Status, next: &K::Status) -> Self {
+        let is_new_spec = K::observed_generation(previous) != K::observed_generation(next);
+        let value = |status: &K::Status| serde_json::to_value(status).expect("a status is JSON");
+        let (previous, next) = (value(previous), value(next));
+        let class = if is_new_spec || !is_same_state(&previous, &next) {
+            WriteClass::State
+        } else {
+            WriteClass::Counters
+        };
+        Self { class, previous, next }
+    }
+}
+
+/// Whether two statuses have the same conditions, except for their messages and times.
+fn is_same_state(previous: &Value, next: &Value) -> bool {
+    let conditions = |status: &Value| -> Vec<[Value; 3]> {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let state =
+            |condition: &Value| ["type", "status", "reason"].map(|field| condition[field].clone());
+        conditions.map(state).collect()
+    };
+    conditions(previous) == conditions(next)
 }
 
 /// Writes a status to the version that it was computed from. Another writer causes a conflict.
@@ -90,15 +139,15 @@ fn remaining_pause<K: Controller>(
 async fn save<K: Controller>(
     object: &K,
     cached: &K,
-    status: &K::Status,
+    change: &StatusChange,
     context: &Context,
 ) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
     let api: Api<K> = Api::namespaced(context.client().clone(), &namespace);
-    let value = |result: serde_json::Result<Value>| result.expect("these types are JSON");
-    let before = value(serde_json::to_value(object));
-    let status = merge_patch(&before["status"], &value(serde_json::to_value(status)));
+    // Without a status the API server has no object that the patch could extend.
+    let before = if object.status().is_some() { &change.previous } else { &Value::Null };
+    let status = merge_patch(before, &change.next);
     let patch = json!({
         "metadata": { "resourceVersion": object.resource_version() },
         "status": status,
@@ -113,9 +162,37 @@ async fn save<K: Controller>(
         Err(error) => error.class().into(),
     });
     let object = Arc::new(result?);
-    let over = cached.resource_version();
-    context.object_state(cached, |state| {
-        state.last_write = Some(LastWrite { over, object, at: Instant::now() });
+    context.caches().api_server.answered();
+    let (over, version) = (cached.resource_version(), object.resource_version());
+    let waited = context.object_state(cached, |state| {
+        state.last_write = Some(LastWrite { over, version, object: Some(object) });
+        state.pace.written(change.class, Instant::now())
     });
+    context.metrics().status_delayed(change.class, waited);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_change_of_a_condition_is_a_change_of_state() {
+        let status = |reason: &str, message: &str, count: u32| {
+            json!({"conditions": [{"type": "Running", "status": "True", "reason": reason,
+                "message": message, "lastTransitionTime": count}], "metrics": count})
+        };
+        let before = status("A", "a", 1);
+        assert!(is_same_state(&before, &status("A", "b", 2)));
+        assert!(!is_same_state(&before, &status("B", "a", 1)));
+        assert!(!is_same_state(&Value::Null, &before));
+        assert!(is_same_state(&Value::Null, &json!({"metrics": 1})));
+    }
+
+    #[test]
+    fn expensive_status_uses_a_twentieth_of_a_core() {
+        assert_eq!(pause_after(Duration::from_micros(900)), Duration::ZERO);
+        assert_eq!(pause_after(Duration::from_millis(10)), Duration::from_millis(200));
+        assert_eq!(pause_after(Duration::from_secs(1)), MAX_COMPUTE_PAUSE);
+    }
 }

@@ -19,7 +19,10 @@ use crate::{
         dataset::{content, fixtures},
     },
     fleet::{Fleet, Publisher},
-    kubernetes::identity::key,
+    kubernetes::{
+        identity::key,
+        pod_policy::{PodPolicy, PodSettings},
+    },
     metrics::Metrics,
     transport::Mqtt,
 };
@@ -49,7 +52,12 @@ async fn context() -> (Context, Api<Dataset>) {
     datasets.create(&PostParams::default(), &dataset).await.unwrap();
     caches.ready().await;
     let fleet = Fleet::new(30);
-    (Context::new(client, caches, fleet, publisher, metrics, String::new()), datasets)
+    let pods = PodSettings {
+        fetch_image: String::new(),
+        cluster_domain: "cluster.local".to_owned(),
+        policy: PodPolicy::default(),
+    };
+    (Context::new(client, caches, fleet, publisher, metrics, pods, 100), datasets)
 }
 
 /// Waits until the cache has this version of the object, and returns it.
@@ -108,7 +116,7 @@ async fn report_changes_the_status_without_another_plan() {
     let before = prepared(&context, &planned).unwrap();
 
     report(&context, &planned);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // At once, although the status was written just now: the condition changes.
     let reported = run(&context, &datasets).await;
     assert_eq!(reason(&reported), "Counted");
     assert!(Arc::ptr_eq(&before, &prepared(&context, &reported).unwrap()), "nothing was planned");

@@ -33,6 +33,7 @@ pub async fn dispatch(
     context: Context,
 ) {
     let mut nodes = KnownNodes::default();
+    nodes.update_all(&context);
     loop {
         match select(changes.next(), reports.next()).await {
             Either::Left((Some(change), _)) => {
@@ -50,6 +51,12 @@ pub async fn dispatch(
     }
 }
 
+/// The caches are complete: drops the changes that led there. Every object is reconciled when the
+/// controllers start.
+pub fn synced(changes: &mut UnboundedReceiver<Change>) {
+    while changes.try_recv().is_ok() {}
+}
+
 /// The labels and the address of each node at its last change. A kubelet updates its node every few
 /// seconds, and most of these updates change neither.
 #[derive(Default)]
@@ -65,15 +72,20 @@ impl KnownNodes {
             }
             // A node may have been deleted and recreated without a watch event.
             Change::Relisted => {
-                let known = std::mem::take(&mut self.0).into_keys();
-                let existing = context.caches().nodes.state();
-                let all: BTreeSet<_> = known.chain(existing.iter().map(|n| n.name_any())).collect();
-                for name in &all {
-                    update_readiness(name, context);
-                }
+                self.update_all(context);
                 true
             }
             _ => true,
+        }
+    }
+
+    fn update_all(&mut self, context: &Context) {
+        let known = std::mem::take(&mut self.0).into_keys();
+        let existing = context.caches().nodes.state();
+        let all: BTreeSet<_> = known.chain(existing.iter().map(|n| n.name_any())).collect();
+        for name in &all {
+            update_readiness(name, context);
+            self.update(name, context);
         }
     }
 
@@ -138,12 +150,17 @@ fn on_applied<K: Controller>(object: &K, context: &Context) {
 fn is_own_write<K: Controller>(object: &K, context: &Context) -> bool {
     let version = object.resource_version();
     context.object_state(object, |state| {
-        state.last_write.as_ref().is_some_and(|last| last.object.resource_version() == version)
+        let Some(last) = state.last_write.as_mut().filter(|last| last.version == version) else {
+            return false;
+        };
+        // The cache has it now.
+        last.object = None;
+        true
     })
 }
 
 fn on_node_changed<K: Controller>(node: &str, context: &Context) {
-    for object in K::cache(context.caches()).state_filter(|object| object.concerns(node)) {
+    for object in K::cache(context.caches()).on_node(node) {
         context.enqueue(&*object);
         object.enqueue_related(Cause::Node, context);
     }
@@ -166,7 +183,7 @@ fn on_workload_changed<K: Controller>(
 fn forget_missing<K: Controller>(context: &Context) {
     let cache = K::cache(context.caches());
     for key in context.publisher().objects() {
-        if key.resource == K::RESOURCE && cache.get(&reference(&key)).is_none() {
+        if key.resource == K::RESOURCE && cache.get(&reference::<K>(&key)).is_none() {
             context.publisher().remove(&key);
         }
     }

@@ -2,8 +2,12 @@
 //! affects. What a message changes is decided by `fleet::state`.
 
 mod rejection;
+mod totals;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use futures::{
     channel::mpsc::UnboundedSender,
@@ -12,22 +16,20 @@ use futures::{
 use k8s_openapi::jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{
-    Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource, StatusReport, Sync, Topic,
-    TopicPrefix, decode,
+    AgentInstance, AgentStart, Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource,
+    StatusReport, Sync, SyncNotices, Topic, TopicPrefix, decode, decode_counted,
 };
-use serde_json::Value;
 
 use self::rejection::Rejected;
-use super::{Fleet, Presence, Publisher, state::Affected};
+use super::{Fleet, Presence, Publisher, state::Affected, sync_queue::SyncQueue};
 use crate::{
     cache::Caches,
     metrics::{MessageKind, Metrics, NodeState, Rejection},
     transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
 
-/// Larger counters are rejected: JSON numbers are exact up to here, and a status holds no larger
-/// ones.
-const MAX_COUNTER: u64 = 1 << 53;
+/// Larger reports are rejected before they are parsed: agents send at most some tens of KiB.
+const MAX_REPORT_BYTES: usize = 256 * 1024;
 
 /// Senders whose rejected messages were logged. Messages of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;
@@ -72,40 +74,53 @@ struct UpstreamHandler {
     upstream: Upstream,
     orders: Orders,
     warned_senders: BTreeSet<(String, Rejection)>,
+    syncs: SyncQueue,
 }
 
 /// Listens until the transport is closed.
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
     let (orders, warned_senders) = (Orders::default(), BTreeSet::new());
-    let mut handler = UpstreamHandler { upstream, orders, warned_senders };
+    let syncs = SyncQueue::default();
+    let mut handler = UpstreamHandler { upstream, orders, warned_senders, syncs };
     loop {
-        let expiry = tokio::time::sleep(until_expiry(&handler.upstream));
+        let timer = tokio::time::sleep(handler.until_due());
         let next = std::pin::pin!(events.next());
-        match select(next, std::pin::pin!(expiry)).await {
+        match select(next, std::pin::pin!(timer)).await {
             Either::Left((None, _)) => return,
             Either::Left((Some(event), _)) => handler.on_event(event),
-            Either::Right(_) => {
-                let expired = handler.upstream.fleet.lock().expire(Timestamp::now());
-                for node in expired {
-                    tracing::warn!(%node, "heartbeats missed, node is offline");
-                    handler.upstream.report(FleetChange::Node(node));
-                }
-            }
+            Either::Right(_) => handler.on_timer(),
         }
         handler.upstream.count_nodes();
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-fn until_expiry(upstream: &Upstream) -> Duration {
-    /// Long enough to cost nothing: after any message the loop starts again.
-    const IDLE: Duration = Duration::from_secs(3600);
-    let next = upstream.fleet.lock().next_expiry();
-    next.map_or(IDLE, |at| at.duration_since(Timestamp::now()).try_into().unwrap_or_default())
-}
-
 impl UpstreamHandler {
+    /// Until a node may expire or a sync is answered.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn until_due(&self) -> Duration {
+        /// Long enough to cost nothing: after any message the loop starts again.
+        const IDLE: Duration = Duration::from_secs(3600);
+        let fleet = &self.upstream.fleet;
+        let expiry = fleet.lock().next_expiry();
+        let expiry = expiry.map(|at| at.duration_since(fleet.now()).try_into().unwrap_or_default());
+        let answer = self.syncs.due_at().map(|at| at.saturating_duration_since(Instant::now()));
+        expiry.into_iter().chain(answer).min().unwrap_or(IDLE)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn on_timer(&mut self) {
+        let now = self.upstream.fleet.now();
+        let expired = self.upstream.fleet.lock().expire(now);
+        for node in expired {
+            tracing::warn!(%node, "heartbeats missed, node is offline");
+            self.upstream.report(FleetChange::Node(node));
+        }
+        // One per turn, so that many answers do not delay the messages of other nodes.
+        if let Some((node, (sync, notices))) = self.syncs.pop(Instant::now()) {
+            self.upstream.publisher.on_sync(&node, sync, notices);
+        }
+    }
+
     fn on_event(&mut self, event: TransportEvent) {
         match event {
             TransportEvent::Up => {
@@ -123,7 +138,7 @@ impl UpstreamHandler {
     }
 
     /// Checks that the Node is registered: the broker only authenticates it.
-    fn on_published(&self, message: &Message) -> Result<(), Rejected> {
+    fn on_published(&mut self, message: &Message) -> Result<(), Rejected> {
         let topic = Topic::parse(&self.upstream.prefix, &message.topic)?;
         let caches = &self.upstream.caches;
         if let Some(node) = node_of(&topic).filter(|node| !caches.has_node(node)) {
@@ -134,20 +149,22 @@ impl UpstreamHandler {
             }
         }
         let freshness = Freshness { is_live: !message.retain, is_late: false };
-        self.upstream.on_message(&topic, &message.payload, freshness)
+        self.on_message(&topic, &message.payload, freshness)
     }
 
     /// The batch itself is the sign of life; its messages are processed one by one.
-    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_batch(&mut self, from: &NodeName, batch: &Batch) {
         let upstream = &self.upstream;
         upstream.metrics.received(MessageKind::Batch);
+        if let Err(rejected) = check_instance(&batch.instance) {
+            return self.reject(from.as_str(), "", &rejected);
+        }
         let is_live = !self.orders.is_late(from, batch, OrderKind::Batch);
         if is_live {
             let (is_back, affected) = {
                 let mut fleet = upstream.fleet.lock();
                 let is_back = fleet.presence(from) != Presence::Online;
-                let (instance, now) = (&batch.instance, Timestamp::now());
+                let (instance, now) = (&batch.instance, upstream.fleet.now());
                 (is_back, fleet.on_sign_of_life(from, instance, batch.epoch, now))
             };
             upstream.report_affected(affected, from, None);
@@ -155,11 +172,8 @@ impl UpstreamHandler {
             upstream.publisher.on_node_online(from);
         }
         for message in &batch.messages {
-            let payload = match &message.payload {
-                Value::Null => Vec::new(),
-                payload => serde_json::to_vec(payload).expect("a value is JSON"),
-            };
-            if let Err(rejected) = self.on_batched(from, batch, is_live, &message.topic, &payload) {
+            let payload = message.payload.as_bytes();
+            if let Err(rejected) = self.on_batched(from, batch, is_live, &message.topic, payload) {
                 self.reject(from.as_str(), &message.topic, &rejected);
             }
         }
@@ -183,7 +197,32 @@ impl UpstreamHandler {
             _ => !is_live,
         };
         // The sign of life was the batch, and a last will in it is newer.
-        self.upstream.on_message(&topic, payload, Freshness { is_live: false, is_late })
+        self.on_message(&topic, payload, Freshness { is_live: false, is_late })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn on_message(
+        &mut self,
+        topic: &Topic,
+        payload: &[u8],
+        freshness: Freshness,
+    ) -> Result<(), Rejected> {
+        let Topic::Sync(node) = topic else {
+            return self.upstream.on_message(topic, payload, freshness);
+        };
+        let (sync, skipped) = decode_counted::<Sync>(payload)?;
+        self.upstream.metrics.skipped(skipped);
+        check_instance(&sync.instance)?;
+        // Totals count whenever they come.
+        let departed = self.upstream.on_departed(node, &sync);
+        if !freshness.is_late {
+            let newer_start = self.upstream.on_sync(node, &sync, freshness.is_live);
+            let notices = SyncNotices { gone_uids: departed.gone_uids, newer_start };
+            if let Some((sync, notices)) = self.syncs.push(node, (sync, notices), Instant::now()) {
+                self.upstream.publisher.on_sync(node, sync, notices);
+            }
+        }
+        departed.rejected.map_or(Ok(()), Err)
     }
 
     fn reject(&mut self, sender: &str, topic: &str, rejected: &Rejected) {
@@ -195,6 +234,10 @@ impl UpstreamHandler {
             tracing::warn!(sender, topic, %rejected, "dropped a message; further ones of this sender and reason are only counted");
         }
     }
+}
+
+fn check_instance(instance: &AgentInstance) -> Result<(), Rejected> {
+    if instance.is_valid() { Ok(()) } else { Err(Rejected::Instance(instance.0.clone())) }
 }
 
 /// The part of a topic that names the sender, also of an unknown topic.
@@ -217,21 +260,19 @@ impl Upstream {
         payload: &[u8],
         freshness: Freshness,
     ) -> Result<(), Rejected> {
+        if payload.len() > MAX_REPORT_BYTES {
+            return Err(Rejected::TooLarge { bytes: payload.len() });
+        }
         match topic {
             Topic::Node(node) => {
                 // Only an operator who cleans up a broker clears a node report.
                 if payload.is_empty() {
                     return Ok(());
                 }
-                let report = decode(payload)?;
+                let report: NodeReport = decode(payload)?;
+                check_instance(&report.instance)?;
                 if !freshness.is_late {
                     self.on_node_report(node, report, freshness.is_live);
-                }
-            }
-            Topic::Sync(node) => {
-                let sync = decode(payload)?;
-                if !freshness.is_late {
-                    self.on_sync(node, sync, freshness.is_live);
                 }
             }
             // Where messages come late it is repeated, so a late one is ignored.
@@ -241,11 +282,14 @@ impl Upstream {
                 self.report_affected(affected, node, Some(key));
             }
             Topic::Status(node, key) => {
-                self.on_status_report(node, key, decode(payload)?, freshness.is_live)?;
+                let (report, skipped) = decode_counted(payload)?;
+                self.metrics.skipped(skipped);
+                self.on_status_report(node, key, report, freshness.is_live)?;
             }
             Topic::Insert(..)
             | Topic::Delete(..)
             | Topic::Index(..)
+            | Topic::Sync(..)
             | Topic::WorkerReload(..)
             | Topic::WorkerInfo(..) => {
                 return Err(Rejected::Direction);
@@ -254,23 +298,24 @@ impl Upstream {
         Ok(())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    fn on_sync(&self, node: &NodeName, sync: Sync, is_live: bool) {
+    /// Returns the newest start of the agent, if it is not the one that sent the sync.
+    fn on_sync(&self, node: &NodeName, sync: &Sync, is_live: bool) -> Option<AgentStart> {
         self.metrics.received(MessageKind::Sync);
+        let newer_start = self.newer_start(node, sync);
         if is_live {
-            let (instance, now) = (&sync.instance, Timestamp::now());
+            let (instance, now) = (&sync.instance, self.fleet.now());
             let affected = self.fleet.lock().on_sign_of_life(node, instance, sync.epoch, now);
             self.report_affected(affected, node, None);
         }
-        self.publisher.transport().on_sync(node, &sync);
-        self.publisher.on_sync(node, sync);
+        self.publisher.transport().on_sync(node, sync);
+        newer_start
     }
 
-    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_node_report(&self, node: &NodeName, report: NodeReport, is_live: bool) {
         self.metrics.received(MessageKind::Node);
         let online = report.online;
-        let affected = self.fleet.lock().on_node_report(node, report, is_live, Timestamp::now());
+        let now = self.fleet.now();
+        let affected = self.fleet.lock().on_node_report(node, report, is_live, now);
         if affected != Affected::None {
             tracing::info!(%node, online, "node presence changed");
         }
@@ -280,30 +325,34 @@ impl Upstream {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn on_status_report(
         &self,
         node: &NodeName,
         key: &ObjectKey,
-        report: StatusReport,
+        mut report: StatusReport,
         is_live: bool,
     ) -> Result<(), Rejected> {
-        if let Some(info) = &report.output.task_info {
-            let (inference, hard) = (info.inference_number, info.hard_example_number);
-            if hard > inference || inference > MAX_COUNTER {
-                return Err(Rejected::Impossible { inference, hard });
-            }
-        }
+        check_instance(&report.instance)?;
         ModelOutput::check(&report.output.models)?;
         if !self.caches.contains(key, &report.uid) {
             return Err(Rejected::UnknownObject { key: key.clone(), uid: report.uid });
         }
         self.metrics.received(MessageKind::Status);
         self.on_model_outputs(node, key, &report.output.models);
-        let now = Timestamp::now();
+        // Refused counters do not hide the states.
+        let info = report.output.task_info.as_ref();
+        let checked = info.map_or(Ok(()), |info| self.check_counters(node, key, info.counters()));
+        if let Err(rejected) = &checked {
+            report.output.task_info = None;
+            if matches!(rejected, Rejected::Impossible { .. }) {
+                self.fleet.lock().on_refused_counters(node, key, rejected.to_string());
+            }
+        }
+        let now = self.fleet.now();
         let affected = self.fleet.lock().on_status_report(node, key, report, is_live, now);
+        let affected = if checked.is_err() { affected.or_object() } else { affected };
         self.report_affected(affected, node, Some(key));
-        Ok(())
+        checked
     }
 
     /// Outputs of a model that does not exist, or has another uid, are ignored.

@@ -9,6 +9,8 @@ use crate::metrics::Rejection;
 pub enum Rejected {
     #[error(transparent)]
     Topic(#[from] neptune_wire::TopicError),
+    #[error("a report of {bytes} bytes; at most 256 KiB are allowed")]
+    TooLarge { bytes: usize },
     #[error("nodes do not publish on this topic")]
     Direction,
     #[error("node {from} published on another node's topic")]
@@ -21,6 +23,10 @@ pub enum Rejected {
     Output(#[from] OutputError),
     #[error("taskInfo: {hard} hard examples of {inference} inferences are not possible")]
     Impossible { inference: u64, hard: u64 },
+    #[error("counters of {key}: node {node} never had its edge worker")]
+    NeverHad { node: NodeName, key: ObjectKey },
+    #[error("instance {0:?} is not 1 to 64 letters, digits and '-'")]
+    Instance(String),
     #[error("object {key} with uid {uid:?} not found")]
     UnknownObject { key: ObjectKey, uid: String },
 }
@@ -30,10 +36,12 @@ impl Rejected {
     pub fn reason(&self) -> Rejection {
         match self {
             Self::Topic(_) | Self::Direction => Rejection::Topic,
+            Self::TooLarge { .. } => Rejection::TooLarge,
             Self::OtherNode { .. } => Rejection::OtherNode,
             Self::UnknownNode { .. } => Rejection::UnknownNode,
-            Self::Payload(_) | Self::Output(_) => Rejection::Payload,
+            Self::Payload(_) | Self::Output(_) | Self::Instance(_) => Rejection::Payload,
             Self::Impossible { .. } => Rejection::Impossible,
+            Self::NeverHad { .. } => Rejection::NeverHad,
             Self::UnknownObject { .. } => Rejection::UnknownObject,
         }
     }

@@ -93,6 +93,7 @@ mod tests {
             highest: Revision(index),
             complete,
             objects: [].into(),
+            departed: [].into(),
         }
     }
 

@@ -57,9 +57,15 @@ const MAX_MESSAGE_BYTES: usize = 12 << 20;
 /// Batches that may wait to be processed.
 const MAX_QUEUED_ARRIVALS: usize = 64;
 
-/// Total size in KiB of the batches that are being read or wait: the largest one and many of the
-/// usual size.
-const BUFFER_KIB: u32 = 16 * 1024;
+/// Total size in KiB of the large batches that are being read or wait.
+const LARGE_BUFFER_KIB: u32 = 16 * 1024;
+
+/// Total size in KiB of the other batches that are being read or wait. A node that sends large
+/// batches slowly does not delay them.
+const BUFFER_KIB: u32 = 8 * 1024;
+
+/// A batch with more bytes is large. Agents fill batches up to 64 KiB.
+const LARGE: usize = 128 * 1024;
 
 /// Senders whose rejected batches were logged. Batches of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;
@@ -94,6 +100,7 @@ struct EventBusInner {
     metrics: Metrics,
     arrivals: mpsc::Sender<Arrival>,
     buffer: Arc<Semaphore>,
+    large_buffer: Arc<Semaphore>,
     schedule: Mutex<Schedule>,
     /// The schedule changed.
     changed: Notify,
@@ -134,6 +141,7 @@ impl EventBus {
             metrics,
             arrivals,
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
+            large_buffer: Arc::new(Semaphore::new(LARGE_BUFFER_KIB as usize)),
             schedule: Mutex::default(),
             changed: Notify::new(),
             rates: Mutex::default(),
@@ -271,8 +279,13 @@ impl EventBus {
 
     /// Waits until there is buffer space for a batch of this size.
     async fn reserve_buffer(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(BUFFER_KIB).min(BUFFER_KIB);
-        let buffer = Arc::clone(&self.0.buffer).acquire_many_owned(needed).await;
+        let (buffer, size) = if bytes > LARGE {
+            (&self.0.large_buffer, LARGE_BUFFER_KIB)
+        } else {
+            (&self.0.buffer, BUFFER_KIB)
+        };
+        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(size).min(size);
+        let buffer = Arc::clone(buffer).acquire_many_owned(needed).await;
         buffer.expect("the semaphore is never closed")
     }
 

@@ -5,7 +5,10 @@
 //! batch with it. `KubeEdge` ignores the response status; it helps when a person posts by hand.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,7 +20,7 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{ObjectRef, Store};
 use neptune_wire::{Batch, NodeName, decode};
@@ -37,7 +40,15 @@ use crate::{
 };
 
 /// Maximum number of connections. `KubeEdge` opens one per message.
-const MAX_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 512;
+
+/// Maximum number of connections of one address whose token was not checked yet. A connection needs
+/// a millisecond for that, so cloudcore stays below it; a client that sends nothing does not take
+/// the connections of others.
+const MAX_UNCHECKED: usize = 64;
+
+/// How long a connection may take to send its request line and headers.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a connection may take, from its first byte to the last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,17 +104,23 @@ impl BatchRejection {
 
 /// Serves indefinitely. The cache of the nodes must be complete.
 pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
-    let slots = std::sync::Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let unchecked = Unchecked::default();
     let mut connections = JoinSet::new();
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
+                let Some(place) = unchecked.enter(peer.ip()) else {
+                    tracing::debug!(%peer, "receiver closed a connection: too many of its address wait for a token check");
+                    continue;
+                };
                 let (bus, nodes) = (bus.clone(), nodes.clone());
                 connections.spawn(async move {
                     // A connection that exceeds the timeout is closed.
-                    let _ = timeout(CONNECTION_TIMEOUT, connection(&bus, stream, &nodes)).await;
+                    let served = connection(&bus, stream, &nodes, place);
+                    let _ = timeout(CONNECTION_TIMEOUT, served).await;
                     drop(slot);
                 });
             }
@@ -115,11 +132,51 @@ pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
     }
 }
 
-async fn connection(bus: &EventBus, stream: TcpStream, nodes: &Store<Node>) {
+/// The connections whose token was not checked yet, by their address.
+#[derive(Debug, Clone, Default)]
+struct Unchecked(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One connection in [`Unchecked`], until it is dropped.
+#[derive(Debug)]
+struct UncheckedPlace(Unchecked, IpAddr);
+
+impl Unchecked {
+    /// `None` if the address has too many connections.
+    fn enter(&self, address: IpAddr) -> Option<UncheckedPlace> {
+        let mut addresses = self.lock();
+        let count = addresses.entry(address).or_default();
+        if *count >= MAX_UNCHECKED {
+            return None;
+        }
+        *count += 1;
+        drop(addresses);
+        Some(UncheckedPlace(self.clone(), address))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for UncheckedPlace {
+    fn drop(&mut self) {
+        let mut addresses = self.0.lock();
+        if let Some(count) = addresses.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&self.1);
+            }
+        }
+    }
+}
+
+async fn connection(bus: &EventBus, stream: TcpStream, nodes: &Store<Node>, place: UncheckedPlace) {
     // Without it, small answers wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
+    let place = &Mutex::new(Some(place));
     let service = service_fn(|request| async move {
-        let (status, text) = match answer(bus, request, nodes).await {
+        let checked = || drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let (status, text) = match answer(bus, request, nodes, checked).await {
             Ok(()) => (StatusCode::OK, String::new()),
             Err(rejection) => (rejection.status(), format!("{rejection}\n")),
         };
@@ -127,8 +184,11 @@ async fn connection(bus: &EventBus, stream: TcpStream, nodes: &Store<Node>) {
         *response.status_mut() = status;
         Ok::<_, Infallible>(response)
     });
-    let served =
-        http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
         tracing::debug!(%error, "receiver connection failed");
     }
@@ -138,11 +198,12 @@ async fn answer(
     bus: &EventBus,
     request: Request<Incoming>,
     nodes: &Store<Node>,
+    checked: impl FnOnce(),
 ) -> Result<(), BatchRejection> {
     let (head, body) = request.into_parts();
     let result = match path(&head.method, head.uri.path()) {
         None => Err((BatchRejection::Path, String::new())),
-        Some((node, token)) => take(bus, node, token, body, nodes).await,
+        Some((node, token)) => take(bus, node, token, body, nodes, checked).await,
     };
     result.map_err(|(rejection, why)| {
         if let Some(reason) = rejection.reason() {
@@ -160,12 +221,14 @@ async fn take(
     token: Option<&str>,
     body: Incoming,
     nodes: &Store<Node>,
+    checked: impl FnOnce(),
 ) -> Result<(), (BatchRejection, String)> {
     let bare = |rejection| (rejection, String::new());
     let now = Instant::now();
     if !bus.tokens().admit(token, now) {
         return Err(bare(BatchRejection::Token));
     }
+    checked();
     let name: NodeName = node.parse().map_err(|_| bare(BatchRejection::UnknownNode))?;
     if nodes.get(&ObjectRef::new(node)).is_none() {
         return Err(bare(BatchRejection::UnknownNode));
@@ -208,6 +271,18 @@ fn path<'a>(method: &Method, path: &'a str) -> Option<(&'a str, Option<&'a str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_connections_of_one_address_leave_room_for_others() {
+        let (unchecked, flood) = (Unchecked::default(), IpAddr::from([10, 0, 0, 1]));
+        let mut places: Vec<_> = (0..1000).filter_map(|_| unchecked.enter(flood)).collect();
+        assert_eq!(places.len(), MAX_UNCHECKED);
+        assert!(unchecked.enter(IpAddr::from([10, 0, 0, 2])).is_some());
+        places.pop();
+        assert!(unchecked.enter(flood).is_some(), "a checked token frees the place");
+        drop(places);
+        assert!(unchecked.lock().is_empty());
+    }
 
     #[test]
     fn path_contains_the_node_and_the_token() {

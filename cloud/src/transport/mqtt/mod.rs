@@ -1,6 +1,7 @@
 //! The transport over an MQTT broker. Inserts and indexes are retained there, so a node that
 //! connects later receives them.
 
+mod fair;
 mod unregistered_nodes;
 
 use std::{
@@ -11,14 +12,15 @@ use std::{
 use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
 use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 
-use tokio::sync::Notify;
+use futures::FutureExt as _;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     kubernetes::nodes::NodeReadiness,
-    metrics::{Metrics, Outcome},
+    metrics::{Metrics, Outcome, Rejection},
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,
-        mqtt::unregistered_nodes::UnregisteredNodes,
+        mqtt::{fair::FairQueue, unregistered_nodes::UnregisteredNodes},
     },
 };
 
@@ -41,6 +43,10 @@ pub struct MqttEvents {
     link: Link,
     metrics: Metrics,
     replay: Arc<RetainedReplay>,
+    waiting: FairQueue,
+    /// Messages from the broker that the link dropped because of their size.
+    oversized: watch::Receiver<u64>,
+    oversized_counted: u64,
 }
 
 /// The nodes whose retained messages are requested again when they are registered.
@@ -69,6 +75,9 @@ impl Mqtt {
             link: link.clone(),
             metrics: metrics.clone(),
             replay: Arc::clone(&replay),
+            waiting: FairQueue::default(),
+            oversized: link.oversized(),
+            oversized_counted: 0,
         };
         Ok((
             Transport::Mqtt(Box::new(Self { link, prefix, metrics, replay })),
@@ -133,6 +142,17 @@ impl MqttEvents {
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub(super) async fn next(&mut self) -> Option<TransportEvent> {
         loop {
+            while self.waiting.has_room()
+                && let Some(event) = self.events.next().now_or_never()
+            {
+                match event {
+                    Some(LinkEvent::Message(message)) => self.queue(message),
+                    event => return event.map(|event| self.translate(event)),
+                }
+            }
+            if let Some(message) = self.waiting.pop() {
+                return Some(TransportEvent::Message(message));
+            }
             let replay_at = self.replay.nodes().replay_at();
             let replay_is_due = async {
                 match replay_at {
@@ -141,7 +161,12 @@ impl MqttEvents {
                 }
             };
             tokio::select! {
-                event = self.events.next() => return event.map(|event| self.translate(event)),
+                event = self.events.next() => match event {
+                    Some(LinkEvent::Message(message)) => self.queue(message),
+                    event => return event.map(|event| self.translate(event)),
+                },
+                // Never closed while the link exists.
+                Ok(()) = self.oversized.changed() => self.count_oversized(),
                 () = replay_is_due => {
                     tracing::info!("nodes with rejected messages are registered now; requesting retained messages");
                     self.replay.nodes().on_replay_requested(Instant::now());
@@ -150,6 +175,19 @@ impl MqttEvents {
                 // The permit is stored while nothing waits for it.
                 () = self.replay.changed.notified() => {}
             }
+        }
+    }
+
+    fn queue(&mut self, message: Message) {
+        if !self.waiting.push(message) {
+            self.metrics.rejected(Rejection::TooFast);
+        }
+    }
+
+    fn count_oversized(&mut self) {
+        let total = *self.oversized.borrow_and_update();
+        for _ in std::mem::replace(&mut self.oversized_counted, total)..total {
+            self.metrics.rejected(Rejection::TooLarge);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use neptune_link::{Link, LinkError, LinkEvent};
 
-use neptune_harness::{Broker, Proxy, free_port};
+use neptune_harness::{Broker, Proxy, free_port, within};
 
 use crate::{await_topics, flush, link, message, next, next_down, next_message, options, retained};
 
@@ -129,4 +129,22 @@ async fn unread_events_apply_backpressure_without_loss() {
     for n in 0..10_000 {
         assert_eq!(next_message(&mut read).await.topic, format!("flood/{n}"));
     }
+}
+
+#[tokio::test]
+async fn oversized_retained_message_is_dropped_and_the_rest_is_delivered() {
+    let broker = Broker::start().await;
+    let mut options = options(broker.port(), "publisher", &[]);
+    options.max_packet_size = 8 << 20;
+    let (publisher, _events) = Link::start(options).unwrap();
+    publisher.publish(retained("fleet/big", &"x".repeat(2 << 20))).unwrap();
+    publisher.publish(retained("fleet/small", "1")).unwrap();
+    flush(&publisher).await;
+
+    let (reader, mut events) =
+        Link::start(crate::options(broker.port(), "reader", &["fleet/#"])).unwrap();
+    await_topics(&mut events, ["fleet/small".to_owned()].into()).await;
+    let mut oversized = reader.oversized();
+    within("the count", oversized.wait_for(|count| *count == 1)).await.unwrap();
+    assert!(reader.is_up(), "the connection stays");
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
 mod delivery;
-mod embedded;
 mod lifecycle;
 mod scripted;
 mod secrets;

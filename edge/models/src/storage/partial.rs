@@ -70,10 +70,10 @@ impl PartialDownload {
         reserve: DiskReserve,
         lock: OwnedMutexGuard<()>,
     ) -> Result<Self, ModelError> {
-        let fingerprint = request.fingerprint();
+        let content = request.content();
         let recovered = {
             let path = dir.clone();
-            let result = spawn_blocking(move || recover(&path, fingerprint)).await;
+            let result = spawn_blocking(move || recover(&path, content)).await;
             let result = result.expect("recovering a download does not panic");
             result.map_err(|source| reserve.write_error(&dir, source, 0))?
         };

@@ -24,7 +24,7 @@ use crate::{Digest, resume::Validator};
 /// The version of the content to which the received bytes belong.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PartialVersion {
-    /// Fingerprint of the request.
+    /// The requested content: its digest, or the fingerprint of its URL.
     #[serde(rename = "from")]
     pub request: Digest,
     pub validator: Option<Validator>,

@@ -39,6 +39,59 @@ async fn concurrent_requests_for_one_digest_share_a_download() {
 }
 
 #[tokio::test]
+async fn unusable_url_of_one_caller_does_not_block_another() {
+    let body = noise(300_000, 13);
+    let digest = Digest::of_bytes(&body);
+    let body = Bytes::from(body);
+    let good = Server::of(body.clone()).await;
+    let bad = Server::start(move |request| match request.path.as_str() {
+        "/absent" => Reply::status(404),
+        "/wrong" => ranged(request, &Bytes::from_static(b"another file"), "\"1\""),
+        "/cut" => ranged(request, &body, "\"1\"").cut(150_000),
+        _ => Reply::status(503),
+    });
+    let bad = bad.await;
+    for path in ["unavailable", "absent", "wrong", "cut"] {
+        let fixture = StoreFixture::new();
+        let (dead, working) = (format!("{}/{path}", bad.url), format!("{}/m", good.url));
+        let fetch = |url: String| {
+            let store = fixture.store.clone();
+            async move {
+                let (sender, _) = watch::channel(FetchProgress::default());
+                let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
+                store.ensure(&request, &sender).await.map(|found| found.bytes)
+            }
+        };
+        let both = futures::future::join(fetch(dead), fetch(working));
+        let found = tokio::time::timeout(Duration::from_secs(20), both).await;
+        let (first, second) = found.unwrap_or_else(|_| panic!("{path} blocks the working URL"));
+        assert_eq!((first.unwrap(), second.unwrap()), (300_000, 300_000), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn url_that_is_added_during_the_backoff_is_tried_at_once() {
+    let body = noise(1_000, 14);
+    let digest = Digest::of_bytes(&body);
+    let good = Server::of(Bytes::from(body)).await;
+    let bad = Server::start(|_| Reply::status(503)).await;
+    let fixture = StoreFixture::new();
+    let (sender, mut progress) = watch::channel(FetchProgress::default());
+    let request = ArtifactRequest::parse(&format!("{}/m", bad.url), Some(digest)).unwrap();
+    let store = fixture.store.clone();
+    let first = tokio::spawn(async move { store.ensure(&request, &sender).await.is_ok() });
+    // Two failures: the next backoff takes seconds.
+    while bad.requests() < 3 {
+        progress.changed().await.unwrap();
+    }
+    let url = format!("{}/m", good.url);
+    let found = fixture.fetch(&url, Some(digest));
+    let found = tokio::time::timeout(Duration::from_millis(500), found).await;
+    assert_eq!(found.unwrap().unwrap().bytes, 1_000);
+    assert!(first.await.unwrap());
+}
+
+#[tokio::test]
 async fn content_of_several_urls_is_stored_once() {
     for form in ["bin", "tar"] {
         let body = Bytes::from(tar(&[file("m", &noise(300_000, 12))]));

@@ -1,13 +1,15 @@
 //! Decides the finding of each check and its remedy. Pure.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::commands::doctor::{
+    cloud_workers::cloud_workers,
     facts::{
         CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, DatabaseState,
-        DiskFacts, DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
+        DiskFacts, DoctorFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer,
+        LocalBrokerFacts,
     },
     report::Finding,
 };
@@ -31,7 +33,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     ];
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     findings.push(cloud(&facts.cloud));
-    findings.extend(names(&facts.names, &facts.name_servers));
+    findings.extend(cloud_workers(&facts.cloud_workers, &facts.edge_mesh, &facts.name_servers));
     findings
 }
 
@@ -159,10 +161,6 @@ fn disk(disk: &Checked<DiskFacts>) -> Finding {
     }
 }
 
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// Three digits are enough.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn bytes(bytes: u64) -> String {
@@ -189,10 +187,23 @@ fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
     }
 }
 
-fn local(LocalBrokerFacts { url, answer }: &LocalBrokerFacts) -> Finding {
+fn local(LocalBrokerFacts { url, access, answer }: &LocalBrokerFacts) -> Finding {
     const CHECK: &str = "local broker";
     match answer {
-        LocalBrokerAnswer::Connected(Ok(())) => Finding::ok(CHECK, format!("{url} answers")),
+        LocalBrokerAnswer::Connected(Ok(())) => match access {
+            LocalBrokerAccess::LoginPerWorker => Finding::ok(CHECK, format!("{url} answers")),
+            LocalBrokerAccess::Anonymous => Finding::warning(
+                CHECK,
+                format!("{url} answers; any process on the node can report for any worker"),
+                "use the user and password of MQTT_URL in every worker, then remove --allow-anonymous-workers",
+            ),
+            LocalBrokerAccess::Shared => Finding::ok(
+                CHECK,
+                format!(
+                    "{url} answers; its own rules decide who can report for a worker, because all workers get this URL"
+                ),
+            ),
+        },
         LocalBrokerAnswer::Connected(Err(why)) => Finding::error(
             CHECK,
             format!("{url}: {why}"),
@@ -280,32 +291,4 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
     } else {
         Finding::ok(CHECK, format!("{seen} is valid until {:.0}", best.not_after))
     }
-}
-
-fn names(names: &[HostLookup], servers: &[IpAddr]) -> Vec<Finding> {
-    const CHECK: &str = "cloud workers";
-    if names.is_empty() {
-        return vec![Finding::ok(CHECK, "no stored worker uses one")];
-    }
-    let finding = |HostLookup { host, used_by, addresses }: &HostLookup| match addresses {
-        Ok(addresses) => {
-            let resolved = listed(addresses);
-            let seen = if resolved == *host { "IP address, needs no DNS" } else { &resolved };
-            Finding::ok(CHECK, format!("{host} ({used_by}): {seen}"))
-        }
-        Err(why) if !servers.is_empty() => Finding::warning(
-            CHECK,
-            format!("{host} ({used_by}): this machine's resolver failed: {why}"),
-            format!(
-                "containers use {} instead (--dns); check that it resolves the name",
-                listed(servers)
-            ),
-        ),
-        Err(why) => Finding::error(
-            CHECK,
-            format!("{host} ({used_by}): {why}"),
-            "hard examples do not reach the cloud worker; make the node's resolver resolve the name, set --dns to one that does (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent",
-        ),
-    };
-    names.iter().map(finding).collect()
 }

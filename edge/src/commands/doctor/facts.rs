@@ -1,6 +1,10 @@
 //! The facts that the doctor collects about a node. `assess.rs` decides what they mean.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
@@ -21,7 +25,8 @@ pub struct DoctorFacts {
     pub cloud: CloudLinkFacts,
     /// Whether the machine's clock is synchronized; `None` if unknown.
     pub is_synchronized: Option<bool>,
-    pub names: Vec<HostLookup>,
+    pub cloud_workers: Vec<CloudWorkerFacts>,
+    pub edge_mesh: EdgeMeshFacts,
     /// The name servers that containers use in place of this machine's resolver.
     pub name_servers: Vec<IpAddr>,
     pub certificates: Vec<CertificateFile>,
@@ -82,7 +87,19 @@ pub struct DiskFacts {
 pub struct LocalBrokerFacts {
     /// Without the password.
     pub url: String,
+    pub access: LocalBrokerAccess,
     pub answer: LocalBrokerAnswer,
+}
+
+/// How the broker of this node's workers identifies them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalBrokerAccess {
+    /// The embedded broker, with a login per worker.
+    LoginPerWorker,
+    /// The embedded broker, which also accepts workers without a login.
+    Anonymous,
+    /// Another broker, with one URL for all workers.
+    Shared,
 }
 
 #[derive(Debug, Clone)]
@@ -105,13 +122,53 @@ pub struct CloudLinkFacts {
     pub answer: Checked<()>,
 }
 
-/// A host name that workers of this node use, or that the user gave.
+/// The host of a cloud worker that workers of this node use, or a host that the user gave.
 #[derive(Debug, Clone)]
-pub struct HostLookup {
+pub struct CloudWorkerFacts {
     pub host: String,
     /// The object of the worker, or the flag.
     pub used_by: String,
+    /// The addresses of its host entry, or of this machine's resolver.
     pub addresses: Checked<Vec<IpAddr>>,
+    /// Whether it is a Service of the cluster, by its host entry.
+    pub is_service: bool,
+    /// `None` if the host has no address, or its port is not known.
+    pub call: Option<CallFacts>,
+}
+
+/// A request to a cloud worker.
+#[derive(Debug, Clone)]
+pub struct CallFacts {
+    pub address: SocketAddr,
+    /// The HTTP status, or how the call failed.
+    pub result: Result<u16, CallError>,
+    pub took: Duration,
+}
+
+/// How a call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError {
+    Refused,
+    /// Nothing accepted or refused the connection.
+    ConnectTimeout,
+    NoRoute,
+    /// The connection was accepted, and closed or reset before an answer.
+    Closed,
+    /// The connection was accepted, and nothing was answered.
+    Silent,
+    NotHttp,
+    Other(String),
+}
+
+/// `EdgeMesh` on this node.
+#[derive(Debug, Clone)]
+pub struct EdgeMeshFacts {
+    /// Whether this machine has the address 169.254.96.16, which is that of `edgemesh0`.
+    pub has_interface: bool,
+    /// Whether its name server answers.
+    pub dns: Checked<()>,
+    /// The `ClusterIP`s to which this machine has no route.
+    pub unroutable: Vec<IpAddr>,
 }
 
 /// A PEM file with certificates.

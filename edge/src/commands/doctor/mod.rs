@@ -3,13 +3,16 @@
 //! them.
 
 pub mod assess;
+mod call;
+mod cloud_workers;
 pub mod facts;
 mod inspect;
 pub mod report;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,17 +20,22 @@ use std::{
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use neptune_link::{BrokerUrl, LinkError};
 use neptune_wire::Replica;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
     Error,
-    broker::links::{cloud_options, local_options},
+    broker::{
+        embedded::read_observer_url,
+        links::{cloud_options, local_options},
+    },
     cli::DoctorArgs,
     commands::doctor::{
         facts::{
-            CertificateFile, Checked, CloudLinkFacts, DataDirFacts, DataState, DiskFacts,
-            DoctorFacts, EngineFacts, HostLookup, LocalBrokerAnswer, LocalBrokerFacts,
+            CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
+            DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
+            LocalBrokerAnswer, LocalBrokerFacts,
         },
         report::Finding,
     },
@@ -89,7 +97,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
                 certificate_files(config).map(|(flag, path)| certificates(flag, path, &pending))
             ),
         );
-        let (state, local, names) = data;
+        let (state, local, cloud_workers, edge_mesh) = data;
         DoctorFacts {
             now: Timestamp::now(),
             node: config.node.to_string(),
@@ -105,7 +113,8 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
                 answer,
             },
             is_synchronized: is_synchronized.ok().flatten(),
-            names,
+            cloud_workers,
+            edge_mesh,
             name_servers: config.dns.clone(),
             certificates,
         }
@@ -122,20 +131,44 @@ async fn check_data_dir(
     config: &Config,
     resolve: &[String],
     pending: &PendingChecks,
-) -> (Checked<DataState>, LocalBrokerFacts, Vec<HostLookup>) {
+) -> (Checked<DataState>, LocalBrokerFacts, Vec<CloudWorkerFacts>, EdgeMeshFacts) {
     let path = config.data_dir.clone();
     let checked = pending.check("data directory", blocking(move || Ok(inspect::data(&path)))).await;
     let (state, replica) = checked.unwrap_or_else(|why| (Err(why), None));
     let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
-    let (answer, names) = tokio::join!(
+    let cluster_ips = hosts.iter().filter_map(|host| host.entry).collect();
+    let (answer, workers, edge_mesh) = tokio::join!(
         local(config, is_in_use, pending),
-        join_all(hosts.into_iter().map(|(host, used_by)| async {
-            let addresses = pending.check("cloud workers", inspect::addresses(&host)).await;
-            HostLookup { host, used_by, addresses }
-        })),
+        join_all(hosts.into_iter().map(|host| cloud_worker(host, pending))),
+        call::edge_mesh(cluster_ips),
     );
-    (state, LocalBrokerFacts { url: config.local_url.to_string(), answer }, names)
+    let access = match config.embedded {
+        None => LocalBrokerAccess::Shared,
+        Some(_) if config.allow_anonymous_workers => LocalBrokerAccess::Anonymous,
+        Some(_) => LocalBrokerAccess::LoginPerWorker,
+    };
+    let local = LocalBrokerFacts { url: config.local_url.to_string(), access, answer };
+    (state, local, workers, edge_mesh)
+}
+
+/// Resolves the host of a cloud worker, unless it has a host entry, and calls the worker.
+async fn cloud_worker(cloud: CloudHost, pending: &PendingChecks) -> CloudWorkerFacts {
+    const NAME: &str = "cloud workers";
+    let CloudHost { host, used_by, port, entry } = cloud;
+    let addresses = match entry {
+        Some(address) => Ok(vec![address]),
+        None => pending.check(NAME, inspect::addresses(&host)).await,
+    };
+    let first = addresses.as_ref().ok().and_then(|addresses| addresses.first());
+    let call = match first.zip(port) {
+        Some((address, port)) => {
+            let address = SocketAddr::new(*address, port);
+            pending.check(NAME, async { Ok(call::call(&host, address).await) }).await.ok()
+        }
+        None => None,
+    };
+    CloudWorkerFacts { host, used_by, addresses, is_service: entry.is_some(), call }
 }
 
 async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> LocalBrokerAnswer {
@@ -147,10 +180,24 @@ async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> Loc
             LocalBrokerAnswer::Free(free.unwrap_or(true))
         }
         _ => {
-            let options = local_options(config, client_id(config, "local"));
+            let mut options = local_options(config, client_id(config, "local"));
+            if config.embedded.is_some() {
+                match observer_url(config) {
+                    Ok(url) => options.url = url,
+                    Err(why) => return LocalBrokerAnswer::Connected(Err(why)),
+                }
+            }
             LocalBrokerAnswer::Connected(pending.check(NAME, inspect::broker(options)).await)
         }
     }
+}
+
+/// The URL with which the running agent lets people read the embedded broker.
+fn observer_url(config: &Config) -> Checked<BrokerUrl> {
+    let url = read_observer_url(&config.data_dir).map_err(|error| {
+        format!("cannot read the observer's password in {}: {error}", config.data_dir.display())
+    })?;
+    url.parse().map_err(|error: LinkError| error.to_string())
 }
 
 async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
@@ -194,27 +241,52 @@ async fn blocking<T: Send + 'static>(
     spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// The host names to resolve, each with the object or flag that uses it.
-fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<(String, String)> {
-    let given = resolve.iter().filter(|host| !host.is_empty());
-    let given = given.map(|host| (host.clone(), "--resolve".to_owned()));
+/// The host of a cloud worker, or of `--resolve`.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CloudHost {
+    host: String,
+    /// The object or flag that uses it.
+    used_by: String,
+    port: Option<u16>,
+    /// Its address in the host entries of the edge worker.
+    entry: Option<IpAddr>,
+}
+
+fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<CloudHost> {
+    let given = resolve.iter().filter(|host| !host.is_empty()).map(|host| CloudHost {
+        host: host.clone(),
+        used_by: "--resolve".to_owned(),
+        port: None,
+        entry: None,
+    });
     let objects = replica.into_iter().flat_map(Replica::objects);
     let workers = objects.flat_map(|(key, stored)| {
-        let urls = stored.content.workers.iter().filter_map(|worker| worker.env.get(CLOUD_WORKER));
-        urls.filter_map(|url| Some((host_of(url)?.to_owned(), key.to_string())))
+        let workers = stored.content.workers.iter();
+        workers.filter_map(|worker| cloud_host(&worker.env, &worker.hosts, key.to_string()))
     });
     workers.chain(given).collect()
 }
 
-/// The host of `http://host:port/path`, an IPv6 address without its brackets.
-fn host_of(url: &str) -> Option<&str> {
+fn cloud_host(
+    env: &BTreeMap<String, String>,
+    entries: &BTreeMap<String, IpAddr>,
+    used_by: String,
+) -> Option<CloudHost> {
+    let (host, port) = host_of(env.get(CLOUD_WORKER)?)?;
+    let (host, entry) = (host.to_owned(), entries.get(host).copied());
+    Some(CloudHost { host, used_by, port, entry })
+}
+
+/// Host and port of `http://host:port/path`, an IPv6 address without its brackets.
+fn host_of(url: &str) -> Option<(&str, Option<u16>)> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?.0,
-        None => authority.split(':').next()?,
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
-    Some(host).filter(|host| !host.is_empty())
+    let port = port.strip_prefix(':').map_or(Some(80), |port| port.parse().ok());
+    Some((host, port)).filter(|(host, _)| !host.is_empty())
 }
 
 /// The names of the checks in progress.
@@ -260,14 +332,18 @@ mod tests {
     #[test]
     fn host_is_parsed_from_url_of_cloud_worker() {
         for (url, host) in [
-            ("http://digits-cloud-1a2b.default.svc:5000", Some("digits-cloud-1a2b.default.svc")),
-            ("http://192.0.2.7:20007", Some("192.0.2.7")),
-            ("http://[2001:db8::7]:20007", Some("2001:db8::7")),
-            ("http://host", Some("host")),
-            ("http://host/path:1", Some("host")),
+            (
+                "http://digits-cloud-1a2b.default.svc:5000",
+                Some(("digits-cloud-1a2b.default.svc", 5000)),
+            ),
+            ("http://192.0.2.7:20007", Some(("192.0.2.7", 20_007))),
+            ("http://[2001:db8::7]:20007", Some(("2001:db8::7", 20_007))),
+            ("http://host", Some(("host", 80))),
+            ("http://host/path:1", Some(("host", 80))),
             ("http://", None),
             ("host:5000", None),
         ] {
+            let host = host.map(|(host, port)| (host, Some(port)));
             assert_eq!(host_of(url), host, "{url}");
         }
     }

@@ -33,8 +33,8 @@ const EVERYWHERE: [Right; 12] = [
 ];
 
 /// Also in all namespaces: an Event is in the namespace of its object.
-// controllers/runtime/context.rs makes the `Recorder`, controllers/runtime/status_writer.rs calls
-// `publish`, which creates an Event and patches the one of the same thing.
+// controllers/runtime/status_writer.rs calls controllers/runtime/events.rs:
+// `publish_event` creates an Event and patches the one of the same thing.
 const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 
 /// In the controller's own namespace, of this name.
@@ -42,8 +42,7 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
 /// The Lease of the leader, in the same namespace. An empty name stands for any.
-// kubernetes/leader_election.rs: the library kube-lease-manager gets it, creates it when it is
-// missing, and patches it.
+// kubernetes/leader_election.rs gets it, creates it when it is missing, and patches it.
 const LEASE: [(Right, &str); 2] = [
     (("coordination.k8s.io", "leases", &["create"]), ""),
     (("coordination.k8s.io", "leases", &["get", "patch"]), "neptune-cloud"),
@@ -80,7 +79,7 @@ const CALLERS: [&str; 8] = [
     "admission/reviewer.rs",
     "cache/mod.rs",
     "controllers/runtime/apply.rs",
-    "controllers/runtime/context.rs",
+    "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/leader_election.rs",
     "transport/eventbus/rules/mod.rs",
@@ -189,8 +188,6 @@ fn no_other_file_of_the_controller_calls_the_api_server() {
             "Api::all(",
             "Api::all_with(",
             "Api::default_namespaced(",
-            "Recorder::new(",
-            "LeaseManagerBuilder::new(",
         ]
         .iter()
         .any(|call| text.contains(call))

@@ -93,7 +93,7 @@ async fn dead_node_is_offline_also_for_the_next_controller() {
 }
 
 #[tokio::test]
-async fn new_controller_reports_an_idle_service_as_running() {
+async fn new_controller_reports_a_completed_service() {
     let models = models().await;
     let mut fleet = Fleet::start(Transport::Mqtt).await;
     fleet.apply(&models_manifest(&fleet, &models));
@@ -113,7 +113,8 @@ async fn new_controller_reports_an_idle_service_as_running() {
         "-p",
         r#"{"status": {"active": null}}"#,
     ]);
-    let is_restored = |s: &JointInferenceServiceStatus| is_running(s) && s.active == Some(2);
-    let status = fleet.until(NAME, "Running, by the next controller", is_restored).await;
+    // The edge worker reports completed, so only the cloud worker is active.
+    let is_restored = |s: &JointInferenceServiceStatus| is_running(s) && s.active == Some(1);
+    let status = fleet.until(NAME, "Completed, by the next controller", is_restored).await;
     assert_eq!(totals(&status).inference, 600);
 }

@@ -174,6 +174,8 @@ impl Shipped {
         for listen in ["NEPTUNE_LISTEN", "NEPTUNE_WEBHOOK_LISTEN", "NEPTUNE_UPSTREAM_LISTEN"] {
             command.env(listen, format!("127.0.0.1:{}", free_port()));
         }
+        // The cloud worker's model is a file of its node.
+        command.env("NEPTUNE_ALLOW_HOST_PATH", "/models");
         let token = dir.path().join("token");
         fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
         match overlay {

@@ -2,8 +2,12 @@
 //! plan. The desired objects and the steps are decided by `plan`.
 
 mod plan;
+mod requested;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -21,10 +25,12 @@ use serde_json::{Value, json};
 use crate::{
     error::Error,
     kubernetes::{labels::MANAGED_BY, nodes::is_edge_node},
+    metrics::Outcome,
     transport::eventbus::{
         EventBus,
-        rules::plan::{
-            DesiredRule, ExistingRule, RuleKey, RuleKind, RulesStep, desired_rules, plan,
+        rules::{
+            plan::{DesiredRule, ExistingRule, RuleKey, RuleKind, RulesStep, desired_rules, plan},
+            requested::Requested,
         },
     },
 };
@@ -51,12 +57,18 @@ pub enum RulesState {
     InPlace,
 }
 
-/// The watch of one kind.
-struct RuleWatch {
+/// The objects of one kind.
+#[derive(Clone)]
+struct RuleObjects {
     kind: RuleKind,
     api: Api<DynamicObject>,
     resource: ApiResource,
     store: Store<DynamicObject>,
+}
+
+/// The watch of one kind.
+struct RuleWatch {
+    objects: RuleObjects,
     events: BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>>,
     /// Whether the objects were listed once. A later failure of the watch does not change the
     /// state.
@@ -76,6 +88,7 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
     let namespace = bus.0.settings.namespace.as_str();
     let mut endpoints = RuleWatch::new(RuleKind::Endpoint, client, namespace);
     let mut rules = RuleWatch::new(RuleKind::Rule, client, namespace);
+    let mut requested = Requested::default();
     let mut retry = None;
     loop {
         let timer = async {
@@ -98,37 +111,54 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
             bus.set_rules_state(error.map_or_else(RulesState::default, RulesState::Waiting));
             continue;
         }
-        let state = reconcile_rules(bus, &endpoints, &rules, nodes).await;
+        let objects = [endpoints.objects.clone(), rules.objects.clone()];
+        let state = reconcile_rules(bus, &objects, nodes, &mut requested).await;
         retry = (state != RulesState::InPlace).then_some(RETRY);
         bus.set_rules_state(state);
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn reconcile_rules(
     bus: &EventBus,
-    endpoints: &RuleWatch,
-    rules: &RuleWatch,
+    [endpoints, rules]: &[RuleObjects; 2],
     nodes: &Store<Node>,
+    requested: &mut Requested,
 ) -> RulesState {
     let nodes = nodes.state();
     let edge = nodes.iter().filter(|node| is_edge_node(node));
     let token = bus.tokens().current().cloned();
     let names = edge.filter_map(|node| node.name_any().parse().ok());
     let desired_rules = desired_rules(&bus.0.settings, token.as_ref(), names);
-    let existing = endpoints.existing().chain(rules.existing()).collect();
+    let cached = endpoints.existing().chain(rules.existing()).collect();
+    let existing = requested.applied_to(cached, Instant::now());
     let plan = plan(&desired_rules, &existing);
+    let (mut created, mut deleted) = (0, 0);
     for step in plan.steps {
-        let (key, done) = match &step {
-            RulesStep::Delete { key, .. } => (key, "deleted"),
-            RulesStep::Create { key, .. } => (key, "created"),
-        };
-        let watched = if key.0 == RuleKind::Endpoint { endpoints } else { rules };
-        let name = key.1.clone();
-        match watched.execute(step).await {
-            Ok(true) => tracing::info!(kind = watched.resource.kind, name, "{done}"),
-            Ok(false) => {}
-            Err(error) => return RulesState::Waiting(error.to_string()),
+        let (RulesStep::Delete { key, .. } | RulesStep::Create { key, .. }) = &step;
+        let objects = if key.0 == RuleKind::Endpoint { endpoints } else { rules };
+        let result = objects.execute(&step).await;
+        bus.0.metrics.rule_changed(match &result {
+            Ok(true) => Outcome::Ok,
+            Ok(false) => Outcome::Conflict,
+            Err(error) => error.class().into(),
+        });
+        if let Err(error) = result {
+            return RulesState::Waiting(error.to_string());
         }
+        match step {
+            RulesStep::Create { key, desired } => {
+                created += 1;
+                requested.on_created(key, desired, Instant::now());
+            }
+            RulesStep::Delete { key, uid } => {
+                deleted += 1;
+                requested.on_deleted(key, uid, Instant::now());
+            }
+        }
+    }
+    if created + deleted > 0 {
+        tracing::info!(created, deleted, "KubeEdge Rules and RuleEndpoints updated");
     }
     match plan.conflicts.first() {
         None => RulesState::InPlace,
@@ -151,7 +181,8 @@ impl RuleWatch {
             .modify(|object| object.managed_fields_mut().clear())
             .default_backoff();
         let events = reflector::reflector(writer, events).boxed();
-        Self { kind, api, resource, store, events, is_listed: false, error: None }
+        let objects = RuleObjects { kind, api, resource, store };
+        Self { objects, events, is_listed: false, error: None }
     }
 
     /// Waits for a change.
@@ -171,7 +202,7 @@ impl RuleWatch {
     }
 
     fn on_event(&mut self, event: watcher::Result<watcher::Event<DynamicObject>>) {
-        let plural = &self.resource.plural;
+        let plural = &self.objects.resource.plural;
         self.error = match event {
             Ok(watcher::Event::InitDone) => {
                 self.is_listed = true;
@@ -191,7 +222,9 @@ impl RuleWatch {
             }
         };
     }
+}
 
+impl RuleObjects {
     fn existing(&self) -> impl Iterator<Item = (RuleKey, ExistingRule)> {
         self.store.state().into_iter().map(|object| {
             let labels = object.labels();
@@ -206,26 +239,27 @@ impl RuleWatch {
     }
 
     /// Executes a step. Returns whether it was still needed.
-    async fn execute(&self, step: RulesStep) -> Result<bool, Error> {
+    async fn execute(&self, step: &RulesStep) -> Result<bool, Error> {
         match step {
             RulesStep::Delete { key: (_, name), uid } => {
-                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+                let preconditions =
+                    Preconditions { uid: Some(uid.clone()), resource_version: None };
                 let params =
                     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                match self.api.delete(&name, &params).await {
+                match self.api.delete(name, &params).await {
                     Ok(_) => Ok(true),
                     // It is deleted or replaced already; the watch will report it.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-                    Err(error) => Err(self.failed("delete", &name)(error)),
+                    Err(error) => Err(self.failed("delete", name)(error)),
                 }
             }
             RulesStep::Create { key: (_, name), desired } => {
-                let object = self.object(&name, &desired);
+                let object = self.object(name, desired);
                 match self.api.create(&PostParams::default(), &object).await {
                     Ok(_) => Ok(true),
                     // It exists already; the watch will report it.
                     Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-                    Err(error) => Err(self.failed("create", &name)(error)),
+                    Err(error) => Err(self.failed("create", name)(error)),
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Decides which message is posted when, over all nodes: one at a time per node, a bounded number
-//! at once, none to nodes that are away. Pure; `post` sends them.
+//! at once, none to nodes that are away. Nodes without a session do not delay the others. Pure; `post` sends them.
 //!
 //! | event | action |
 //! |---|---|
@@ -28,8 +28,18 @@ use self::node::{NodeQueue, Pause};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
 use crate::{kubernetes::nodes::NodeReadiness, metrics::PostOutcome};
 
-/// Concurrent posts over the fleet. A post to a node without a session takes two seconds.
+/// Concurrent posts over the fleet, without the slow ones.
 const MAX_IN_FLIGHT: usize = 32;
+
+/// Concurrent posts to nodes that are not known to be connected. The others are for those that are.
+const MAX_UNKNOWN: usize = 24;
+
+/// A post that takes longer is slow, and no longer counts as one of [`MAX_IN_FLIGHT`]: a post to a
+/// node without a session takes two seconds, and other nodes do not wait for it.
+const SLOW_AFTER: Duration = Duration::from_millis(250);
+
+/// Concurrent posts over the fleet with the slow ones.
+const MAX_OPEN: usize = 256;
 
 /// The pauses of a node after failed posts.
 const NODE_RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -41,11 +51,18 @@ const ROUTER_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration:
 #[derive(Debug, Default)]
 pub struct Schedule {
     nodes: BTreeMap<NodeName, NodeQueue>,
-    /// The nodes with a due time, by that time.
-    due: BTreeSet<(Instant, NodeName)>,
-    in_flight: usize,
+    /// The nodes with a due time that are known to be connected.
+    connected: BTreeSet<DueEntry>,
+    /// The other nodes with a due time.
+    unknown: BTreeSet<DueEntry>,
+    /// The posts in flight by their start, of nodes that were connected then, and of others.
+    connected_posts: BTreeSet<DueEntry>,
+    unknown_posts: BTreeSet<DueEntry>,
     router: Pause,
 }
+
+/// The due time of a node and its name.
+type DueEntry = (Instant, NodeName);
 
 impl Schedule {
     /// Queues a message. It replaces a queued one on its topic.
@@ -64,11 +81,13 @@ impl Schedule {
     /// The next message to post, if one is due and the limit allows it. From then on it is in
     /// flight.
     pub fn next(&mut self, now: Instant) -> Option<(NodeName, QueuedMessage)> {
-        while self.in_flight < MAX_IN_FLIGHT && self.router.is_over(now) {
-            let (at, name) = self.due.first()?;
-            if *at > now {
-                return None;
-            }
+        while self.router.is_over(now) {
+            let lanes = [(true, self.connected.first()), (false, self.unknown.first())];
+            let due =
+                lanes.into_iter().filter_map(|(is_connected, due)| Some((due?, is_connected)));
+            let due = due
+                .filter(|((at, _), is_connected)| *at <= now && self.has_slot(*is_connected, now));
+            let ((_, name), is_connected) = due.min()?;
             let name = name.clone();
             let node = self.nodes.get_mut(&name)?;
             if node.outbox.is_empty() {
@@ -76,9 +95,9 @@ impl Schedule {
             }
             let message = node.outbox.pop();
             if message.is_some() {
-                node.in_flight = true;
+                node.in_flight = Some((is_connected, now));
                 node.seen_meanwhile = false;
-                self.in_flight += 1;
+                self.posts_of(is_connected).insert((now, name.clone()));
             }
             self.reschedule(&name, now);
             if let Some(message) = message {
@@ -97,7 +116,6 @@ impl Schedule {
         now: Instant,
         random: u64,
     ) {
-        self.in_flight -= 1;
         match outcome {
             // Of several failures in flight at the same time, only the first counts.
             PostOutcome::NoRule | PostOutcome::NoRouter if self.router.is_over(now) => {
@@ -108,10 +126,14 @@ impl Schedule {
                 self.router = Pause::default();
             }
         }
+        let post = self.nodes.get_mut(name).and_then(|node| node.in_flight.take());
+        if let Some((is_connected, start)) = post {
+            self.posts_of(is_connected).remove(&(start, name.clone()));
+        }
         let Some(node) = self.nodes.get_mut(name) else { return };
-        node.in_flight = false;
         match outcome {
             PostOutcome::Taken => {
+                node.is_connected = true;
                 node.pause = Pause::default();
                 if let (Some(revision), Some(unconfirmed)) = (message.index, &mut node.unconfirmed)
                 {
@@ -133,11 +155,12 @@ impl Schedule {
     pub fn on_sign_of_life(&mut self, name: &NodeName, is_back: bool, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.seen_meanwhile = true;
+        node.is_connected = true;
         let is_waiting = node.unconfirmed.as_mut().is_some_and(|unconfirmed| {
             unconfirmed.on_sign_of_life();
             unconfirmed.due_at().is_none()
         });
-        let is_waiting = is_waiting && !node.in_flight && node.outbox.is_empty();
+        let is_waiting = is_waiting && node.in_flight.is_none() && node.outbox.is_empty();
         if is_back || is_waiting || node.is_away {
             node.mark_back();
         }
@@ -162,7 +185,8 @@ impl Schedule {
         }
         if !is_ready {
             node.mark_away();
-            if readiness == NodeReadiness::Gone && node.index.is_none() && !node.in_flight {
+            if readiness == NodeReadiness::Gone && node.index.is_none() && node.in_flight.is_none()
+            {
                 self.forget(name);
                 return;
             }
@@ -174,11 +198,53 @@ impl Schedule {
 
     /// When [`Schedule::next`] may return a message, if nothing changes before.
     pub fn next_due_at(&self) -> Option<Instant> {
-        if self.in_flight >= MAX_IN_FLIGHT {
+        if self.posts() >= MAX_OPEN {
             return None;
         }
-        let (at, _) = self.due.first()?;
-        Some(self.router.until.map_or(*at, |until| until.max(*at)))
+        let lanes = [(true, self.connected.first()), (false, self.unknown.first())];
+        let due = lanes.into_iter().filter_map(|(is_connected, due)| {
+            let (at, _) = due?;
+            Some(self.slot_at(is_connected).map_or(*at, |slot| slot.max(*at)))
+        });
+        let at = due.min()?;
+        Some(self.router.until.map_or(at, |until| until.max(at)))
+    }
+
+    fn lane(&mut self, is_connected: bool) -> &mut BTreeSet<DueEntry> {
+        if is_connected { &mut self.connected } else { &mut self.unknown }
+    }
+
+    /// Whether a post may start in this lane.
+    fn has_slot(&self, is_connected: bool, now: Instant) -> bool {
+        let fast = |posts: &BTreeSet<DueEntry>| {
+            posts.iter().rev().take_while(|(start, _)| *start + SLOW_AFTER > now).count()
+        };
+        let unknown = fast(&self.unknown_posts);
+        self.posts() < MAX_OPEN
+            && fast(&self.connected_posts) + unknown < MAX_IN_FLIGHT
+            && (is_connected || unknown < MAX_UNKNOWN)
+    }
+
+    /// From when a post may start in this lane; `None` if there are few posts in flight.
+    fn slot_at(&self, is_connected: bool) -> Option<Instant> {
+        let newest = |posts: &BTreeSet<DueEntry>| -> Vec<Instant> {
+            posts.iter().rev().take(MAX_IN_FLIGHT).map(|(start, _)| *start).collect()
+        };
+        let unknown = newest(&self.unknown_posts);
+        let limit = unknown.get(MAX_UNKNOWN - 1).copied().filter(|_| !is_connected);
+        let mut all = newest(&self.connected_posts);
+        all.extend(unknown);
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let total = all.get(MAX_IN_FLIGHT - 1).copied();
+        limit.max(total).map(|start| start + SLOW_AFTER)
+    }
+
+    fn posts(&self) -> usize {
+        self.connected_posts.len() + self.unknown_posts.len()
+    }
+
+    fn posts_of(&mut self, is_connected: bool) -> &mut BTreeSet<DueEntry> {
+        if is_connected { &mut self.connected_posts } else { &mut self.unknown_posts }
     }
 
     /// Whether the last post reached the router.
@@ -187,23 +253,23 @@ impl Schedule {
     }
 
     fn forget(&mut self, name: &NodeName) {
-        if let Some(at) = self.nodes.remove(name).and_then(|node| node.due_at) {
-            self.due.remove(&(at, name.clone()));
+        if let Some((is_connected, at)) = self.nodes.remove(name).and_then(|node| node.entry) {
+            self.lane(is_connected).remove(&(at, name.clone()));
         }
     }
 
-    /// Updates a node's entry in `due`.
+    /// Updates the due time of a node.
     fn reschedule(&mut self, name: &NodeName, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        let due_at = node.due(now);
-        if due_at == node.due_at {
+        let entry = node.due(now).map(|at| (node.is_connected, at));
+        if entry == node.entry {
             return;
         }
-        if let Some(before) = std::mem::replace(&mut node.due_at, due_at) {
-            self.due.remove(&(before, name.clone()));
+        if let Some((is_connected, at)) = std::mem::replace(&mut node.entry, entry) {
+            self.lane(is_connected).remove(&(at, name.clone()));
         }
-        if let Some(at) = due_at {
-            self.due.insert((at, name.clone()));
+        if let Some((is_connected, at)) = entry {
+            self.lane(is_connected).insert((at, name.clone()));
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::transport::eventbus::{
 pub struct NodeQueue {
     /// The messages to post.
     pub outbox: NodeOutbox,
-    /// Whether a post is in flight.
-    pub in_flight: bool,
+    /// The lane and the start of the post in flight.
+    pub in_flight: Option<(bool, Instant)>,
     /// Whether nothing is posted until the node sends a message or is Ready again.
     pub is_away: bool,
     /// Whether the node sent a message since the post in flight began.
@@ -28,8 +28,10 @@ pub struct NodeQueue {
     pub index: Option<QueuedMessage>,
     /// The last index while the node has not confirmed it.
     pub unconfirmed: Option<Unconfirmed>,
-    /// Its entry in `due`.
-    pub due_at: Option<Instant>,
+    /// Whether the node sent a message, or took one, since it was away.
+    pub is_connected: bool,
+    /// Its lane, by `is_connected`, and its due time there.
+    pub entry: Option<(bool, Instant)>,
 }
 
 /// A time before which nothing is tried, longer with each failure.
@@ -43,14 +45,14 @@ pub struct Pause {
 impl NodeQueue {
     /// When to post something.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        if self.in_flight || self.is_away {
+        if self.in_flight.is_some() || self.is_away {
             return None;
         }
         let earliest = if self.outbox.is_empty() {
             self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?
         } else {
             // It keeps its position behind the nodes that were queued before it.
-            self.due_at.unwrap_or(now).min(now)
+            self.entry.map_or(now, |(_, at)| at).min(now)
         };
         Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
     }
@@ -75,6 +77,7 @@ impl NodeQueue {
     /// Posts nothing until the node is back.
     pub fn mark_away(&mut self) {
         self.is_away = true;
+        self.is_connected = false;
         self.outbox.clear();
     }
 

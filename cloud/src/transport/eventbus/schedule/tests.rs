@@ -73,6 +73,7 @@ impl Harness {
             highest: Revision(index),
             complete: true,
             objects: [].into(),
+            departed: [].into(),
         };
         self.schedule.on_sync(&node.parse().unwrap(), &sync, self.now);
     }
@@ -108,9 +109,29 @@ fn posts_in_flight_are_bounded_and_the_longest_waiting_is_next() {
         controller.enqueue(&format!("n{node}"), "b");
         controller.now += Duration::from_millis(1);
     }
-    assert_eq!(controller.posts().len(), MAX_IN_FLIGHT);
+    assert_eq!(controller.posts().len(), MAX_UNKNOWN);
     controller.done("n0", PostOutcome::Taken);
-    assert_eq!(controller.posts(), [format!("n{MAX_IN_FLIGHT} a")], "not n0's second");
+    assert_eq!(controller.posts(), [format!("n{MAX_UNKNOWN} a"), "n0 b".to_owned()]);
+}
+
+#[test]
+fn nodes_without_session_do_not_delay_connected_ones() {
+    let mut controller = Harness::new();
+    for node in 0..200 {
+        controller.enqueue(&format!("dead{node}"), "a");
+    }
+    controller.enqueue("live", "a");
+    controller.on_sign_of_life("live", false);
+    assert!(controller.posts().contains(&"live a".to_owned()), "it does not queue behind them");
+    controller.enqueue("unseen", "a");
+    let mut waited = None;
+    while waited.is_none() && controller.now < controller.start + Duration::from_secs(20) {
+        let ms = controller.advance();
+        if controller.posts().contains(&"unseen a".to_owned()) {
+            waited = Some(ms);
+        }
+    }
+    assert!(waited.is_some_and(|ms| ms <= 2500), "a live node that was not seen yet: {waited:?}");
 }
 
 #[test]

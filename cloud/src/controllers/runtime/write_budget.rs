@@ -1,0 +1,255 @@
+//! Decides when a status may be written: a token bucket that all objects share, in which changes of
+//! state precede counters, and a pace per object. Pure.
+//!
+//! | change | waits for |
+//! |---|---|
+//! | state: a condition, or a new spec | a token of the bucket, down to the last one |
+//! | counters: everything else | one second since the last write, and a token above the reserve |
+
+use std::time::{Duration, Instant};
+
+use crate::metrics::StatusClass as WriteClass;
+
+/// Writes that may happen at once, in seconds of the rate.
+const BURST_SECONDS: f64 = 2.0;
+
+/// The share of the burst that counters leave to changes of state.
+const RESERVE: f64 = 0.5;
+
+/// The minimum interval between two writes of an object that change only counters.
+const COUNTERS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Changes of state of one object that are written at once. Then it has one per second, so that an
+/// object whose state alternates does not use the tokens of the others.
+const STATE_BURST: u32 = 5;
+
+/// The token bucket of all status writes. Deferred writes have numbers and are admitted in their
+/// order, so each has its turn.
+#[derive(Debug)]
+pub struct WriteBudget {
+    /// Tokens per second.
+    rate: f64,
+    tokens: f64,
+    at: Instant,
+    states: Line,
+    counters: Line,
+}
+
+/// The deferred writes of a class, by their numbers from 1.
+#[derive(Debug, Default)]
+struct Line {
+    issued: u64,
+    admitted: u64,
+}
+
+/// The place of a deferred write in its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(WriteClass, u64);
+
+impl WriteBudget {
+    /// A full bucket with `rate` writes per second.
+    pub fn new(rate: u32, now: Instant) -> Self {
+        let rate = f64::from(rate.max(1));
+        let (states, counters) = (Line::default(), Line::default());
+        Self { rate, tokens: rate * BURST_SECONDS, at: now, states, counters }
+    }
+
+    /// Takes a token. `ticket` is that of an earlier attempt.
+    ///
+    /// # Errors
+    /// The ticket of this write, and when to try again.
+    pub fn take(
+        &mut self,
+        class: WriteClass,
+        ticket: Option<Ticket>,
+        now: Instant,
+    ) -> Result<(), (Ticket, Duration)> {
+        self.refill(now);
+        let (rate, has_token) = (self.rate, self.tokens >= self.needed(class));
+        let line = self.line(class);
+        let number = match ticket {
+            Some(Ticket(of, number)) if of == class => number,
+            _ if line.admitted == line.issued && has_token => {
+                self.tokens -= 1.0;
+                return Ok(());
+            }
+            _ => {
+                line.issued += 1;
+                line.issued
+            }
+        };
+        if number <= line.admitted {
+            return Ok(());
+        }
+        let ahead = u32::try_from(number - line.admitted).unwrap_or(u32::MAX);
+        Err((Ticket(class, number), Duration::from_secs_f64(f64::from(ahead) / rate)))
+    }
+
+    /// Adds the tokens since the last call, and admits deferred writes: states first.
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * self.rate).min(self.rate * BURST_SECONDS);
+        self.at = now;
+        for class in [WriteClass::State, WriteClass::Counters] {
+            while self.tokens >= self.needed(class) {
+                let line = self.line(class);
+                if line.admitted == line.issued {
+                    break;
+                }
+                line.admitted += 1;
+                self.tokens -= 1.0;
+            }
+        }
+    }
+
+    /// The tokens that a write of this class needs; it takes one of them.
+    fn needed(&self, class: WriteClass) -> f64 {
+        match class {
+            WriteClass::State => 1.0,
+            WriteClass::Counters => 1.0 + self.rate * BURST_SECONDS * RESERVE,
+        }
+    }
+
+    fn line(&mut self, class: WriteClass) -> &mut Line {
+        match class {
+            WriteClass::State => &mut self.states,
+            WriteClass::Counters => &mut self.counters,
+        }
+    }
+}
+
+/// The status writes of one object.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WritePace {
+    last: Option<Instant>,
+    /// When the state writes so far are used up, as in a leaky bucket.
+    states_until: Option<Instant>,
+    /// Since when a write waits.
+    waiting_since: Option<Instant>,
+    /// The place of the deferred write.
+    ticket: Option<Ticket>,
+}
+
+impl WritePace {
+    /// Whether the object may write now.
+    ///
+    /// # Errors
+    /// The pause before the next attempt.
+    pub fn take(
+        &mut self,
+        class: WriteClass,
+        budget: &mut WriteBudget,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        let pause = |until: Instant| {
+            let pause = until.saturating_duration_since(now);
+            if pause.is_zero() { Ok(()) } else { Err(pause) }
+        };
+        let result = match class {
+            WriteClass::State => {
+                let burst = Duration::from_secs(u64::from(STATE_BURST - 1));
+                let full = self.states_until.and_then(|until| until.checked_sub(burst));
+                full.map_or(Ok(()), pause)
+            }
+            WriteClass::Counters => {
+                self.last.map_or(Ok(()), |last| pause(last + COUNTERS_INTERVAL))
+            }
+        };
+        let ticket = self.ticket;
+        let result = result.and_then(|()| {
+            budget.take(class, ticket, now).map_err(|(ticket, pause)| {
+                self.ticket = Some(ticket);
+                pause
+            })
+        });
+        if result.is_err() {
+            self.waiting_since.get_or_insert(now);
+        }
+        result
+    }
+
+    /// The object was written. Returns how long the write waited.
+    pub fn written(&mut self, class: WriteClass, now: Instant) -> Duration {
+        self.last = Some(now);
+        self.ticket = None;
+        if class == WriteClass::State {
+            let from = self.states_until.map_or(now, |until| until.max(now));
+            self.states_until = Some(from + Duration::from_secs(1));
+        }
+        let since = self.waiting_since.take();
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods)]
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn running_is_written_directly_after_pending_and_counters_wait() {
+        let start = Instant::now();
+        let (mut budget, mut pace) = (WriteBudget::new(100, start), WritePace::default());
+        for ms in [0, 140, 150] {
+            let now = start + ms * MS;
+            assert_eq!(pace.take(WriteClass::State, &mut budget, now), Ok(()), "at {ms} ms");
+            assert_eq!(pace.written(WriteClass::State, now), Duration::ZERO);
+        }
+        let now = start + 200 * MS;
+        assert_eq!(pace.take(WriteClass::Counters, &mut budget, now), Err(950 * MS));
+        let later = start + 1150 * MS;
+        assert_eq!(pace.take(WriteClass::Counters, &mut budget, later), Ok(()));
+        assert_eq!(pace.written(WriteClass::Counters, later), 950 * MS, "how long it waited");
+    }
+
+    #[test]
+    fn object_whose_state_alternates_has_one_write_per_second() {
+        let start = Instant::now();
+        let (mut budget, mut pace) = (WriteBudget::new(1000, start), WritePace::default());
+        let mut written = 0;
+        for ms in 0..10_000 {
+            let now = start + ms * MS;
+            if pace.take(WriteClass::State, &mut budget, now).is_ok() {
+                pace.written(WriteClass::State, now);
+                written += 1;
+            }
+        }
+        assert!((14..=15).contains(&written), "{written}");
+    }
+
+    /// Many counting objects that retry after the returned pause, and a change of state every 100 ms.
+    #[test]
+    fn all_writes_share_the_rate_and_states_do_not_wait() {
+        let start = Instant::now();
+        let mut budget = WriteBudget::new(50, start);
+        let mut objects = vec![(WritePace::default(), start, 0_u32); 2000];
+        let mut states = vec![WritePace::default(); 600];
+        let mut written = 0;
+        for ms in 0..60_000 {
+            let now = start + ms * MS;
+            if ms % 100 == 0 {
+                let state = &mut states[ms as usize / 100];
+                assert_eq!(state.take(WriteClass::State, &mut budget, now), Ok(()), "at {ms} ms");
+                state.written(WriteClass::State, now);
+                written += 1;
+            }
+            for (pace, at, count) in objects.iter_mut().filter(|(_, at, _)| *at <= now) {
+                match pace.take(WriteClass::Counters, &mut budget, now) {
+                    Ok(()) => {
+                        pace.written(WriteClass::Counters, now);
+                        (written, *count) = (written + 1, *count + 1);
+                        *at = now + Duration::from_secs(1);
+                    }
+                    Err(pause) => *at = now + pause,
+                }
+            }
+        }
+        assert!((2900..=3100).contains(&written), "{written} in a minute at 50 per second");
+        let most = objects.iter().map(|(_, _, count)| *count).max();
+        assert!(most <= Some(3), "every object has its turn: {most:?}");
+        let none = objects.iter().filter(|(_, _, count)| *count == 0).count();
+        assert_eq!(none, 0, "objects that were never written");
+    }
+}

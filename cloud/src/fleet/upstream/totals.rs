@@ -1,0 +1,78 @@
+//! Decides which totals of reports and syncs count, and which notices answer a sync.
+
+use std::collections::BTreeSet;
+
+use neptune_api::JointInferenceService;
+use neptune_wire::{AgentStart, Counters, NodeName, ObjectKey, Resource, Sync};
+
+use super::{FleetChange, Upstream, rejection::Rejected};
+use crate::{cache::Cached as _, fleet::may_count};
+
+/// Totals of departed objects that are processed per sync. Agents keep fewer.
+const MAX_DEPARTED: usize = 1024;
+
+/// What follows from the totals of departed objects in a sync.
+#[derive(Debug, Default)]
+pub(super) struct DepartedOutcome {
+    /// UIDs that no object has any more.
+    pub(super) gone_uids: BTreeSet<String>,
+    /// Why the last refused totals were refused.
+    pub(super) rejected: Option<Rejected>,
+}
+
+impl Upstream {
+    /// Counts the totals of objects that left the node.
+    pub(super) fn on_departed(&self, node: &NodeName, sync: &Sync) -> DepartedOutcome {
+        let mut outcome = DepartedOutcome::default();
+        for (uid, totals) in sync.departed.iter().take(MAX_DEPARTED) {
+            let key = &totals.object;
+            if !self.caches.contains(key, uid) {
+                outcome.gone_uids.insert(uid.clone());
+                continue;
+            }
+            if let Err(rejected) = self.check_counters(node, key, totals.counters()) {
+                outcome.rejected = Some(rejected);
+                continue;
+            }
+            let message = (&sync.instance, (sync.epoch, 0));
+            if self.fleet.lock().on_counters(node, uid, message, totals.counters()) {
+                self.report(FleetChange::Object(key.clone()));
+            }
+        }
+        outcome
+    }
+
+    /// Whether counters are possible, and of a node that may count for the object.
+    pub(super) fn check_counters(
+        &self,
+        node: &NodeName,
+        key: &ObjectKey,
+        counters: Counters,
+    ) -> Result<(), Rejected> {
+        if !counters.are_possible() {
+            let Counters { inference, hard, .. } = counters;
+            return Err(Rejected::Impossible { inference, hard });
+        }
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let service = self.caches.get::<JointInferenceService>(namespace, name);
+        let is_service = key.resource == Resource::JointInferenceServices;
+        if is_service && service.is_some_and(|service| may_count(&service, node)) {
+            Ok(())
+        } else {
+            Err(Rejected::NeverHad { node: node.clone(), key: key.clone() })
+        }
+    }
+
+    /// The newest start of the agent, if it is not the one that sent the sync. Statuses keep it when
+    /// this controller restarts.
+    pub(super) fn newer_start(&self, node: &NodeName, sync: &Sync) -> Option<AgentStart> {
+        let instance = &sync.instance;
+        let known = self.fleet.lock().newest_epoch(node, instance);
+        let services = JointInferenceService::cache(&self.caches).on_node(node.as_str());
+        let reports =
+            services.iter().filter_map(|it| it.status.as_ref()).flat_map(|it| &it.reports);
+        let of_agent = reports.filter(|it| it.node == node.as_str() && it.instance == instance.0);
+        let newest = of_agent.map(|it| it.epoch).chain(known).max()?;
+        (newest > sync.epoch).then(|| AgentStart { instance: instance.clone(), epoch: newest })
+    }
+}

@@ -1,0 +1,161 @@
+//! Decides what a replica does with the Lease. Pure.
+//!
+//! A replica does not compare clocks: a Lease is expired when this replica has seen no change of it
+//! for its whole duration, by its own monotonic clock. The leader stops before that, so two never
+//! lead at the same time.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+/// How long a Lease is valid after its last change.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// The leader stops when it could not renew the Lease for this long. The rest of [`LEASE`] is for
+/// its last messages.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(7);
+
+/// Between two renewals of the leader.
+pub const RENEW: Duration = Duration::from_secs(2);
+
+/// Between two attempts of another replica. With [`LEASE`] it bounds the takeover.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// What to do with the Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Create it.
+    Create,
+    /// Write this replica as its holder, over this version.
+    Hold {
+        /// The version that was seen.
+        version: Option<String>,
+        /// Whether another replica held it before.
+        is_new: bool,
+        /// How often the holder has changed.
+        transitions: i32,
+    },
+    /// Another replica leads.
+    Wait,
+}
+
+/// What a replica has seen of the Lease.
+#[derive(Debug)]
+pub struct Observer {
+    identity: String,
+    /// The version that was seen last, `None` for a missing Lease, and since when.
+    seen: Option<(Option<String>, Instant)>,
+    /// Whether this replica held the Lease at the last observation.
+    leads: bool,
+}
+
+impl Observer {
+    /// A replica that has seen nothing.
+    pub fn new(identity: String) -> Self {
+        Self { identity, seen: None, leads: false }
+    }
+
+    /// What to do with the Lease as it is now.
+    pub fn observe(&mut self, lease: Option<&Lease>, now: Instant) -> Step {
+        let version = lease.and_then(|lease| lease.metadata.resource_version.clone());
+        let is_first = self.seen.is_none();
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != version) {
+            self.seen = Some((version.clone(), now));
+        }
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        let is_expired = now.saturating_duration_since(since) >= LEASE;
+        let Some(lease) = lease else {
+            // A leader whose Lease was deleted creates it again. Others give it the time to do so,
+            // unless there was never a Lease.
+            return if self.leads || is_first || is_expired { Step::Create } else { Step::Wait };
+        };
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or_default();
+        self.leads = holder == self.identity;
+        if self.leads {
+            return Step::Hold { version, is_new: false, transitions };
+        }
+        if holder.is_empty() || is_expired {
+            return Step::Hold {
+                version,
+                is_new: true,
+                transitions: transitions.saturating_add(1),
+            };
+        }
+        Step::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods)]
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    use super::*;
+
+    fn lease(holder: &str, version: u32) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.to_owned()).filter(|holder| !holder.is_empty()),
+            ..LeaseSpec::default()
+        };
+        let mut lease = Lease { spec: Some(spec), ..Lease::default() };
+        lease.metadata.resource_version = Some(version.to_string());
+        lease
+    }
+
+    fn holds(step: &Step) -> bool {
+        matches!(step, Step::Create | Step::Hold { .. })
+    }
+
+    #[test]
+    fn standby_takes_over_within_15_seconds_and_after_the_leader_stopped() {
+        let (mut standby, start) = (Observer::new("b".to_owned()), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        // The leader renews every two seconds and dies at 10 s; the wall clocks do not matter.
+        let mut taken = None;
+        for ms in (0..60_000_u64).step_by(1000) {
+            let renewals = u32::try_from((ms / 2000).min(5)).unwrap_or_default();
+            if holds(&standby.observe(Some(&lease("a", renewals)), at(ms))) {
+                taken = Some(ms);
+                break;
+            }
+        }
+        let taken = taken.unwrap_or_default();
+        assert!(taken <= 10_000 + 15_000, "{taken}");
+        let stopped = 10_000 + u64::try_from(RENEW_DEADLINE.as_millis()).unwrap_or_default();
+        assert!(taken > stopped, "{taken}: the leader stops at {stopped}");
+    }
+
+    #[test]
+    fn deleted_lease_is_created_by_the_leader_and_not_by_a_standby() {
+        let (mut leader, mut standby) =
+            (Observer::new("a".to_owned()), Observer::new("b".to_owned()));
+        let start = Instant::now();
+        for observer in [&mut leader, &mut standby] {
+            observer.observe(Some(&lease("a", 1)), start);
+        }
+        let later = start + Duration::from_secs(2);
+        assert_eq!(standby.observe(None, later), Step::Wait);
+        assert_eq!(leader.observe(None, later), Step::Create);
+        assert_eq!(standby.observe(None, later + LEASE), Step::Create, "the leader is dead too");
+    }
+
+    #[test]
+    fn missing_or_released_lease_is_taken_at_once() {
+        let now = Instant::now();
+        assert_eq!(Observer::new("a".to_owned()).observe(None, now), Step::Create);
+        let step = Observer::new("a".to_owned()).observe(Some(&lease("", 4)), now);
+        assert_eq!(
+            step,
+            Step::Hold { version: Some("4".to_owned()), is_new: true, transitions: 1 }
+        );
+    }
+
+    #[test]
+    fn former_leader_waits_for_its_successor() {
+        let (mut former, now) = (Observer::new("a".to_owned()), Instant::now());
+        assert!(holds(&former.observe(Some(&lease("a", 1)), now)));
+        assert_eq!(former.observe(Some(&lease("b", 2)), now + LEASE), Step::Wait);
+    }
+}

@@ -1,0 +1,64 @@
+//! Records the observed runs of the workers: to which run a reported status belongs, and which
+//! workers are finished.
+
+use neptune_wire::WorkerName;
+
+use super::{containers::Containers, worker_pool::WorkerPool};
+use crate::{
+    desired::{Desired, WantedWorker},
+    domain::{
+        observed_container::{ContainerState, ObservedContainer},
+        worker_count::ReportedStatus,
+    },
+    worker::completion::{WorkerExit, finished},
+};
+
+impl WorkerPool {
+    /// Records the runs of all workers. Called before messages that arrived earlier than their
+    /// containers are handled, because they belong to these runs.
+    pub fn observe_runs(&mut self, desired: &Desired, containers: &Containers) {
+        for (name, wanted) in &desired.workers {
+            if let Some(container) = current(containers, name, wanted) {
+                let boot = container.is_alive().then_some(self.boot_id.as_str());
+                let run = container.run_name();
+                self.counts.observe_run(&wanted.owner, (&wanted.uid, name), &run, boot);
+            }
+        }
+    }
+
+    /// Decides which workers are finished. A worker whose container was removed stays finished.
+    pub fn update_finished(&mut self, desired: &Desired, containers: &Containers) {
+        for (name, wanted) in &desired.workers {
+            if containers.may_appear(name) {
+                continue;
+            }
+            let Some(container) = current(containers, name, wanted) else { continue };
+            let finished = match &container.state {
+                ContainerState::Exited(exit) => {
+                    let run = self.counts.run(&wanted.uid, name);
+                    let boot = run.map(|run| run.boot.as_str()).unwrap_or_default();
+                    let is_rebooted = !boot.is_empty() && boot != self.boot_id;
+                    let exit = WorkerExit {
+                        exit,
+                        spec_hash: &container.identity.spec_hash,
+                        reported: ReportedStatus::of(self.counts.status(&wanted.uid, name)),
+                        is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
+                    };
+                    finished(wanted.worker.effective_restart_policy(), exit)
+                }
+                _ => None,
+            };
+            self.counts.set_finished(&wanted.owner, (&wanted.uid, name), finished);
+        }
+    }
+}
+
+/// The worker's container, preferably a running one. Containers of earlier objects are ignored.
+fn current<'a>(
+    containers: &'a Containers,
+    name: &'a WorkerName,
+    wanted: &WantedWorker,
+) -> Option<&'a ObservedContainer> {
+    let of_object = containers.observed_of(name).filter(|it| it.identity.uid == wanted.uid);
+    of_object.max_by_key(|it| it.is_alive())
+}

@@ -1,0 +1,93 @@
+//! The embedded broker of the workers: MQTT 3.1.1 for the topics of workers, with a login per
+//! worker and limits on everything that a client can send. It persists nothing.
+//!
+//! | file | task |
+//! |---|---|
+//! | `packet`, `fields` | packets of clients, within limits |
+//! | `encode` | packets of the broker |
+//! | `access` | what a client may publish and subscribe to |
+//! | `credentials` | the logins |
+//! | `notes` | remarks for the status of workers |
+//! | `rate` | messages per second of a connection |
+//! | `hub` | connections, subscriptions, delivery |
+//! | `handshake` | CONNECT of a connection |
+//! | `session` | the other packets of a connection |
+//! | `listener` | one instance: thread, runtime, accepted connections |
+//! | `supervisor` | probes the instance and replaces one that does not answer |
+
+pub mod access;
+pub mod credentials;
+mod encode;
+mod fields;
+mod handshake;
+mod hub;
+mod listener;
+pub mod notes;
+mod observer_file;
+mod packet;
+mod rate;
+mod session;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::Arc,
+};
+
+use neptune_wire::TopicPrefix;
+
+pub use self::observer_file::read_observer_url;
+use self::{
+    credentials::BrokerCredentials,
+    notes::WorkerNotes,
+    supervisor::{ProbeTimes, Supervisor},
+};
+use crate::{Error, domain::listen_address::reachable};
+
+/// The settings of the embedded broker.
+pub struct BrokerSettings<'a> {
+    pub listen: SocketAddr,
+    pub prefix: TopicPrefix,
+    pub allow_anonymous: bool,
+    /// The file with the observer's URL is created here.
+    pub data_dir: &'a Path,
+}
+
+/// Starts the broker in threads of its own, until the process exits. Returns the logins.
+/// `failed` is called if the broker cannot be restarted after a failure.
+///
+/// # Errors
+/// [`Error::LocalBroker`] when the address is in use, [`Error::DataDir`] when the observer's file
+/// cannot be written.
+pub fn start<F: Future<Output = ()> + Send>(
+    settings: &BrokerSettings<'_>,
+    notes: WorkerNotes,
+    failed: impl FnOnce(Error) -> F + Send + 'static,
+) -> Result<Arc<BrokerCredentials>, Error> {
+    let listen = settings.listen;
+    let error = move |why: std::io::Error| Error::LocalBroker { listen, why: why.to_string() };
+    let listener = TcpListener::bind(listen).map_err(error)?;
+    listener.set_nonblocking(true).map_err(error)?;
+    let address = reachable(listen);
+    let (credentials, observer_password) =
+        BrokerCredentials::new(address, settings.allow_anonymous, notes).map_err(error)?;
+    observer_file::write(settings.data_dir, address, &observer_password)
+        .map_err(|source| Error::DataDir { path: settings.data_dir.to_owned(), source })?;
+    let credentials = Arc::new(credentials);
+    let supervisor = Supervisor {
+        listener,
+        address,
+        prefix: settings.prefix.clone(),
+        credentials: Arc::clone(&credentials),
+        times: ProbeTimes::default(),
+    };
+    let instance = supervisor.start_instance().map_err(error)?;
+    tokio::spawn(async move {
+        let why = supervisor.run(instance).await;
+        failed(error(why)).await;
+    });
+    Ok(credentials)
+}

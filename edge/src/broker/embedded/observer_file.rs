@@ -1,0 +1,59 @@
+//! The file with the URL of the observer, for people who read the workers' messages. Only the
+//! agent's user and root can read it.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::credentials::OBSERVER_USER;
+
+fn path(data_dir: &Path) -> PathBuf {
+    data_dir.join("observer-url")
+}
+
+/// Replaces the file. Each start of the agent has another password.
+pub fn write(data_dir: &Path, address: SocketAddr, password: &str) -> io::Result<()> {
+    let new = data_dir.join("observer-url.new");
+    // A file that exists keeps its mode, so that it is created again.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    writeln!(file, "mqtt://{OBSERVER_USER}:{password}@{address}")?;
+    drop(file);
+    fs::rename(new, path(data_dir))
+}
+
+/// The observer's URL that the running agent wrote.
+///
+/// # Errors
+/// The file does not exist, or this user may not read it.
+pub fn read_observer_url(data_dir: &Path) -> io::Result<String> {
+    fs::read_to_string(path(data_dir)).map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn observer_file_is_replaced_and_readable_only_by_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(path(dir.path()), "readable by everybody").unwrap();
+        fs::write(dir.path().join("observer-url.new"), "left by a power cut").unwrap();
+        write(dir.path(), "127.0.0.1:1884".parse().unwrap(), "secret").unwrap();
+        let url = read_observer_url(dir.path()).unwrap();
+        assert_eq!(url, "mqtt://neptune_observer:secret@127.0.0.1:1884");
+        let mode = fs::metadata(path(dir.path())).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!dir.path().join("observer-url.new").exists());
+    }
+}

@@ -1,0 +1,136 @@
+//! Decides from a worker's exit whether it is finished, or is started again. Pure; the result is
+//! stored with the worker's counters, so that it outlives the container and the agent.
+
+use neptune_wire::{RestartPolicy, WorkerReason, WorkerState};
+
+use crate::domain::{
+    health::WorkerHealth,
+    observed_container::ContainerExit,
+    worker_count::{FinishedRun, ReportedStatus},
+};
+
+/// What is known of the exit of a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerExit<'a> {
+    pub exit: &'a ContainerExit,
+    pub spec_hash: &'a str,
+    /// The status that this run reported.
+    pub reported: ReportedStatus,
+    /// The machine or the container engine may have stopped the worker.
+    pub is_interrupted: bool,
+}
+
+/// The end of a worker that is not started again with this container specification; `None` if it
+/// is.
+pub fn finished(policy: RestartPolicy, worker: WorkerExit<'_>) -> Option<FinishedRun> {
+    let ContainerExit { exit_code, out_of_memory, log_tail } = worker.exit;
+    let is_success = *exit_code == 0 && !out_of_memory && worker.reported != ReportedStatus::Failed;
+    let may_be_incomplete = worker.is_interrupted && worker.reported != ReportedStatus::Completed;
+    let is_final = match policy {
+        RestartPolicy::Always => false,
+        RestartPolicy::Never => true,
+        RestartPolicy::OnFailure | RestartPolicy::Unknown => is_success && !may_be_incomplete,
+    };
+    is_final.then(|| FinishedRun {
+        spec_hash: worker.spec_hash.to_owned(),
+        is_completed: is_success,
+        message: if is_success {
+            "exited with exit code 0; change its workerSpec or its model to run it again".to_owned()
+        } else {
+            let status = match worker.reported {
+                ReportedStatus::Failed => "reported status failed and ",
+                _ => "",
+            };
+            let memory = if *out_of_memory { " for lack of memory" } else { "" };
+            let log = match log_tail.as_str() {
+                "" => "no output".to_owned(),
+                lines => format!("last log lines: {lines}"),
+            };
+            format!(
+                "{status}exited with exit code {exit_code}{memory}, {log}; not restarted because of restartPolicy Never"
+            )
+        },
+    })
+}
+
+/// The health of a finished worker.
+pub fn finished_health(run: &FinishedRun) -> WorkerHealth {
+    if run.is_completed { completed(run.message.clone()) } else { failed(run.message.clone()) }
+}
+
+/// The health of a running worker by its own report; `None` while it reports nothing special.
+pub fn reported_health(reported: ReportedStatus, container: &str) -> Option<WorkerHealth> {
+    match reported {
+        ReportedStatus::Completed => {
+            Some(completed("reports status completed; its container keeps running".to_owned()))
+        }
+        ReportedStatus::Failed => {
+            let id = &container[..container.len().min(12)];
+            Some(failed(format!(
+                "reports status failed; its container keeps running, see docker logs {id} on the node"
+            )))
+        }
+        ReportedStatus::Running => None,
+    }
+}
+
+fn completed(message: String) -> WorkerHealth {
+    let reason = Some(WorkerReason::Completed);
+    WorkerHealth { state: WorkerState::Pending, reason, message, restarts: 0 }
+}
+
+fn failed(message: String) -> WorkerHealth {
+    let reason = Some(WorkerReason::WorkerFailed);
+    WorkerHealth { state: WorkerState::Failed, reason, message, restarts: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_exit_code_and_report_decide_the_end() {
+        use ReportedStatus::{Completed, Failed, Running};
+        use RestartPolicy::{Always, Never, OnFailure};
+        for (policy, exit_code, reported, is_interrupted, expected) in [
+            (OnFailure, 0, Running, false, Some(true)),
+            (OnFailure, 0, Completed, false, Some(true)),
+            (OnFailure, 0, Failed, false, None),
+            (OnFailure, 0, Running, true, None),
+            (OnFailure, 0, Completed, true, Some(true)),
+            (OnFailure, 1, Running, false, None),
+            (OnFailure, 1, Completed, false, None),
+            (Always, 0, Completed, false, None),
+            (Never, 0, Running, true, Some(true)),
+            (Never, 0, Failed, false, Some(false)),
+            (Never, 3, Running, false, Some(false)),
+        ] {
+            let exit = ContainerExit { exit_code, out_of_memory: false, log_tail: "x".to_owned() };
+            let worker = WorkerExit { exit: &exit, spec_hash: "a", reported, is_interrupted };
+            let is_completed = finished(policy, worker).map(|run| run.is_completed);
+            assert_eq!(is_completed, expected, "{policy:?} {exit_code} {reported:?}");
+        }
+    }
+
+    #[test]
+    fn worker_killed_for_its_memory_is_not_complete() {
+        let exit = ContainerExit { exit_code: 0, out_of_memory: true, log_tail: String::new() };
+        let reported = ReportedStatus::Running;
+        let worker = WorkerExit { exit: &exit, spec_hash: "a", reported, is_interrupted: false };
+        assert_eq!(finished(RestartPolicy::OnFailure, worker), None);
+        let run = finished(RestartPolicy::Never, worker);
+        assert!(run.is_some_and(|run| run.message.contains("for lack of memory, no output")));
+    }
+
+    #[test]
+    fn status_is_read_in_any_case_and_other_texts_mean_running() {
+        for (text, expected) in [
+            ("completed", ReportedStatus::Completed),
+            (" Failed ", ReportedStatus::Failed),
+            ("completed/failed/running", ReportedStatus::Running),
+            ("", ReportedStatus::Running),
+        ] {
+            assert_eq!(ReportedStatus::of(text), expected, "{text}");
+        }
+    }
+}
