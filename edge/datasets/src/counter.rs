@@ -1,4 +1,4 @@
-//! Counts the samples in a stream of bytes, for every format that is a single file. Pure.
+//! Counts the samples in a stream of bytes, for every format that is a stream. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn stored_counter_resumes_where_it_stopped() {
-        for format in DatasetFormat::ALL.into_iter().filter(|format| !format.is_directory()) {
+        for format in DatasetFormat::ALL.into_iter().filter(|format| !format.needs_directory()) {
             let (head, tail) = match format {
                 DatasetFormat::Json => ("[1,\"a", "b\",3]"),
                 DatasetFormat::TfRecord => ("\0\0\0", "\0"),

@@ -147,6 +147,7 @@ impl DatasetError {
                 | Self::MalformedJson { .. }
                 | Self::NoSuchMember { .. }
                 | Self::NoSuchColumn { .. }
+                | Self::MalformedAnnotation { .. }
         )
     }
 

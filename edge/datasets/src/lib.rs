@@ -11,12 +11,12 @@
 
 #![deny(missing_docs)]
 
-mod annotation_index;
 mod change_watcher;
 mod counted_file;
 mod counter;
 mod counts;
 mod directory;
+mod directory_index;
 mod error;
 mod format;
 mod local_dataset;

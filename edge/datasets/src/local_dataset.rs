@@ -1,14 +1,13 @@
 //! A dataset in the node's file system, and one count of it from an earlier state. I/O.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    annotation_index::AnnotationIndex,
     counted_file::CountedFile,
     counts::SampleCounts,
-    directory::{count_annotations, count_images},
+    directory::{CountedDirectory, DirectoryFormat, count_images},
     error::DatasetError,
     format::DatasetFormat,
     options::FormatOptions,
@@ -47,7 +46,7 @@ pub struct CountState {
 #[serde(rename_all = "lowercase")]
 enum ResumePoint {
     File(CountedFile),
-    Annotations(AnnotationIndex),
+    Directory(CountedDirectory),
     /// Images are not read, so each count lists the directory again.
     Images,
 }
@@ -79,8 +78,11 @@ impl LocalDataset {
     ) -> Result<CountState, DatasetError> {
         self.options.check(self.format)?;
         let known = known.filter(|state| state.belongs_to(self)).map(|state| &state.resume);
-        let (counts, resume) = if self.format.is_directory() {
-            self.count_directory(known, policy, meter)?
+        let root = policy.resolve(&self.path)?;
+        let (counts, resume) = if root.is_dir() {
+            self.count_directory(&root, known, policy, meter)?
+        } else if self.format.needs_directory() {
+            return Err(self.wrong_file_type("directory"));
         } else {
             let file = policy.open(&self.path)?.ok_or_else(|| self.wrong_file_type("file"))?;
             let known = if let Some(ResumePoint::File(file)) = known { Some(file) } else { None };
@@ -97,24 +99,22 @@ impl LocalDataset {
 
     fn count_directory(
         &self,
+        root: &Path,
         known: Option<&ResumePoint>,
         policy: &PathPolicy,
         meter: &ReadMeter,
     ) -> Result<(SampleCounts, ResumePoint), DatasetError> {
-        let root = policy.resolve(&self.path)?;
-        if !root.is_dir() {
-            return Err(self.wrong_file_type("directory"));
-        }
         if self.format == DatasetFormat::Images {
-            return Ok((count_images(&root, policy, meter)?, ResumePoint::Images));
+            return Ok((count_images(root, policy, meter)?, ResumePoint::Images));
         }
-        let mut index = if let Some(ResumePoint::Annotations(known)) = known {
+        let mut directory = if let Some(ResumePoint::Directory(known)) = known {
             known.clone()
         } else {
-            AnnotationIndex::default()
+            CountedDirectory::default()
         };
-        let counts = count_annotations(&mut index, &root, policy, meter)?;
-        Ok((counts, ResumePoint::Annotations(index)))
+        let files = DirectoryFormat { format: self.format, options: &self.options, policy };
+        let counts = directory.refresh(root, files, meter)?;
+        Ok((counts, ResumePoint::Directory(directory)))
     }
 
     fn wrong_file_type(&self, needed: &'static str) -> DatasetError {

@@ -1,4 +1,4 @@
-//! Visits the files with given extensions below a directory, one at a time and in no particular
+//! Visits the files of a format below a directory, one at a time and in no particular
 //! order. I/O, with memory that does not depend on the number of files.
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::{error::DatasetError, path_policy::PathPolicy, read::ReadMeter};
+use crate::{error::DatasetError, format::DatasetFormat, path_policy::PathPolicy, read::ReadMeter};
 
 /// The entries that a walk could not visit.
 #[derive(Debug, Default)]
@@ -23,8 +23,7 @@ impl SkippedEntries {
     }
 }
 
-/// Calls `visit` with every regular file below `root` that has one of `extensions`, in any letter
-/// case.
+/// Calls `visit` with every regular file below `root` whose name is one of `format`.
 ///
 /// Follows links to files if `policy` allows their target. Skips links to directories, because
 /// they can form loops. Ignores entries that are removed during the walk.
@@ -34,7 +33,7 @@ impl SkippedEntries {
 /// skipped.
 pub(crate) fn walk(
     root: &Path,
-    extensions: &[&str],
+    format: DatasetFormat,
     policy: &PathPolicy,
     meter: &ReadMeter,
     mut visit: impl FnMut(&Path, &Metadata),
@@ -60,7 +59,7 @@ pub(crate) fn walk(
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
                 directories.push(path);
-            } else if (kind.is_file() || kind.is_symlink()) && has_extension(&path, extensions) {
+            } else if (kind.is_file() || kind.is_symlink()) && format.has_file_name(&path) {
                 match target_metadata(&path, kind.is_symlink(), policy) {
                     Ok(metadata) if metadata.is_file() => visit(&path, &metadata),
                     Ok(_) => skipped.add(|| format!("{}: links to a directory", path.display())),
@@ -80,10 +79,4 @@ fn target_metadata(
 ) -> Result<Metadata, DatasetError> {
     let real = if is_symlink { policy.resolve(path)? } else { path.to_owned() };
     fs::symlink_metadata(&real).map_err(|error| DatasetError::io(path, &error))
-}
-
-fn has_extension(path: &Path, wanted: &[&str]) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension
-        .is_some_and(|extension| wanted.iter().any(|known| known.eq_ignore_ascii_case(extension)))
 }

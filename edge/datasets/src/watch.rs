@@ -151,7 +151,7 @@ async fn run(mut task: CountTask, intervals: WatchIntervals, reports: &watch::Se
         if is_final {
             return;
         }
-        let min_gap = if task.dataset.format.is_directory() {
+        let min_gap = if outcome.is_directory {
             let max_gap = intervals.poll.max(intervals.min_gap);
             (started.elapsed() * DIRECTORY_INTERVAL_FACTOR).clamp(intervals.min_gap, max_gap)
         } else {
@@ -189,6 +189,7 @@ fn publish(
 }
 
 struct CountOutcome {
+    is_directory: bool,
     change_detection: ChangeDetection,
     result: Result<(), DatasetError>,
 }
@@ -198,16 +199,19 @@ impl CountTask {
         // The watches are updated before the count, so that a change during the count triggers the
         // next one.
         let path = &self.dataset.path;
-        let change_detection = match self.policy.check(path) {
+        let allowed = self.policy.check(path);
+        let is_directory =
+            self.dataset.format.needs_directory() || allowed.is_ok() && path.is_dir();
+        let change_detection = match allowed {
             // Paths outside the allowed directories are neither accessed nor watched.
             Err(error) => ChangeDetection::Polling { reason: error.to_string() },
             Ok(()) if !self.use_events => {
                 ChangeDetection::Polling { reason: "inotify is disabled".to_owned() }
             }
-            Ok(()) => self.watcher.update(path, self.dataset.format.is_directory(), &self.policy),
+            Ok(()) => self.watcher.update(path, is_directory, &self.policy),
         };
         let result = self.count();
-        (self, CountOutcome { change_detection, result })
+        (self, CountOutcome { is_directory, change_detection, result })
     }
 
     fn count(&mut self) -> Result<(), DatasetError> {

@@ -6,29 +6,30 @@ pub(crate) mod lines;
 pub(crate) mod tfrecord;
 pub(crate) mod voc;
 
-use std::{fmt, str::FromStr};
+use std::{fmt, path::Path, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::DatasetError;
 
-/// The format of a dataset. It defines what one sample is.
+/// The format of a dataset. It defines what one sample is. A dataset is a file of the format, or a
+/// directory with files of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DatasetFormat {
-    /// A file of comma-separated values. A sample is a record, except the header.
+    /// Comma-separated values. A sample is a record, except the header.
     Csv,
-    /// A text file. A sample is a line, also an empty one.
+    /// Text. A sample is a line, also an empty one.
     Txt,
     /// A directory of Pascal VOC annotations. A sample is an annotation file.
     Xml,
-    /// A JSON file. A sample is an element of the top-level array, or of one member's array.
+    /// JSON. A sample is an element of the top-level array, or of one member's array.
     Json,
-    /// A file with one JSON value per line. A sample is a line that is not blank.
+    /// One JSON value per line. A sample is a line that is not blank.
     Jsonl,
     /// A directory of images. A sample is an image file.
     Images,
-    /// A `TFRecord` file. A sample is a record.
+    /// `TFRecord`. A sample is a record.
     TfRecord,
 }
 
@@ -50,9 +51,33 @@ impl DatasetFormat {
         }
     }
 
-    /// Whether a dataset of this format is a directory of files. Otherwise it is a single file.
-    pub const fn is_directory(self) -> bool {
+    /// Whether a dataset of this format is always a directory, because a file is at most one sample.
+    pub const fn needs_directory(self) -> bool {
         matches!(self, Self::Xml | Self::Images)
+    }
+
+    /// Whether a file of a directory has a name of this format: one of its extensions, in any letter
+    /// case. `TFRecord` files also have the names of shards, such as `train.tfrecord-00000-of-00010`.
+    pub(crate) fn has_file_name(self, path: &Path) -> bool {
+        let extensions: &[&str] = match self {
+            Self::Csv => &["csv", "tsv"],
+            Self::Txt => &["txt"],
+            Self::Xml => &["xml"],
+            Self::Json => &["json"],
+            Self::Jsonl => &["jsonl", "ndjson"],
+            // Those that cameras and labelling tools write.
+            Self::Images => &[
+                "jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "ppm", "pgm", "pbm",
+                "heic", "avif",
+            ],
+            Self::TfRecord => &["tfrecord", "tfrecords", "tfrec"],
+        };
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| {
+            let extension = extension.to_ascii_lowercase();
+            let is_shard = self == Self::TfRecord && extension.starts_with("tfrecord-");
+            is_shard || extensions.contains(&extension.as_str())
+        })
     }
 
     /// Names of all formats, separated by commas, for messages.
@@ -90,6 +115,19 @@ mod tests {
         for format in DatasetFormat::ALL {
             assert_eq!(format.to_string().parse::<DatasetFormat>().unwrap(), format);
             assert_eq!(format.to_string().to_uppercase().parse::<DatasetFormat>().unwrap(), format);
+        }
+    }
+
+    #[test]
+    fn files_of_a_format_are_recognized_by_their_extension() {
+        for (format, name, expected) in [
+            (DatasetFormat::Txt, "a.TXT", true),
+            (DatasetFormat::Txt, "a.csv", false),
+            (DatasetFormat::Csv, "README", false),
+            (DatasetFormat::TfRecord, "train.tfrecord-00000-of-00010", true),
+            (DatasetFormat::TfRecord, "train.tfrecord.index", false),
+        ] {
+            assert_eq!(format.has_file_name(Path::new(name)), expected, "{format} {name}");
         }
     }
 

@@ -1,10 +1,11 @@
-//! Counts directories of images and of annotations.
+//! Counts directories of images, of annotations, and of files with many samples.
 
 use std::{fs, os::unix::fs::symlink};
 
-use neptune_datasets::DatasetFormat;
+use neptune_datasets::{DatasetFormat, FormatOptions, LocalDataset};
+use proptest::prelude::*;
 
-use crate::{DataDirs, annotation};
+use crate::{DataDirs, annotation, append, lines};
 
 #[test]
 fn images_are_counted_by_extension_in_subdirectories() {
@@ -79,4 +80,79 @@ fn annotation_classes_are_counted_and_only_changed_files_read() {
 
     let (third, read) = dirs.count(&dataset, Some(&second));
     assert_eq!((third.unwrap(), read), (second, 0));
+}
+
+#[test]
+fn directory_has_the_samples_of_all_its_files() {
+    let dirs = DataDirs::new();
+    fs::create_dir_all(dirs.path("set/deep")).unwrap();
+    let file = |name: &str| dirs.path("set").join(name);
+    fs::write(file("a.csv"), "class,x\ncat,1\ndog,2\n").unwrap();
+    fs::write(file("deep/b.csv"), "class,x\ncat,3\n").unwrap();
+    fs::write(file("readme.txt"), "not\ncounted\nas csv\n").unwrap();
+    let options = serde_json::from_str(r#"{"labelColumn": "class"}"#).unwrap();
+    let dataset = LocalDataset { options, ..dirs.dataset("set", DatasetFormat::Csv) };
+    let counts = dirs.count(&dataset, None).0.unwrap().counts().clone();
+    assert_eq!((counts.samples, counts.bytes, counts.skipped), (3, 34, 0));
+    assert_eq!(counts.columns, ["class", "x"]);
+    assert_eq!((counts.labels.by_name["cat"], counts.labels.by_name["dog"]), (2, 1));
+
+    fs::write(file("c.csv"), "x\n1\n").unwrap();
+    let counts = dirs.count(&dataset, None).0.unwrap().counts().clone();
+    assert_eq!((counts.samples, counts.skipped), (3, 1));
+    let example = counts.skipped_example.unwrap();
+    assert!(example.contains(r#"c.csv: csv: no column "class""#), "{example}");
+}
+
+#[test]
+fn appended_data_in_a_directory_is_read_once() {
+    let dirs = DataDirs::new();
+    fs::create_dir(dirs.path("set")).unwrap();
+    let file = |name: &str| dirs.path("set").join(name);
+    fs::write(file("large.txt"), lines(0, 40_000)).unwrap();
+    fs::write(file("other.txt"), lines(0, 40_000)).unwrap();
+    let dataset = dirs.dataset("set", DatasetFormat::Txt);
+    let (first, all) = dirs.count(&dataset, None);
+    let first = first.unwrap();
+    assert_eq!(first.counts().samples, 80_000);
+
+    let stored = serde_json::from_str(&serde_json::to_string(&first).unwrap()).unwrap();
+    append(&file("large.txt"), lines(0, 10).as_bytes());
+    let (second, read) = dirs.count(&dataset, Some(&stored));
+    let second = second.unwrap();
+    assert_eq!(second.counts().samples, 80_010);
+    assert!(read < all / 100, "{read} of {all}");
+
+    fs::remove_file(file("other.txt")).unwrap();
+    let third = dirs.count(&dataset, Some(&second)).0.unwrap();
+    assert_eq!(third, dirs.count(&dataset, None).0.unwrap());
+    assert_eq!(third.counts().samples, 40_010);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn resumed_count_of_a_directory_equals_full_count(
+        steps in proptest::collection::vec((0..3_u8, 0..4_u8, "[ab,\"\n]{0,40}"), 1..12),
+        format in prop::sample::select(&[DatasetFormat::Csv, DatasetFormat::Txt][..]),
+    ) {
+        let dirs = DataDirs::new();
+        fs::create_dir(dirs.path("set")).unwrap();
+        let options = FormatOptions { header: false, ..FormatOptions::default() };
+        let dataset = LocalDataset { options, ..dirs.dataset("set", format) };
+        let mut state = None;
+        for (action, file, text) in steps {
+            let path = dirs.path("set").join(format!("{file}.{format}"));
+            match action {
+                0 => fs::write(&path, &text).unwrap(),
+                1 => append(&path, text.as_bytes()),
+                _ => drop(fs::remove_file(&path)),
+            }
+            let followed = dirs.count(&dataset, state.as_ref()).0.unwrap();
+            let whole = dirs.count(&dataset, None).0.unwrap();
+            prop_assert_eq!(followed.counts(), whole.counts());
+            state = Some(followed);
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! The counts of a directory of annotations, in bounded memory. Pure.
+//! The counts of the files of a directory, in bounded memory. Pure.
 //!
-//! An entry per file would take as much memory as the files themselves. Instead, a hash of its path
+//! An entry per file would take as much memory as small files themselves. Instead, a hash of its path
 //! assigns each file to one of [`BUCKETS`] buckets. A bucket holds the sum of its files'
 //! fingerprints and the counts of their content. When the sum changes, only the files of that
 //! bucket are read again: one of up to a thousand files, a thousand of a million.
@@ -15,15 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::{MAX_LABELS, SampleCounts};
 
-/// 1,024 buckets take about 100 KiB with twenty classes, and at most 6 MiB with the maximum number
-/// of classes.
+/// 1,024 buckets take about 100 KiB with twenty labels, and at most 6 MiB with the maximum number
+/// of labels.
 pub(crate) const BUCKETS: u64 = 1024;
 
-/// The counts of a directory of annotations, by bucket.
+/// The counts of the files of a directory, by bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AnnotationIndex {
-    /// Class names by class number. A class keeps its number.
-    classes: Vec<String>,
+pub(crate) struct DirectoryIndex {
+    /// Column names of the file that was read first.
+    columns: Vec<String>,
+    /// Labels by number. A label keeps its number.
+    labels: Vec<String>,
     /// The buckets that have files.
     buckets: BTreeMap<u16, Bucket>,
 }
@@ -31,12 +33,14 @@ pub(crate) struct AnnotationIndex {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Bucket {
     digest: u64,
-    files: u64,
+    samples: u64,
     bytes: u64,
-    /// Number of objects by class number.
-    objects: BTreeMap<u16, u64>,
-    /// Number of objects of classes beyond the limit.
+    /// Count by label number.
+    labels: BTreeMap<u16, u64>,
+    /// Sum over the labels beyond the limit.
     other: u64,
+    /// Whether a file ends within a sample.
+    unfinished: bool,
     skipped: u64,
     skipped_example: Option<String>,
 }
@@ -57,7 +61,6 @@ impl BucketDigests {
 pub(crate) struct FileFingerprint {
     bucket: u16,
     digest: u64,
-    bytes: u64,
 }
 
 impl FileFingerprint {
@@ -68,7 +71,7 @@ impl FileFingerprint {
         let bucket =
             u16::try_from(hasher.finish() % BUCKETS).expect("the number of buckets fits a u16");
         (inode, bytes, changed).hash(&mut hasher);
-        Self { bucket, digest: hasher.finish(), bytes }
+        Self { bucket, digest: hasher.finish() }
     }
 
     /// `buckets` must be sorted.
@@ -77,27 +80,35 @@ impl FileFingerprint {
     }
 }
 
-impl AnnotationIndex {
+impl DirectoryIndex {
     /// Removes the buckets that differ from `now`. Returns the buckets to fill again, sorted.
     pub(crate) fn remove_changed(&mut self, now: &BucketDigests) -> Vec<u16> {
         self.buckets.retain(|number, bucket| now.0.get(number) == Some(&bucket.digest));
+        if self.buckets.is_empty() {
+            *self = Self::default();
+        }
         now.0.keys().filter(|number| !self.buckets.contains_key(number)).copied().collect()
     }
 
-    /// Adds a file to a bucket that is being filled. `read` holds the classes of its objects, or
-    /// the reason why it cannot be counted.
-    pub(crate) fn add(&mut self, file: &FileFingerprint, read: Result<Vec<String>, String>) {
+    /// Adds a file to a bucket that is being filled: its counts, or the reason why it cannot be
+    /// counted.
+    pub(crate) fn add(&mut self, file: &FileFingerprint, counted: Result<SampleCounts, String>) {
         let bucket = self.buckets.entry(file.bucket).or_default();
         bucket.digest = bucket.digest.wrapping_add(file.digest);
-        match read {
-            Ok(classes) => {
-                bucket.files += 1;
-                bucket.bytes += file.bytes;
-                for class in classes {
-                    match class_number(&mut self.classes, class) {
-                        Some(number) => *bucket.objects.entry(number).or_default() += 1,
-                        None => bucket.other += 1,
+        match counted {
+            Ok(counts) => {
+                bucket.samples += counts.samples;
+                bucket.bytes += counts.bytes;
+                bucket.unfinished |= counts.unfinished;
+                bucket.other += counts.labels.other;
+                for (label, count) in counts.labels.by_name {
+                    match label_number(&mut self.labels, label) {
+                        Some(number) => *bucket.labels.entry(number).or_default() += count,
+                        None => bucket.other += count,
                     }
+                }
+                if self.columns.is_empty() {
+                    self.columns = counts.columns;
                 }
             }
             Err(reason) => {
@@ -108,28 +119,30 @@ impl AnnotationIndex {
     }
 
     pub(crate) fn counts(&self) -> SampleCounts {
-        let mut counts = SampleCounts::default();
+        let columns = self.columns.clone();
+        let mut counts = SampleCounts { columns, ..SampleCounts::default() };
         for bucket in self.buckets.values() {
-            counts.samples += bucket.files;
+            counts.samples += bucket.samples;
             counts.bytes += bucket.bytes;
+            counts.unfinished |= bucket.unfinished;
             counts.skipped += bucket.skipped;
             counts.skipped_example =
                 counts.skipped_example.or_else(|| bucket.skipped_example.clone());
             counts.labels.other += bucket.other;
-            for (class, count) in &bucket.objects {
-                counts.labels.add(&self.classes[usize::from(*class)], *count);
+            for (label, count) in &bucket.labels {
+                counts.labels.add(&self.labels[usize::from(*label)], *count);
             }
         }
         counts
     }
 }
 
-/// The number of `class`. Adds it if there are fewer than [`MAX_LABELS`] classes.
-fn class_number(classes: &mut Vec<String>, class: String) -> Option<u16> {
-    let known = classes.iter().position(|known| *known == class);
-    let number = known.or_else(|| (classes.len() < MAX_LABELS).then_some(classes.len()))?;
+/// The number of `label`. Adds it if there are fewer than [`MAX_LABELS`] labels.
+fn label_number(labels: &mut Vec<String>, label: String) -> Option<u16> {
+    let known = labels.iter().position(|known| *known == label);
+    let number = known.or_else(|| (labels.len() < MAX_LABELS).then_some(labels.len()))?;
     if known.is_none() {
-        classes.push(class);
+        labels.push(label);
     }
     u16::try_from(number).ok()
 }
@@ -142,8 +155,16 @@ mod tests {
         FileFingerprint::new(Path::new(&format!("{n}.xml")), 1, bytes, (0, 0))
     }
 
+    fn of_labels(labels: impl IntoIterator<Item = String>) -> SampleCounts {
+        let mut counts = SampleCounts { samples: 1, bytes: 10, ..SampleCounts::default() };
+        for label in labels {
+            counts.labels.add(&label, 1);
+        }
+        counts
+    }
+
     /// Updates `known` to `files`. Returns the number of files that had to be read.
-    fn scan(known: &mut AnnotationIndex, files: &[FileFingerprint]) -> usize {
+    fn scan(known: &mut DirectoryIndex, files: &[FileFingerprint]) -> usize {
         let mut now = BucketDigests::default();
         for file in files {
             now.add(file);
@@ -151,10 +172,8 @@ mod tests {
         let changed = known.remove_changed(&now);
         let read: Vec<_> = files.iter().filter(|file| file.is_in(&changed)).collect();
         for file in &read {
-            known.add(
-                file,
-                Ok(vec![if file.bytes % 2 == 0 { "even".into() } else { "odd".into() }]),
-            );
+            let parity = if file.digest % 2 == 0 { "even" } else { "odd" };
+            known.add(file, Ok(of_labels([parity.to_owned()])));
         }
         read.len()
     }
@@ -162,7 +181,7 @@ mod tests {
     #[test]
     fn only_changed_buckets_are_read_again() {
         let mut files: Vec<_> = (0..20_000).map(|n| fingerprint(n, u64::from(n))).collect();
-        let mut known = AnnotationIndex::default();
+        let mut known = DirectoryIndex::default();
         assert_eq!(scan(&mut known, &files), 20_000);
         assert_eq!(scan(&mut known, &files), 0);
 
@@ -172,7 +191,7 @@ mod tests {
         let read = scan(&mut known, &files);
         assert!((1..200).contains(&read), "{read} files were read again");
 
-        let mut from_scratch = AnnotationIndex::default();
+        let mut from_scratch = DirectoryIndex::default();
         scan(&mut from_scratch, &files);
         assert_eq!(known.counts(), from_scratch.counts());
         assert_eq!(known.counts().samples, 20_000);
@@ -183,21 +202,24 @@ mod tests {
 
     #[test]
     fn unreadable_file_is_skipped_with_its_reason() {
-        let mut known = AnnotationIndex::default();
+        let mut known = DirectoryIndex::default();
         known.add(&fingerprint(1, 10), Err("1.xml: empty".into()));
-        known.add(&fingerprint(2, 10), Ok(vec![]));
+        known.add(&fingerprint(2, 10), Ok(of_labels([])));
         let counts = known.counts();
         assert_eq!((counts.samples, counts.skipped, counts.bytes), (1, 1, 10));
         assert_eq!(counts.skipped_example.as_deref(), Some("1.xml: empty"));
     }
 
     #[test]
-    fn number_of_classes_is_limited() {
-        let mut known = AnnotationIndex::default();
-        known.add(&fingerprint(1, 1), Ok((0..MAX_LABELS + 5).map(|n| n.to_string()).collect()));
+    fn number_of_labels_is_limited() {
+        let mut known = DirectoryIndex::default();
+        for file in 0..5 {
+            let labels = (0..MAX_LABELS / 4).map(|n| format!("{file}-{n}"));
+            known.add(&fingerprint(file, 1), Ok(of_labels(labels)));
+        }
         assert_eq!(
             (known.counts().labels.by_name.len(), known.counts().labels.other),
-            (MAX_LABELS, 5)
+            (MAX_LABELS, MAX_LABELS as u64 / 4)
         );
     }
 }
