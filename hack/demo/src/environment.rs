@@ -22,10 +22,11 @@ use crate::{
     transport::{RunningTransport, Transport},
 };
 
-/// The example's node names. The demo appends its process ID, because another agent on this machine
-/// may already have that name.
+/// The example's names of nodes and service. The demo appends its process ID: another agent on this
+/// machine may already have that name, and the port of the cloud worker depends on the service's.
 const EDGE: &str = "edge0";
 const CLOUD: &str = "cloud0";
+const SERVICE: &str = "digits";
 
 /// Everything that the demo started.
 pub struct Environment {
@@ -36,6 +37,7 @@ pub struct Environment {
     is_external_cluster: bool,
     edge: String,
     cloud: String,
+    service: String,
     /// Dropped last: the processes write into it.
     dir: TempDir,
 }
@@ -58,7 +60,8 @@ impl Environment {
         };
         let client = cluster.client();
         let models = ModelServer::start(&root().join("examples/digits/models")).await;
-        let [edge, cloud] = [EDGE, CLOUD].map(|node| format!("{node}-{}", std::process::id()));
+        let [edge, cloud, service] =
+            [EDGE, CLOUD, SERVICE].map(|name| format!("{name}-{}", std::process::id()));
         println!("Applying Neptune's CRDs and the nodes {edge} and {cloud}.");
         prepare_cluster(&client, [&edge, &cloud], transport).await?;
         if matches!(transport, Transport::Eventbus) {
@@ -75,11 +78,17 @@ impl Environment {
             is_external_cluster,
             edge,
             cloud,
+            service,
             dir,
         };
         println!("Starting the controller and an agent per node.\n");
         environment.start_programs()?;
         Ok(environment)
+    }
+
+    /// The name of the example's `JointInferenceService`.
+    pub fn service(&self) -> &str {
+        &self.service
     }
 
     /// A client of the demo's Kubernetes API.
@@ -109,7 +118,8 @@ impl Environment {
             let text = text
                 .replace("${MODEL_SERVER}", &self.models.url())
                 .replace(EDGE, &self.edge)
-                .replace(CLOUD, &self.cloud);
+                .replace(CLOUD, &self.cloud)
+                .replace(&format!("name: {SERVICE}\n"), &format!("name: {}\n", self.service));
             cluster::apply(&self.cluster.client(), &text).await?;
         }
         Ok(())
@@ -133,7 +143,7 @@ impl Environment {
         if self.is_external_cluster {
             let services: Api<JointInferenceService> =
                 Api::namespaced(self.cluster.client(), "default");
-            let _ = services.delete("digits", &DeleteParams::default()).await;
+            let _ = services.delete(&self.service, &DeleteParams::default()).await;
             let nodes: Api<Node> = Api::all(self.cluster.client());
             for node in [&self.edge, &self.cloud] {
                 let _ = nodes.delete(node, &DeleteParams::default()).await;

@@ -8,7 +8,9 @@ use kube::{
     api::Api,
     runtime::{WatchStreamExt, watcher},
 };
-use neptune_api::{JisConditionType, JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{
+    JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceStatus,
+};
 
 use crate::{
     environment::Environment,
@@ -29,7 +31,8 @@ pub async fn follow(
         "TIME", "STATUS", "ACTIVE", "FAILED", "INFERENCE", "HARDEXAMPLES", "UPLOADRATIO"
     );
     let api: Api<JointInferenceService> = Api::namespaced(environment.client(), "default");
-    let only = watcher::Config::default().fields("metadata.name=digits");
+    let name = environment.service();
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = std::pin::pin!(watcher(api, only).default_backoff().applied_objects());
     let mut status = JointInferenceServiceStatus::default();
     let (mut printed, mut first_counters) = (String::new(), None);
@@ -38,7 +41,8 @@ pub async fn follow(
     loop {
         tokio::select! {
             next = changes.try_next() => {
-                let service = next.context("watching JointInferenceService default/digits")?;
+                let service = next
+                    .with_context(|| format!("watching JointInferenceService default/{name}"))?;
                 status = service.and_then(|service| service.status).unwrap_or_default();
                 last_change = Instant::now();
             }
@@ -48,6 +52,11 @@ pub async fn follow(
         if line != printed {
             println!("{:>5.1}s  {line}", began.elapsed().as_secs_f32());
             printed = line;
+        }
+        if let Some(failed) = failed(&status) {
+            let reason = failed.reason.as_deref().unwrap_or_default();
+            let message = failed.message.as_deref().unwrap_or_default();
+            bail!("JointInferenceService default/{name} is Failed ({reason}): {message}");
         }
         let inferred = metric(&status.metrics, "inferenceNumber").parse().unwrap_or(0);
         if inferred > 0 && first_counters.is_none() {
@@ -66,11 +75,17 @@ pub async fn follow(
         }
         if last_change.elapsed() > TIMEOUT {
             bail!(
-                "the status of JointInferenceService default/digits did not change for {} s",
+                "the status of JointInferenceService default/{name} did not change for {} s",
                 TIMEOUT.as_secs()
             );
         }
     }
+}
+
+/// The current condition, if it is `Failed`. The example works on every node, so that this is never
+/// a state that passes.
+fn failed(status: &JointInferenceServiceStatus) -> Option<&JisCondition> {
+    status.conditions.last().filter(|current| current.type_ == JisConditionType::Failed)
 }
 
 fn line(status: &JointInferenceServiceStatus) -> String {
@@ -92,4 +107,29 @@ fn line(status: &JointInferenceServiceStatus) -> String {
         why.unwrap_or_default()
     );
     line.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_current_failure_ends_the_demo() {
+        use JisConditionType::{Failed, Pending, Running};
+        let condition = |type_| JisCondition {
+            type_,
+            status: "True".to_owned(),
+            reason: Some("ServingPortTaken".to_owned()),
+            message: None,
+            last_heartbeat_time: None,
+            last_transition_time: None,
+        };
+        let status = |types: &[JisConditionType]| JointInferenceServiceStatus {
+            conditions: types.iter().copied().map(condition).collect(),
+            ..JointInferenceServiceStatus::default()
+        };
+        assert!(failed(&status(&[])).is_none());
+        assert!(failed(&status(&[Pending, Failed, Running])).is_none());
+        assert!(failed(&status(&[Pending, Running, Failed])).is_some());
+    }
 }
