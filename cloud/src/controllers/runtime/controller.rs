@@ -92,7 +92,8 @@ pub struct StatusInputs<'a, O> {
     pub observed: O,
     /// Counters that are not in the status yet.
     pub unreported: &'a [CounterReport],
-    /// Whether every agent had the time to report since the controller started.
+    /// Whether every agent that matters had the time to report since the controller started: the
+    /// time has passed, or the spec was valid since then.
     pub is_settled: bool,
     /// The current time.
     pub now: Timestamp,

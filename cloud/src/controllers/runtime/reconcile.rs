@@ -120,6 +120,7 @@ async fn prepare<K: Controller>(
     // are unknown.
     let is_published = context.publisher().is_synced();
     context.object_state(object, |state| {
+        state.was_valid |= prepared.valid.is_some();
         // If an input changed meanwhile, the object is enqueued already and is prepared again.
         let is_current = is_published && state.invalidations == invalidations;
         state.prepared = is_current.then(|| Arc::clone(&prepared));

@@ -63,6 +63,8 @@ pub struct ObjectState<K: Controller> {
     pub prepared: Option<Arc<Prepared<K>>>,
     /// Changes of the inputs of facts, validate or plan.
     pub invalidations: u64,
+    /// Whether the spec was valid once since the start of the controller.
+    pub was_valid: bool,
 }
 
 /// The result of facts, validate, plan and execute.
@@ -104,6 +106,7 @@ impl<K: Controller> Default for ObjectState<K> {
             failures: 0,
             prepared: None,
             invalidations: 0,
+            was_valid: false,
         }
     }
 }

@@ -60,7 +60,8 @@ pub async fn write_status<K: Controller>(
     };
     // After that time a missing report is significant.
     let until_settled = settled_at.duration_since(fleet_now).try_into().ok();
-    let is_settled = until_settled.is_none_or(|pause: Duration| pause.is_zero());
+    let is_settled = until_settled.is_none_or(|pause: Duration| pause.is_zero())
+        || context.object_state(object, |state| state.was_valid);
     let inputs = StatusInputs {
         generation: object.meta().generation,
         findings: &prepared.findings,
