@@ -1,7 +1,7 @@
 //! The framework table: the image and command of a worker, and the server of an `InferenceModel`.
 //! Entries of the `ConfigMap` `neptune-frameworks` override the built-in ones. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -56,6 +56,8 @@ impl Default for Frameworks {
             ("python", python("python:{version}-slim")),
             ("pytorch", python("pytorch/pytorch:{version}")),
             ("tensorflow", python("tensorflow/tensorflow:{version}")),
+            // Named by the samples of the documents. The last release of TensorFlow 1 is 1.15.5.
+            ("tensorflow:1.18", python("tensorflow/tensorflow:1.15.5-py3")),
         ];
         Self {
             workers: table.map(|(name, framework)| (name.to_owned(), framework)).into(),
@@ -91,9 +93,11 @@ impl Frameworks {
         Some(Framework { image: image.map(|image| image.replace("{version}", version)), command })
     }
 
-    /// The names that [`Frameworks::find`] knows.
+    /// The frameworks that [`Frameworks::find`] knows, without versions.
     pub fn known(&self) -> String {
-        self.workers.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        let name = |entry: &String| entry.split(':').next().unwrap_or(entry).to_owned();
+        let names: BTreeSet<_> = self.workers.keys().map(name).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
     }
 
     /// The server of a framework's models. A `frameworkType` may name a version as
@@ -124,6 +128,8 @@ mod tests {
     fn built_in_table_inserts_the_version() {
         let table = Frameworks::default();
         assert_eq!(image(&table, "tensorflow", "2.9").unwrap(), "tensorflow/tensorflow:2.9");
+        let of_samples = "tensorflow/tensorflow:1.15.5-py3";
+        assert_eq!(image(&table, "tensorflow", "1.18").unwrap(), of_samples);
         assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
         assert_eq!(image(&table, "python", "3.12").unwrap(), "python:3.12-slim");
         assert_eq!(table.find("container", "1"), Some(Framework::default()));

@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn sample_is_valid() {
         let valid = validate(&fixtures::service(), &fixtures::facts()).unwrap();
-        assert_eq!(valid.edge.image, "tensorflow/tensorflow:1.18");
+        assert_eq!(valid.edge.image, "tensorflow/tensorflow:1.15.5-py3");
         assert!(matches!(valid.runtime, CloudRuntime::Kubelet { .. }));
         assert_eq!(valid.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
     }

@@ -35,4 +35,5 @@ mod offline;
 mod power;
 mod rights;
 mod sample_model;
+mod samples;
 mod serving;
