@@ -12,7 +12,6 @@ use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
     controller::Controller,
-    events::RecentEvents,
     state::{ObjectState, States},
     write_budget::WriteBudget,
 };
@@ -39,7 +38,6 @@ struct Inner {
     pods: PodSettings,
     states: States,
     write_budget: Mutex<WriteBudget>,
-    events: RecentEvents,
 }
 
 impl Context {
@@ -63,7 +61,6 @@ impl Context {
             pods,
             states: States::default(),
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
-            events: RecentEvents::default(),
         };
         Self(Arc::new(inner))
     }
@@ -106,11 +103,6 @@ impl Context {
     /// What the operator allows in Pods.
     pub fn pod_policy(&self) -> &PodPolicy {
         &self.0.pods.policy
-    }
-
-    /// The Events that were published last.
-    pub fn events(&self) -> &RecentEvents {
-        &self.0.events
     }
 
     /// The time for the reports of the nodes.

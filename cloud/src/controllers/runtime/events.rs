@@ -1,8 +1,7 @@
 //! Kubernetes Events as values, and their publication.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     time::{Duration, Instant},
 };
 
@@ -48,49 +47,51 @@ impl ObjectEvent {
 /// How long a repeated Event increases the count of the first one.
 const SERIES: Duration = Duration::from_secs(6 * 60);
 
-/// Events that are remembered to count repetitions.
-const MAX_RECENT: usize = 10_000;
+/// Events of an object that are remembered to count repetitions.
+const MAX_PER_OBJECT: usize = 8;
 
-/// The object, by uid, the reason and the note of an Event. With another note it is another Event:
-/// the API server does not allow to change a note.
-type Occurrence = (String, String, String);
-
-/// The Events that were published last.
+/// The Events of an object that were published last, the newest last.
 #[derive(Debug, Default)]
-pub struct RecentEvents(Mutex<HashMap<Occurrence, Series>>);
+pub struct RecentEvents(Vec<Series>);
 
-#[derive(Debug, Clone)]
+/// An Event and its repetitions.
+#[derive(Debug)]
 struct Series {
-    name: String,
+    /// A hash of reason and note. With another note it is another Event: the API server does not
+    /// allow to change a note.
+    digest: u64,
+    /// The end of the Event's name.
+    suffix: u64,
     count: i32,
     at: Instant,
 }
 
 impl RecentEvents {
-    /// The name of the Event, and its count. An Event with the count 1 is created, another one is
-    /// updated.
-    fn occurred(&self, occurrence: Occurrence, new_name: String, now: Instant) -> (String, i32) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() >= MAX_RECENT && !recent.contains_key(&occurrence) {
-            recent.retain(|_, series| now < series.at + SERIES);
-            if recent.len() >= MAX_RECENT {
-                recent.clear();
-            }
+    /// The suffix of the name of the Event, and its count. An Event with the count 1 is created,
+    /// another one is updated.
+    fn occurred(&mut self, digest: u64, suffix: u64, now: Instant) -> (u64, i32) {
+        self.0.retain(|series| now < series.at + SERIES);
+        let known = self.0.iter().position(|series| series.digest == digest);
+        let new = Series { digest, suffix, count: 0, at: now };
+        let series = known.map_or(new, |position| self.0.remove(position));
+        let (suffix, count) = (series.suffix, series.count.saturating_add(1));
+        self.0.push(Series { count, at: now, ..series });
+        if self.0.len() > MAX_PER_OBJECT {
+            self.0.remove(0);
         }
-        let new = Series { name: new_name, count: 0, at: now };
-        let series = recent.entry(occurrence).or_insert_with(|| new.clone());
-        if now >= series.at + SERIES {
-            *series = new;
-        }
-        series.count = series.count.saturating_add(1);
-        series.at = now;
-        (series.name.clone(), series.count)
+        (suffix, count)
     }
 
     /// The Event does not exist any more, or was not created.
-    fn forget(&self, occurrence: &Occurrence) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(occurrence);
+    fn forget(&mut self, digest: u64) {
+        self.0.retain(|series| series.digest != digest);
     }
+}
+
+fn digest(reason: &str, note: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (reason, note).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Publishes an Event about an object. A failure is only logged: the status has the same
@@ -102,11 +103,12 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         note.pop();
     }
     let regarding = object.object_ref(&());
-    let uid = regarding.uid.clone().unwrap_or_default();
-    let occurrence = (uid, reason.clone(), note.clone());
+    let digest = digest(&reason, &note);
     let now = Timestamp::now();
-    let new_name = format!("{}.{:x}", object.name_any(), now.as_nanosecond());
-    let (name, count) = context.events().occurred(occurrence.clone(), new_name, Instant::now());
+    let suffix = u64::try_from(now.as_nanosecond()).unwrap_or_default();
+    let (suffix, count) =
+        context.object_state(object, |state| state.events.occurred(digest, suffix, Instant::now()));
+    let name = format!("{}.{suffix:x}", object.name_any());
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(context.client().clone(), &namespace);
     let result = if count > 1 {
@@ -132,7 +134,7 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         api.create(&PostParams::default(), &event).await
     };
     if let Err(error) = result {
-        context.events().forget(&occurrence);
+        context.object_state(object, |state| state.events.forget(digest));
         if !context.caches().api_server.failed("publish an Event", &error) {
             tracing::warn!(%error, reason, "cannot publish Event");
         }
@@ -146,25 +148,24 @@ mod tests {
 
     #[test]
     fn event_with_another_note_is_another_event() {
-        let (events, now) = (RecentEvents::default(), Instant::now());
-        let occurred = |note: &str, name: &str, now| {
-            let occurrence = ("uid".to_owned(), "Serving".to_owned(), note.to_owned());
-            events.occurred(occurrence, name.to_owned(), now)
-        };
-        assert_eq!(occurred("version 1 is served", "a", now), ("a".to_owned(), 1));
-        assert_eq!(occurred("version 1 is served", "b", now), ("a".to_owned(), 2));
-        assert_eq!(occurred("version 2 is served", "c", now), ("c".to_owned(), 1));
-        assert_eq!(occurred("version 1 is served", "d", now + SERIES), ("d".to_owned(), 1));
+        let (mut events, now) = (RecentEvents::default(), Instant::now());
+        let mut occurred =
+            |note: &str, suffix, now| events.occurred(digest("Serving", note), suffix, now);
+        assert_eq!(occurred("version 1 is served", 1, now), (1, 1));
+        assert_eq!(occurred("version 1 is served", 2, now), (1, 2));
+        assert_eq!(occurred("version 2 is served", 3, now), (3, 1));
+        assert_eq!(occurred("version 1 is served", 4, now + SERIES), (4, 1));
     }
 
     #[test]
-    fn remembered_events_are_bounded() {
-        let (events, now) = (RecentEvents::default(), Instant::now());
-        for n in 0..3 * MAX_RECENT {
-            let occurrence = (n.to_string(), String::new(), String::new());
-            events.occurred(occurrence, n.to_string(), now);
+    fn newest_events_of_an_object_are_remembered() {
+        let (mut events, now) = (RecentEvents::default(), Instant::now());
+        for n in 0..1000 {
+            events.occurred(n, n, now);
         }
-        let recent = events.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(recent.len() <= MAX_RECENT);
+        assert_eq!(events.0.len(), MAX_PER_OBJECT);
+        assert_eq!(events.occurred(999, 1, now), (999, 2));
+        events.forget(999);
+        assert_eq!(events.occurred(999, 2, now), (2, 1));
     }
 }

@@ -9,7 +9,9 @@ use std::{
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
 
-use super::{apply::Applied, controller::Controller, write_budget::WritePace};
+use super::{
+    apply::Applied, controller::Controller, events::RecentEvents, write_budget::WritePace,
+};
 use crate::{cache::Cached, finding::Finding};
 
 /// A kind with a [`ControllerState`]: every registered kind.
@@ -65,6 +67,8 @@ pub struct ObjectState<K: Controller> {
     pub invalidations: u64,
     /// Whether the spec was valid once since the start of the controller.
     pub was_valid: bool,
+    /// The Events that were published last.
+    pub events: RecentEvents,
 }
 
 /// The result of facts, validate, plan and execute.
@@ -107,6 +111,7 @@ impl<K: Controller> Default for ObjectState<K> {
             prepared: None,
             invalidations: 0,
             was_valid: false,
+            events: RecentEvents::default(),
         }
     }
 }
