@@ -148,6 +148,8 @@ reasons! {
         CloudWorkerStarting: Progress => Pending,
         /// The cloud worker's Pod cannot start.
         CloudWorkerFailed: Problem => Failed,
+        /// A worker runs, and something about it should be corrected.
+        WorkerDegraded: Problem => Running,
         /// The cloud worker does not answer the edge worker's calls.
         CloudUnreachable: Problem => Running,
         /// The container is created and was not observed running yet.
@@ -294,6 +296,7 @@ impl From<WorkerReason> for Reason {
             WorkerReason::OutOfMemory => Self::OutOfMemory,
             WorkerReason::Completed => Self::Completed,
             WorkerReason::WorkerFailed => Self::WorkerFailed,
+            WorkerReason::WorkerDegraded => Self::WorkerDegraded,
             WorkerReason::Unknown => Self::WorkerNotRunning,
         }
     }

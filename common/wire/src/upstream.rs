@@ -134,7 +134,7 @@ pub struct WorkerReport {
     pub role: Role,
     /// State of the worker.
     pub state: WorkerState,
-    /// Why the worker is not running; absent when it is.
+    /// Why the worker is not running, or not as it should; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<WorkerReason>,
     /// Human-readable: what is wrong, with which field, and how to correct it.
@@ -177,7 +177,7 @@ deserialize_known!(WorkerState {
     "Running" => Running, "Pending" => Pending, "Failed" => Failed,
 } else Pending);
 
-/// Why a worker is not running. The names are the reasons of conditions and Events.
+/// Why a worker is not running, or not as it should. The names are the reasons of conditions and Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkerReason {
     /// The container was created, but is not running yet.
@@ -215,6 +215,9 @@ pub enum WorkerReason {
     Completed,
     /// The worker reports `failed`, or exited with an error and is not restarted.
     WorkerFailed,
+    /// The worker runs, and the message names what a user should correct. Reported with the state
+    /// `Running`, for which earlier controllers ignore reasons.
+    WorkerDegraded,
     /// A reason of a newer agent.
     #[serde(other)]
     Unknown,

@@ -12,7 +12,7 @@ pub struct WorkerHealth {
 }
 
 impl WorkerHealth {
-    /// Adds a remark for people to the message of a running worker.
+    /// Adds what a user should correct to the message of a running worker.
     pub fn add_note(&mut self, note: &str) {
         if self.state != WorkerState::Running || note.is_empty() {
             return;
@@ -21,6 +21,7 @@ impl WorkerHealth {
             self.message.push_str("; ");
         }
         self.message.push_str(note);
+        self.reason = Some(WorkerReason::WorkerDegraded);
     }
 
     /// The health of a worker that reported a failure and stopped.

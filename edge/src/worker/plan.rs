@@ -23,7 +23,7 @@ use neptune_wire::{WorkerName, WorkerReason, WorkerState};
 use crate::{
     desired::WantedWorker,
     domain::{
-        health::WorkerHealth,
+        health::{WorkerHealth, is_transient},
         observed_container::{ContainerState, ObservedContainer},
         problem::Problem,
         worker_count::{FinishedRun, ReportedStatus},
@@ -108,7 +108,7 @@ fn plan_worker(
         plan.remove(name, alive.map(|it| it.id.clone()).collect(), attempts, now);
         return finished_health(finished);
     }
-    let note = note(worker, reload);
+    let healthy = running(worker, reload);
     let target = Target {
         name,
         owner: &wanted.owner,
@@ -123,13 +123,13 @@ fn plan_worker(
         if let Some((dir, versions)) = &reload.place {
             plan.place(name, dir.clone(), versions.clone(), attempts, now);
             return match target.running(&facts.containers(name)) {
-                Some(running) => running_health(plan, running, progress, note, now),
+                Some(running) => running_health(plan, running, progress, healthy, now),
                 None => in_flight(attempts),
             };
         }
     }
     match plan.converge(facts, &target, attempts, now) {
-        Convergence::Running(running) => running_health(plan, running, progress, note, now),
+        Convergence::Running(running) => running_health(plan, running, progress, healthy, now),
         Convergence::Removing | Convergence::Starting => in_flight(attempts),
         Convergence::BackingOff => {
             let health = stopped(attempts);
@@ -154,7 +154,7 @@ fn plan_without_inputs(
     if plan.keep_alive(facts, (&wanted.worker.name, &wanted.uid), attempts, now) {
         let message =
             format!("keeps running with its previous inputs: {}", missing.problem.message);
-        return WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 };
+        return running_despite(&missing.problem, message);
     }
     missing_health(missing)
 }
@@ -165,21 +165,29 @@ fn missing_health(MissingInput { problem, is_stuck }: &MissingInput) -> WorkerHe
     WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
 }
 
-/// A remark for people on the model of a running worker.
-fn note(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> String {
-    match worker.model_problem {
-        Some(problem) => {
-            format!("running with the previous version of the model: {}", problem.message)
-        }
-        None => reload.map(|reload| reload.note.clone()).unwrap_or_default(),
+/// The health of a running worker, with what there is to know about its model.
+fn running(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> WorkerHealth {
+    if let Some(problem) = worker.model_problem {
+        let message =
+            format!("running with the previous version of the model: {}", problem.message);
+        return running_despite(problem, message);
     }
+    let message = reload.map(|reload| reload.note.clone()).unwrap_or_default();
+    WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 }
+}
+
+/// The health of a worker that runs although it lacks an input. It is degraded unless the input is on
+/// its way.
+fn running_despite(problem: &Problem, message: String) -> WorkerHealth {
+    let reason = (!is_transient(problem.reason)).then_some(WorkerReason::WorkerDegraded);
+    WorkerHealth { state: WorkerState::Running, reason, message, restarts: 0 }
 }
 
 fn running_health(
     plan: &mut NodePlan,
     container: &ObservedContainer,
     Progress { attempts, reported, .. }: &Progress<'_>,
-    note: String,
+    healthy: WorkerHealth,
     now: Instant,
 ) -> WorkerHealth {
     if container.state == ContainerState::Paused {
@@ -197,7 +205,7 @@ fn running_health(
         }
         return stopped(attempts);
     }
-    WorkerHealth { state: WorkerState::Running, reason: None, message: note, restarts: 0 }
+    healthy
 }
 
 fn waiting(reason: WorkerReason, message: &str) -> WorkerHealth {
@@ -682,9 +690,11 @@ mod tests {
 
             node.containers = vec![observed("1", ContainerState::Running)];
             let plan = node.plan(now);
+            let is_stuck = expected.0 == WorkerState::Failed;
+            let reason = is_stuck.then_some(WorkerReason::WorkerDegraded);
             assert_eq!(
                 (health(&plan), plan.steps.len()),
-                ((WorkerState::Running, None), 0),
+                ((WorkerState::Running, reason), 0),
                 "the running container is kept"
             );
 
@@ -700,7 +710,10 @@ mod tests {
         assert!(starts(&node.plan(now)), "on the previous version");
         node.observe(vec![observed("1", ContainerState::Running)], now);
         let plan = node.plan(now);
-        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert_eq!(
+            (health(&plan), plan.steps.len()),
+            ((WorkerState::Running, Some(WorkerReason::WorkerDegraded)), 0)
+        );
         assert!(plan.health[&name()].message.contains("the model's problem"));
     }
 
@@ -733,7 +746,8 @@ mod tests {
         assert_eq!(node.plan(now).steps, [], "converged");
         node.datasets.insert(key.clone(), missing);
         let plan = node.plan(now);
-        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        let degraded = (WorkerState::Running, Some(WorkerReason::WorkerDegraded));
+        assert_eq!((health(&plan), plan.steps.len()), (degraded, 0));
         assert!(plan.health[&name()].message.contains("missing"));
         node.datasets.insert(key, present("/code/data/b.csv"));
         assert_eq!(removed(&node.plan(now)), ["1"], "other data is another container");

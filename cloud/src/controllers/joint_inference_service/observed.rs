@@ -157,6 +157,9 @@ fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker>
             );
             ObservedWorker::Degraded(Finding::new(Reason::CloudUnreachable, message))
         }
+        WorkerState::Running if worker.reason == Some(WorkerReason::WorkerDegraded) => {
+            ObservedWorker::Degraded(finding(Reason::WorkerDegraded))
+        }
         WorkerState::Running => ObservedWorker::Running,
         WorkerState::Pending => ObservedWorker::Waiting(finding(Reason::WorkerNotRunning)),
         WorkerState::Failed => ObservedWorker::Failed(finding(Reason::CrashLoopBackOff)),
@@ -379,6 +382,18 @@ mod tests {
         };
         assert_eq!(finding.reason, Reason::CloudUnreachable);
         assert!(finding.message.contains("neptune-edge doctor on the node"), "{finding:?}");
+    }
+
+    #[test]
+    fn running_worker_with_a_remark_is_degraded() {
+        let more = r#", "reason": "WorkerDegraded", "message": "publishes without credentials""#;
+        let report = report("w", "Running", more);
+        let ObservedWorker::Degraded(finding) = by_agent(Presence::Online, true, Some(&report))
+        else {
+            unreachable!("not degraded")
+        };
+        assert_eq!(finding.reason, Reason::WorkerDegraded);
+        assert!(finding.message.ends_with("publishes without credentials"), "{finding:?}");
     }
 
     #[test]
