@@ -370,6 +370,7 @@ mod tests {
             index_revision: Revision(7),
             highest: Revision(7),
             complete: true,
+            request_index: false,
             objects: objects.iter().map(listed).collect(),
             departed: BTreeMap::new(),
         }

@@ -67,6 +67,7 @@ mod tests {
             index_revision: Revision(1),
             highest: Revision(1),
             complete: true,
+            request_index: false,
             objects: BTreeMap::new(),
             departed: BTreeMap::new(),
         };

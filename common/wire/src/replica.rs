@@ -164,6 +164,7 @@ impl Replica {
             index_revision: self.index.revision,
             highest: self.highest(),
             complete: self.is_complete(),
+            request_index: false,
             objects: self.objects.iter().map(|(key, held)| (key.clone(), listed(held))).collect(),
             departed: BTreeMap::new(),
         }

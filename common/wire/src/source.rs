@@ -177,7 +177,7 @@ impl Source {
     }
 
     /// Returns the messages that bring the node that sent `sync` to the desired state. Empty if it
-    /// is in that state and knows the `notices`.
+    /// is in that state, knows the `notices` and requests no index.
     ///
     /// The new index removes what the node has too much. The first of these objects also get a
     /// message of their own, which clears their retained insert. So the answer is hardly larger than
@@ -216,7 +216,7 @@ impl Source {
         let has_news = notices != SyncNotices::default() && notices != self.notices;
         if !messages.is_empty() || self.index < sync.highest || !sync.complete || has_news {
             messages.push(self.new_index(notices, wall_ms));
-        } else if self.index != sync.index_revision {
+        } else if self.index != sync.index_revision || sync.request_index {
             messages.push(DownstreamMessage::Index(self.listing()));
         }
         messages
@@ -322,6 +322,21 @@ mod tests {
         assert_eq!(replica.index().gone_uids, notices.gone_uids);
         assert_eq!(source.answer(&sync(&replica), notices, 7), [], "the node has this index");
         assert_eq!(source.answer(&sync(&replica), SyncNotices::default(), 8), []);
+    }
+
+    #[test]
+    fn requested_index_is_sent_to_a_node_that_has_it() {
+        let mut source = Source::default();
+        let messages = source.set(BTreeMap::new(), BTreeSet::new(), 5);
+        let mut replica = crate::Replica::default();
+        for message in &messages {
+            let DownstreamMessage::Index(index) = message else { panic!("{message:?}") };
+            let _ = replica.index_received(index.clone());
+        }
+        let sync = replica.sync(crate::AgentInstance("i".into()), 1);
+        assert_eq!(source.answer(&sync, SyncNotices::default(), 6), []);
+        let request = Sync { request_index: true, ..sync };
+        assert_eq!(source.answer(&request, SyncNotices::default(), 7), messages);
     }
 
     #[test]

@@ -277,6 +277,10 @@ pub struct Sync {
     /// Whether the objects are exactly those of that index. Two controllers that overlap can assign
     /// one revision to two indexes; this field detects that the node has the other one.
     pub complete: bool,
+    /// Whether the controller responds with its index even if the node has it. A node requests it
+    /// after a reconnect over a transport that loses messages silently, until an index arrives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub request_index: bool,
     /// The objects that the node has.
     #[serde(deserialize_with = "unknown::objects")]
     pub objects: BTreeMap<ObjectKey, IndexEntry>,

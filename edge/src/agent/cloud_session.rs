@@ -122,8 +122,8 @@ impl CloudSession {
         }
         self.heartbeat_at = Some(now);
         self.publish_heartbeat(engine, now);
+        self.resync.on_connected(self.publisher.event_bus.is_some(), now, random());
         self.publish_sync(replica, counts, store);
-        self.resync.on_connected(now, random());
         self.publisher.republish_all();
         self.reporter.resend_all();
         self.publish_clears(events);
@@ -150,6 +150,7 @@ impl CloudSession {
         let now = desired.progress();
         let is_index = matches!(Topic::parse(&self.prefix, topic), Ok(Topic::Index(_)));
         if is_index {
+            self.resync.on_index();
             self.publisher.republish_all();
         }
         // Objects of a new index may still be in transit; a later sync requests the missing ones.
@@ -196,7 +197,7 @@ impl CloudSession {
             error!(%error, "failed to store counters; totals of removed objects are reported later");
             departed.clear();
         }
-        self.publisher.publish_sync(replica, departed);
+        self.publisher.publish_sync(replica, departed, self.resync.requests_index());
     }
 
     /// Publishes the reports that are due, after their counters are durable.

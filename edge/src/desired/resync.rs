@@ -9,6 +9,11 @@ use crate::backoff::RESYNC;
 const DELIVERY_TIME: Duration = Duration::from_secs(1);
 /// Between regular syncs of a complete node. Jitter shortens it by up to a quarter.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Between the syncs that request an index after a reconnect.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How many syncs request an index after the one at the reconnect. `EventBus` tries to connect to a
+/// restarted broker every 5 s, and what is published before is lost.
+const MAX_PROBES: u32 = 15;
 
 /// When the next sync is due.
 #[derive(Debug, Default)]
@@ -17,12 +22,30 @@ pub struct Resync {
     urgent_at: Option<Instant>,
     urgent_sent: u32,
     is_requested: bool,
+    /// When the next sync that requests an index is due, while none has arrived.
+    probe_at: Option<Instant>,
+    probes_sent: u32,
 }
 
 impl Resync {
-    /// Starts the schedule after a reconnect, at which a sync was sent.
-    pub fn on_connected(&mut self, now: Instant, random: u64) {
-        *self = Self { regular_at: Some(regular(now, random)), ..Self::default() };
+    /// Starts the schedule after a reconnect, at which a sync is sent. `is_lossy`: the transport may
+    /// not be connected yet and lose that sync, which is repeated until an index arrives.
+    pub fn on_connected(&mut self, is_lossy: bool, now: Instant, random: u64) {
+        *self = Self {
+            regular_at: Some(regular(now, random)),
+            probe_at: is_lossy.then_some(now + PROBE_INTERVAL),
+            ..Self::default()
+        };
+    }
+
+    /// An index arrived: the transport works in both directions.
+    pub fn on_index(&mut self) {
+        self.probe_at = None;
+    }
+
+    /// Whether a sync that is sent now requests an index.
+    pub fn requests_index(&self) -> bool {
+        self.probe_at.is_some()
     }
 
     /// Stops the schedule while disconnected.
@@ -50,7 +73,8 @@ impl Resync {
             self.urgent_at = Some(now + DELIVERY_TIME);
         }
         let is_urgent = self.urgent_at.is_some_and(|at| at <= now);
-        if !is_urgent && regular_at > now {
+        let is_probe = self.is_probe_due(now);
+        if !is_urgent && !is_probe && regular_at > now {
             return false;
         }
         if is_urgent {
@@ -63,9 +87,20 @@ impl Resync {
         true
     }
 
+    /// Whether another sync requests an index now.
+    fn is_probe_due(&mut self, now: Instant) -> bool {
+        if self.probe_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let is_due = self.probes_sent < MAX_PROBES;
+        self.probes_sent += 1;
+        self.probe_at = is_due.then_some(now + PROBE_INTERVAL);
+        is_due
+    }
+
     /// When [`Resync::is_due`] may return true next.
     pub fn next_at(&self) -> Option<Instant> {
-        self.urgent_at.into_iter().chain(self.regular_at).min()
+        [self.urgent_at, self.regular_at, self.probe_at].into_iter().flatten().min()
     }
 }
 
@@ -82,7 +117,7 @@ mod tests {
     #[test]
     fn missing_objects_are_requested_again_with_backoff() {
         let (mut resync, start) = (Resync::default(), Instant::now());
-        resync.on_connected(start, 0);
+        resync.on_connected(false, start, 0);
         assert!(!resync.is_due(false, start, 0), "messages may be in transit");
         let mut sent = Vec::new();
         while let Some(at) = resync.next_at().filter(|at| *at < start + Duration::from_secs(4 * 60))
@@ -101,7 +136,7 @@ mod tests {
     fn complete_node_syncs_every_few_minutes() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         assert!(!resync.is_due(true, start, 0), "the link is down");
-        resync.on_connected(start, 12_345);
+        resync.on_connected(false, start, 12_345);
         let at = resync.next_at().unwrap_or(start);
         assert!((start + INTERVAL * 3 / 4..=start + INTERVAL).contains(&at));
         assert!(resync.is_due(true, at, 0));
@@ -109,9 +144,28 @@ mod tests {
     }
 
     #[test]
+    fn reconnected_node_syncs_every_second_until_an_index_arrives() {
+        let (mut resync, start) = (Resync::default(), Instant::now());
+        let second = |n| start + Duration::from_secs(n);
+        resync.on_connected(true, start, 0);
+        assert!(resync.requests_index(), "the sync at the reconnect, too");
+        for n in 1..=6 {
+            assert_eq!(resync.next_at(), Some(second(n)));
+            assert!(resync.is_due(true, second(n), 0) && resync.requests_index());
+        }
+        resync.on_index();
+        assert!(!resync.requests_index() && resync.next_at() > Some(second(200)));
+
+        resync.on_connected(true, start, 0);
+        let probes = (1..60).filter(|n| resync.is_due(true, second(*n), 0));
+        assert_eq!(probes.count(), 15, "an earlier controller does not answer");
+        assert!(!resync.requests_index());
+    }
+
+    #[test]
     fn requested_sync_is_sent_once() {
         let (mut resync, start) = (Resync::default(), Instant::now());
-        resync.on_connected(start, 0);
+        resync.on_connected(false, start, 0);
         resync.request();
         assert!(!resync.is_due(true, start, 0));
         assert!(resync.is_due(true, start + DELIVERY_TIME, 0));

@@ -120,9 +120,15 @@ impl CloudPublisher {
     }
 
     /// Publishes the sync: the objects that this node has, and the totals of those that left it.
-    pub fn publish_sync(&mut self, replica: &Replica, departed: BTreeMap<String, DepartedTotals>) {
+    pub fn publish_sync(
+        &mut self,
+        replica: &Replica,
+        departed: BTreeMap<String, DepartedTotals>,
+        request_index: bool,
+    ) {
         let identity = &self.node.agent;
-        let sync = Sync { departed, ..replica.sync(identity.instance.clone(), identity.epoch) };
+        let sync = replica.sync(identity.instance.clone(), identity.epoch);
+        let sync = Sync { departed, request_index, ..sync };
         self.publish(self.node.message(&Topic::Sync(self.node.node.clone()), false, &sync));
     }
 

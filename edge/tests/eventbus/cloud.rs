@@ -77,6 +77,20 @@ impl Received {
 
 impl Cloud {
     pub async fn connect(agent: &Agent, broker: &Broker, options: Options) -> Self {
+        Self::repeating(agent, broker, options, REPEAT_AFTER).await
+    }
+
+    /// Sends the desired state only when it changes and when a batch of the node arrives.
+    pub async fn answering(agent: &Agent, broker: &Broker, options: Options) -> Self {
+        Self::repeating(agent, broker, options, Duration::MAX).await
+    }
+
+    async fn repeating(
+        agent: &Agent,
+        broker: &Broker,
+        options: Options,
+        repeat_after: Duration,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let receiver_url =
             format!("http://{}/upstream/{}", listener.local_addr().unwrap(), agent.node);
@@ -107,6 +121,7 @@ impl Cloud {
             agent.node.clone(),
             emulator.router_url(),
             changed.subscribe(),
+            repeat_after,
         ));
         Self { emulator, node: agent.node.clone(), received, changed, _tasks: tasks }
     }
@@ -199,6 +214,7 @@ async fn publish_until_synced(
     node: NodeName,
     router: String,
     mut changed: watch::Receiver<()>,
+    repeat_after: Duration,
 ) {
     #[expect(clippy::disallowed_methods, reason = "posts as the controller does")]
     let http = reqwest::Client::new();
@@ -222,7 +238,7 @@ async fn publish_until_synced(
             let url = format!("{router}/{node}/{RULES}/{topic}");
             let _ = http.post(url).body(payload).send().await;
         }
-        let _ = timeout(REPEAT_AFTER, changed.changed()).await;
+        let _ = timeout(repeat_after, changed.changed()).await;
     }
 }
 

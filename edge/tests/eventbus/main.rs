@@ -111,6 +111,26 @@ async fn worker_uses_the_name_servers_of_the_agent() {
     assert_eq!(servers.collect::<Vec<_>>(), ["169.254.96.16", "192.0.2.53"]);
 }
 
+/// In real time: `EventBus` connects up to 5 s after the agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_arrives_within_3_s_of_eventbus_after_a_broker_restart() {
+    let mut broker = Broker::start().await;
+    let mut agent = Agent::over_eventbus(&broker);
+    let cloud = Cloud::answering(&agent, &broker, Options::new()).await;
+    agent.start();
+    cloud.node("online", |node| node.online).await;
+    cloud.set(MODEL, &model(&agent));
+    cloud.synced().await;
+    broker.kill();
+    cloud.set("default/models/other", &json!({"spec": {"modelUrl": "/nowhere"}}));
+    broker.restart().await;
+    cloud.emulator.connected(agent.node.as_str()).await.unwrap();
+    let began = Instant::now();
+    cloud.synced().await;
+    let seconds = began.elapsed().as_secs_f64();
+    assert!(seconds < 3.0, "the change arrived {seconds} s after EventBus connected");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_cuts_lose_no_revision_and_no_count() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());

@@ -92,6 +92,7 @@ mod tests {
             index_revision: Revision(index),
             highest: Revision(index),
             complete,
+            request_index: false,
             objects: [].into(),
             departed: [].into(),
         }

@@ -72,6 +72,7 @@ impl Harness {
             index_revision: Revision(index),
             highest: Revision(index),
             complete: true,
+            request_index: false,
             objects: [].into(),
             departed: [].into(),
         };
