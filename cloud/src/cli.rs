@@ -347,9 +347,9 @@ pub struct EventBus {
         default_value = "0.0.0.0:8081"
     )]
     pub upstream_listen: SocketAddr,
-    /// File with the token that the upstream path must contain after the node: 16 to 256 letters,
-    /// digits, '-' and '_'. The file is read again every 10 seconds. The previous token stays valid
-    /// for 10 minutes.
+    /// File with the key of the tokens that the upstream path must contain after the node: 16 to
+    /// 256 letters, digits, '-' and '_'. Each node's token is the HMAC-SHA256 of its name. The file
+    /// is read again every 10 seconds. Tokens of the previous key stay valid for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_UPSTREAM_TOKEN_FILE")]
     pub upstream_token_file: Option<PathBuf>,
 }

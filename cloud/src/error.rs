@@ -31,7 +31,7 @@ pub enum Error {
         "--topic-prefix {0}: invalid with --transport eventbus; use only letters, digits, '-', '_' and '/'"
     )]
     TopicPrefix(String),
-    /// The file with the upstream token is missing or invalid.
+    /// The file with the key of the upstream tokens is missing or invalid.
     #[error("--upstream-token-file {path}: {why}")]
     TokenFile {
         /// The file.

@@ -522,8 +522,13 @@ async fn token_is_required_and_can_change_without_restart() {
     let kubeedge = KubeEdge::start(&harness, &[NODE], 0.05, 12).await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
-    let (old, new) = ("0123456789abcdef", "fedcba9876543210");
-    std::fs::write(&file, format!("{old}\n")).unwrap();
+    let (old_key, new_key) = ("0123456789abcdef", "fedcba9876543210");
+    // printf neptune-upstream-node:edge0 | openssl dgst -sha256 -hmac KEY
+    let (old, new) = (
+        "f0d6c92c84c736c3dbaa725567e5b60e7b0d6474657febda6dc24c49d35e38f9",
+        "3fbc15a0e94612abd2e6eeeaa445679cd9fb59ddc64623b8f2e8e30dee954c2c",
+    );
+    std::fs::write(&file, format!("{old_key}\n")).unwrap();
     let mut flags = kubeedge.flags();
     flags.push(format!("--upstream-token-file={}", file.display()));
     harness.set_transport(flags);
@@ -539,11 +544,14 @@ async fn token_is_required_and_can_change_without_restart() {
     let empty = || batch(1, &[]);
     assert_eq!(post(url.clone(), empty()).await, 403);
     assert_eq!(post(format!("{url}/{new}"), empty()).await, 403);
-    assert_eq!(harness.metric(&rejected("token")).await, 2);
+    assert_eq!(post(format!("{url}/{old_key}"), empty()).await, 403, "the key is no token");
+    let other = format!("{}/upstream/edge9/{old}", kubeedge.upstream_url());
+    assert_eq!(post(other, empty()).await, 403, "the token of another node");
+    assert_eq!(harness.metric(&rejected("token")).await, 4);
     let log = harness.log();
-    assert!(!log.contains(old) && !log.contains(new), "{log}");
+    assert!([old_key, new_key, old, new].iter().all(|secret| !log.contains(secret)), "{log}");
 
-    std::fs::write(&file, new).unwrap();
+    std::fs::write(&file, new_key).unwrap();
     within("the Rule with the new token", async {
         loop {
             let rule = rules(&harness, "Rule").get_opt("neptune-upstream-edge0").await.unwrap();

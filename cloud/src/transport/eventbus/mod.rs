@@ -81,7 +81,7 @@ pub struct EventBusSettings {
     pub upstream: BaseUrl,
     /// The prefix of every topic.
     pub prefix: TopicPrefix,
-    /// The file with the token in the Rules' URLs.
+    /// The file with the key of the tokens in the Rules' URLs.
     pub token_file: Option<PathBuf>,
 }
 
@@ -107,7 +107,7 @@ struct EventBusInner {
     rates: Mutex<Rates>,
     tokens: Mutex<Tokens>,
     rules: Mutex<RulesState>,
-    /// The nodes or the token changed.
+    /// The nodes or the key of the tokens changed.
     rules_changed: Notify,
     warned_outcome: Mutex<Option<PostOutcome>>,
     warned_senders: Mutex<HashSet<(String, Rejection)>>,
@@ -129,7 +129,7 @@ impl EventBus {
         if !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/".contains(&byte)) {
             return Err(Error::TopicPrefix(prefix));
         }
-        let token = settings.token_file.as_deref().map(secret::read).transpose()?;
+        let key = settings.token_file.as_deref().map(secret::read).transpose()?;
         let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let client = post::client().map_err(|error| Error::Client(error.to_string()))?;
@@ -145,7 +145,7 @@ impl EventBus {
             schedule: Mutex::default(),
             changed: Notify::new(),
             rates: Mutex::default(),
-            tokens: Mutex::new(Tokens::new(token)),
+            tokens: Mutex::new(Tokens::new(key)),
             rules: Mutex::default(),
             rules_changed: Notify::new(),
             warned_outcome: Mutex::default(),

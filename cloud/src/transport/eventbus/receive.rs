@@ -225,11 +225,11 @@ async fn take(
 ) -> Result<(), (BatchRejection, String)> {
     let bare = |rejection| (rejection, String::new());
     let now = Instant::now();
-    if !bus.tokens().admit(token, now) {
+    let name: NodeName = node.parse().map_err(|_| bare(BatchRejection::UnknownNode))?;
+    if !bus.tokens().admit(&name, token, now) {
         return Err(bare(BatchRejection::Token));
     }
     checked();
-    let name: NodeName = node.parse().map_err(|_| bare(BatchRejection::UnknownNode))?;
     if nodes.get(&ObjectRef::new(node)).is_none() {
         return Err(bare(BatchRejection::UnknownNode));
     }

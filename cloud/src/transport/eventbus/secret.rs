@@ -8,17 +8,17 @@ use std::{
 
 use crate::{
     error::Error,
-    transport::eventbus::{EventBus, token::Token},
+    transport::eventbus::{EventBus, token::TokenKey},
 };
 
 /// The interval between two reads of the file.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reads the token.
+/// Reads the key of the tokens.
 ///
 /// # Errors
-/// [`Error::TokenFile`]: the file cannot be read, or does not contain a valid token.
-pub fn read(path: &Path) -> Result<Token, Error> {
+/// [`Error::TokenFile`]: the file cannot be read, or does not contain a valid key.
+pub fn read(path: &Path) -> Result<TokenKey, Error> {
     let error = |why: String| Error::TokenFile { path: path.to_owned(), why };
     let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
     text.parse().map_err(|why: &str| error(why.to_owned()))
@@ -32,17 +32,17 @@ pub async fn follow(bus: &EventBus) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         match read(path) {
-            Ok(token) => {
+            Ok(key) => {
                 is_invalid = false;
-                if bus.tokens().replace(token, Instant::now()) {
-                    tracing::info!("upstream token changed; recreating the Rules");
+                if bus.tokens().replace(key, Instant::now()) {
+                    tracing::info!("upstream token key changed; recreating the Rules");
                     bus.0.rules_changed.notify_one();
                 }
             }
-            // The previous token stays valid.
+            // The previous key stays valid.
             Err(error) => {
                 if !std::mem::replace(&mut is_invalid, true) {
-                    tracing::warn!(%error, "cannot read the upstream token; keeping the previous one");
+                    tracing::warn!(%error, "cannot read the upstream token key; keeping the previous one");
                 }
             }
         }

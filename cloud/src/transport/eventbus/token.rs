@@ -1,5 +1,8 @@
-//! The token in the path of the receiver: its format, and which tokens are valid now. Pure;
+//! The token in the path of the receiver: how it is derived, and which tokens are valid now. Pure;
 //! `secret` reads the file.
+//!
+//! cloudcore logs the URLs of Rules. So each node has a token of its own, the HMAC of its name: who
+//! reads one can speak as that node, and learns neither the key nor another node's token.
 
 use std::{
     fmt,
@@ -7,30 +10,35 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use neptune_wire::NodeName;
 use sha2::{Digest as _, Sha256};
 
-/// How long the previous token stays valid: until all Rules are recreated and messages in flight
+/// What precedes the node's name in the HMAC, so that the key can have other uses.
+const NODE_CONTEXT: &str = "neptune-upstream-node:";
+
+/// How long tokens of the previous key stay valid: until all Rules are recreated and messages in flight
 /// have arrived.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// A token of letters, digits, '-' and '_', which need no escaping in a URL.
+/// The key of the nodes' tokens: letters, digits, '-' and '_'.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct TokenKey(String);
 
-/// The valid tokens.
+/// The keys whose tokens are valid.
 #[derive(Debug, Clone)]
 pub struct Tokens {
-    current: Option<Token>,
-    former: Option<(Token, Instant)>,
+    current: Option<TokenKey>,
+    former: Option<(TokenKey, Instant)>,
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for TokenKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(...)")
+        f.write_str("TokenKey(...)")
     }
 }
 
-impl FromStr for Token {
+impl FromStr for TokenKey {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -45,47 +53,52 @@ impl FromStr for Token {
     }
 }
 
-impl Token {
-    /// The token as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+impl TokenKey {
+    /// The token in the URL of a node's Rule: 64 hexadecimal digits.
+    pub fn node_token(&self, node: &NodeName) -> String {
+        let hmac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes());
+        let mut hmac = hmac.expect("a key of an HMAC may have any length");
+        hmac.update(NODE_CONTEXT.as_bytes());
+        hmac.update(node.as_str().as_bytes());
+        hmac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Compares digests, so that the duration does not depend on the token.
-    fn matches(&self, given: &str) -> bool {
-        Sha256::digest(self.0.as_bytes()) == Sha256::digest(given.as_bytes())
+    fn matches(&self, node: &NodeName, given: &str) -> bool {
+        Sha256::digest(self.node_token(node).as_bytes()) == Sha256::digest(given.as_bytes())
     }
 }
 
 impl Tokens {
-    /// Requires this token, or none.
-    pub fn new(current: Option<Token>) -> Self {
+    /// Requires tokens of this key, or none.
+    pub fn new(current: Option<TokenKey>) -> Self {
         Self { current, former: None }
     }
 
-    /// The token in the Rules' URLs.
-    pub fn current(&self) -> Option<&Token> {
+    /// The key of the tokens in the Rules' URLs.
+    pub fn current(&self) -> Option<&TokenKey> {
         self.current.as_ref()
     }
 
-    /// Replaces the token. Returns whether it differs from the current one.
-    pub fn replace(&mut self, token: Token, now: Instant) -> bool {
-        if self.current.as_ref() == Some(&token) {
+    /// Replaces the key. Returns whether it differs from the current one.
+    pub fn replace(&mut self, key: TokenKey, now: Instant) -> bool {
+        if self.current.as_ref() == Some(&key) {
             return false;
         }
-        let former = self.current.replace(token);
+        let former = self.current.replace(key);
         self.former = former.map(|former| (former, now + GRACE));
         true
     }
 
-    /// Whether this path segment, or its absence, is valid.
-    pub fn admit(&self, given: Option<&str>, now: Instant) -> bool {
+    /// Whether this path segment after the node, or its absence, is valid.
+    pub fn admit(&self, node: &NodeName, given: Option<&str>, now: Instant) -> bool {
         match (&self.current, given) {
             (None, given) => given.is_none(),
             (Some(_), None) => false,
             (Some(current), Some(given)) => {
                 let former = self.former.as_ref().filter(|(_, until)| now < *until);
-                current.matches(given) | former.is_some_and(|(former, _)| former.matches(given))
+                current.matches(node, given)
+                    | former.is_some_and(|(former, _)| former.matches(node, given))
             }
         }
     }
@@ -97,26 +110,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_is_long_enough_and_valid_in_a_path() {
-        assert_eq!("0123456789abcDEF\n".parse::<Token>().unwrap().as_str(), "0123456789abcDEF");
+    fn key_is_long_enough_and_printable() {
+        assert_eq!("0123456789abcDEF\n".parse::<TokenKey>().unwrap().0, "0123456789abcDEF");
         for wrong in ["", "short", "0123456789abcdef/", "0123456789abc def", &"a".repeat(257)] {
-            assert!(wrong.parse::<Token>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<TokenKey>().is_err(), "{wrong:?}");
         }
-        let token: Token = "0123456789abcdef".parse().unwrap();
-        assert_eq!(format!("{token:?}"), "Token(...)");
+        let key: TokenKey = "0123456789abcdef".parse().unwrap();
+        assert_eq!(format!("{key:?}"), "TokenKey(...)");
+    }
+
+    fn node(name: &str) -> NodeName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn token_is_valid_for_one_node_and_does_not_contain_the_key() {
+        let (key, now) = ("0123456789abcdef", Instant::now());
+        let token = key.parse::<TokenKey>().unwrap().node_token(&node("edge0"));
+        let tokens = Tokens::new(Some(key.parse().unwrap()));
+        assert!(tokens.admit(&node("edge0"), Some(&token), now));
+        assert!(!tokens.admit(&node("edge1"), Some(&token), now));
+        assert!(!tokens.admit(&node("edge0"), Some(key), now), "the key itself is no token");
+        assert!(token.len() == 64 && !token.contains(key));
+        // printf neptune-upstream-node:edge0 | openssl dgst -sha256 -hmac 0123456789abcdef
+        assert_eq!(token, "f0d6c92c84c736c3dbaa725567e5b60e7b0d6474657febda6dc24c49d35e38f9");
     }
 
     #[test]
     fn current_token_is_accepted_and_the_former_for_a_while() {
         let now = Instant::now();
-        let (old, new) = ("old-old-old-old-old", "new-new-new-new-new");
-        let mut tokens = Tokens::new(Some(old.parse().unwrap()));
+        let [old, new]: [TokenKey; 2] =
+            ["old-old-old-old-old", "new-new-new-new-new"].map(|key| key.parse().unwrap());
+        let tokens_of = [&old, &new].map(|key| key.node_token(&node("edge0")));
+        let mut tokens = Tokens::new(Some(old.clone()));
         let admitted = |tokens: &Tokens, now| {
-            [None, Some(old), Some(new), Some("")].map(|given| tokens.admit(given, now))
+            [None, Some(&*tokens_of[0]), Some(&*tokens_of[1]), Some("")]
+                .map(|given| tokens.admit(&node("edge0"), given, now))
         };
         assert_eq!(admitted(&tokens, now), [false, true, false, false]);
-        assert!(!tokens.replace(old.parse().unwrap(), now));
-        assert!(tokens.replace(new.parse().unwrap(), now));
+        assert!(!tokens.replace(old, now));
+        assert!(tokens.replace(new, now));
         assert_eq!(admitted(&tokens, now), [false, true, true, false]);
         assert_eq!(admitted(&tokens, now + GRACE), [false, false, true, false]);
     }
@@ -124,7 +157,7 @@ mod tests {
     #[test]
     fn request_with_a_token_is_rejected_if_none_is_configured() {
         let tokens = Tokens::new(None);
-        assert!(tokens.admit(None, Instant::now()));
-        assert!(!tokens.admit(Some("anything-at-all-here"), Instant::now()));
+        assert!(tokens.admit(&node("edge0"), None, Instant::now()));
+        assert!(!tokens.admit(&node("edge0"), Some("anything-at-all-here"), Instant::now()));
     }
 }

@@ -127,9 +127,9 @@ async fn reconcile_rules(
 ) -> RulesState {
     let nodes = nodes.state();
     let edge = nodes.iter().filter(|node| is_edge_node(node));
-    let token = bus.tokens().current().cloned();
+    let key = bus.tokens().current().cloned();
     let names = edge.filter_map(|node| node.name_any().parse().ok());
-    let desired_rules = desired_rules(&bus.0.settings, token.as_ref(), names);
+    let desired_rules = desired_rules(&bus.0.settings, key.as_ref(), names);
     let cached = endpoints.existing().chain(rules.existing()).collect();
     let existing = requested.applied_to(cached, Instant::now());
     let plan = plan(&desired_rules, &existing);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use neptune_wire::{ContentHash, NodeName};
 use serde_json::{Map, Value, json};
 
-use crate::transport::eventbus::{EventBusSettings, token::Token};
+use crate::transport::eventbus::{EventBusSettings, token::TokenKey};
 
 /// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to
 /// that by itself, also when the Rule came while the node was offline.
@@ -100,7 +100,7 @@ pub struct RulesPlan {
 /// The desired objects for these nodes.
 pub fn desired_rules(
     settings: &EventBusSettings,
-    token: Option<&Token>,
+    key: Option<&TokenKey>,
     nodes: impl IntoIterator<Item = NodeName>,
 ) -> BTreeMap<RuleKey, DesiredRule> {
     let endpoint = |kind: &str| desired(json!({ "ruleEndpointType": kind }), None);
@@ -115,7 +115,7 @@ pub fn desired_rules(
     ]
     .into();
     for node in nodes {
-        let end = token.map(|token| format!("/{}", token.as_str())).unwrap_or_default();
+        let end = key.map(|key| format!("/{}", key.node_token(&node))).unwrap_or_default();
         let url = format!("{}/upstream/{node}{end}", settings.upstream);
         let upstream = json!({
             "source": BUS, "sourceResource": {"topic": UPSTREAM_TOPIC, "node_name": node},
@@ -258,12 +258,18 @@ mod tests {
             "targetResource": {"resource": "http://neptune-cloud.neptune-system:8081/upstream/edge0"},
         });
         assert_eq!(spec(RuleKind::Rule, "neptune-upstream-edge0"), upstream);
-        let token = "0123456789abcdef".parse().unwrap();
-        let desired_rules =
-            super::desired_rules(&settings(), Some(&token), ["edge0".parse().unwrap()]);
+    }
+
+    #[test]
+    fn url_of_a_rule_contains_the_token_of_its_node_and_not_the_key() {
+        let (text, node) = ("0123456789abcdef", "edge0".parse().unwrap());
+        let key: TokenKey = text.parse().unwrap();
+        let token = key.node_token(&node);
+        let desired_rules = super::desired_rules(&settings(), Some(&key), [node]);
         let rule = &desired_rules[&(RuleKind::Rule, "neptune-upstream-edge0".to_owned())];
         let url = rule.spec["targetResource"]["resource"].as_str().unwrap();
-        assert!(url.ends_with(":8081/upstream/edge0/0123456789abcdef"), "{url}");
+        assert!(url.ends_with(&format!(":8081/upstream/edge0/{token}")), "{url}");
+        assert!(!url.contains(text), "{url}");
     }
 
     #[test]
