@@ -152,6 +152,8 @@ reasons! {
         WorkerDegraded: Problem => Running,
         /// The cloud worker does not answer the edge worker's calls.
         CloudUnreachable: Problem => Running,
+        /// The node's messages arrive late over `EventBus`.
+        ReportsDelayed: Problem => Running,
         /// The container is created and was not observed running yet.
         Starting: Progress => Pending,
         /// The node has not received the Model yet.

@@ -569,6 +569,26 @@ async fn token_is_required_and_can_change_without_restart() {
     assert_eq!(post(format!("{url}/{old}"), empty()).await, 200, "for a while");
 }
 
+/// In real time: the agent sends 20 batches per second, and `EventBus` delivers 30 messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_delayed_by_another_program_are_reported() {
+    let (harness, kubeedge) = start(&[NODE], 1.0, 14).await;
+    let agent = BusAgent::start(&kubeedge, NODE).await;
+    harness.until_metric("neptune_controller_nodes{state=\"online\"}", 1).await;
+    let delayed = "neptune_controller_nodes{state=\"delayed\"}";
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    within("the delay to be noticed", async {
+        while harness.metric(delayed).await == 0 {
+            ticks.tick().await;
+            agent.publish_other();
+        }
+    })
+    .await;
+    assert_eq!(harness.metric("neptune_controller_nodes{state=\"online\"}").await, 1);
+    let log = harness.log();
+    assert!(log.contains("arrive late") && log.contains("+/user/#"), "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_controller_continues_over_eventbus() {
     let (mut harness, kubeedge) = start(&[NODE], 0.05, 13).await;

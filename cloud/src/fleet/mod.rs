@@ -1,6 +1,7 @@
 //! The nodes: what each should have, how it is published, and what they report.
 
 mod counters;
+mod delays;
 mod desired;
 mod evaluations;
 pub mod observed;
@@ -66,6 +67,11 @@ impl Fleet {
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn now(&self) -> Timestamp {
         self.0.clock.at(Instant::now())
+    }
+
+    /// The fleet's time at this instant.
+    pub fn at(&self, instant: Instant) -> Timestamp {
+        self.0.clock.at(instant)
     }
 
     /// Must not be held across an `await`.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
-    AgentInstance, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+    AgentInstance, Batch, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
 };
 
 use super::{
     counters::{CounterReport, UnreportedCounters},
+    delays::Delays,
     evaluations::{Evaluation, Evaluations},
     observed::AgentState,
     presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
@@ -33,6 +34,7 @@ pub struct FleetState {
     started: Timestamp,
     heartbeat: u32,
     nodes: Nodes,
+    delays: Delays,
     /// The newest report per instance: a report of another instance than the one that is connected
     /// hides nothing.
     reports: BTreeMap<(ObjectKey, NodeName), BTreeMap<AgentInstance, StatusReport>>,
@@ -68,6 +70,7 @@ impl FleetState {
             started,
             heartbeat,
             nodes: Nodes::new(heartbeat),
+            delays: Delays::default(),
             reports: BTreeMap::new(),
             refused: BTreeMap::new(),
             unreported: UnreportedCounters::default(),
@@ -111,6 +114,26 @@ impl FleetState {
             return Affected::None;
         }
         node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now))
+    }
+
+    /// Measures how late a batch arrived that is not older than the node's newest.
+    pub fn on_batch_arrived(
+        &mut self,
+        node: &NodeName,
+        batch: &Batch,
+        arrived: Timestamp,
+    ) -> Affected {
+        node_if(self.delays.on_batch(node, batch, arrived))
+    }
+
+    /// The seconds by which a node's messages are late, at least; `None` if they are not.
+    pub fn delay(&self, node: &NodeName) -> Option<u32> {
+        self.delays.of(node)
+    }
+
+    /// How many nodes' messages are late.
+    pub fn delayed_nodes(&self) -> usize {
+        self.delays.count()
     }
 
     /// Processes a report on an object that exists. Its counters count whenever they come; its
@@ -219,7 +242,11 @@ impl FleetState {
 
     /// Returns the nodes whose heartbeats stopped and that were online until now.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
-        self.nodes.expire(now)
+        let expired = self.nodes.expire(now);
+        for node in &expired {
+            self.delays.forget(node);
+        }
+        expired
     }
 
     /// When [`FleetState::expire`] may return a node next.

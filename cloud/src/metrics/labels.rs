@@ -118,6 +118,8 @@ label_values! {
         Online = "online",
         /// The agent was connected and is not now.
         Offline = "offline",
+        /// The agent is connected, and its messages arrive late over `EventBus`.
+        Delayed = "delayed",
     }
 }
 

@@ -4,7 +4,7 @@
 mod eventbus;
 mod mqtt;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
@@ -46,8 +46,8 @@ pub enum TransportEvent {
     /// A message on a topic of the nodes. The broker authenticates the node in the topic.
     Message(Message),
     /// Several messages of a node. `KubeEdge` authenticates the node; the sender in the batch is
-    /// not verified.
-    Batch(NodeName, Batch),
+    /// not verified. It arrived at this time.
+    Batch(NodeName, Batch, Instant),
 }
 
 /// Why a message was not published.

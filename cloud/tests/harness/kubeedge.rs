@@ -3,7 +3,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use eventbus_emulator::{Emulator, Options, watch};
@@ -125,6 +125,8 @@ struct State {
     replica: Replica,
     /// The topics of all downstream messages, in order of arrival.
     received: Vec<String>,
+    /// Since when the node is up.
+    started: Instant,
     epoch: u64,
     seq: u64,
     report_seq: u64,
@@ -153,6 +155,7 @@ impl BusAgent {
             link,
             replica: Replica::default(),
             received: Vec::new(),
+            started: Instant::now(),
             epoch: 1,
             seq: 0,
             report_seq: 0,
@@ -176,6 +179,13 @@ impl BusAgent {
             }
         });
         Self { state, _task: task }
+    }
+
+    /// Publishes as another program on the node's broker.
+    pub fn publish_other(&self) {
+        let (topic, payload) = ("other/user/measurements".to_owned(), "{}".into());
+        let message = Message { topic, payload, retain: false };
+        self.state.lock().unwrap().link.publish(message).unwrap();
     }
 
     /// Waits until the replica matches.
@@ -256,6 +266,7 @@ impl State {
             instance: AgentInstance("a".to_owned()),
             epoch: self.epoch,
             seq: self.seq,
+            uptime_ms: self.started.elapsed().as_millis().try_into().ok(),
             messages,
         };
         let payload = serde_json::to_vec(&batch).unwrap().into();
@@ -277,6 +288,7 @@ pub fn batch(seq: u64, messages: &[(String, Value)]) -> String {
         instance: AgentInstance("a".to_owned()),
         epoch: 1,
         seq,
+        uptime_ms: None,
         messages,
     })
     .unwrap()

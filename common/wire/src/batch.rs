@@ -26,6 +26,11 @@ pub struct Batch {
     pub epoch: u64,
     /// Sequence number of this batch within the epoch.
     pub seq: u64,
+    /// Milliseconds from the node's boot until this batch was sent, with the time in which the node
+    /// was suspended. Shows how late it arrives, whatever the node's clock shows. Absent from earlier
+    /// agents.
+    #[serde(rename = "uptimeMs", default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
     /// The messages. An empty list is a heartbeat.
     #[serde(default, deserialize_with = "messages")]
     pub messages: Vec<BatchMessage>,

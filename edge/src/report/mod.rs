@@ -5,3 +5,4 @@ pub mod capacity;
 pub mod own_address;
 pub mod publisher;
 pub mod reporter;
+mod uptime;

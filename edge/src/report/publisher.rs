@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::{
     domain::identity::AgentIdentity,
     random::random,
-    report::{batches::Batches, capacity::capacity},
+    report::{batches::Batches, capacity::capacity, uptime::uptime_ms},
 };
 
 /// Publishes the messages of this node to the cloud.
@@ -92,6 +92,7 @@ impl CloudPublisher {
     pub fn publish_offline(&mut self) {
         self.publish(self.node.offline());
         let Some(event_bus) = &mut self.event_bus else { return };
+        event_bus.batches.set_uptime(uptime_ms());
         for batch in event_bus.batches.drain(Instant::now()) {
             send(
                 &self.link,
@@ -110,6 +111,9 @@ impl CloudPublisher {
     /// Publishes the batch that is due. Returns when the next one is due; `None` over plain MQTT.
     pub fn publish_batch(&mut self, now: Instant) -> Option<Instant> {
         let event_bus = self.event_bus.as_mut()?;
+        if event_bus.batches.is_due(now) {
+            event_bus.batches.set_uptime(uptime_ms());
+        }
         if let Some(batch) = event_bus.batches.due(now, random()) {
             send(
                 &self.link,

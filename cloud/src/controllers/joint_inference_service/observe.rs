@@ -80,6 +80,7 @@ fn agent_worker(
         agent: fleet.agent(&node, now),
         report: fleet.report(&node, key, uid),
         published: published.as_ref(),
+        delay: fleet.delay(&node),
         connected: context.publisher().transport().is_connected(),
     })
 }

@@ -96,6 +96,8 @@ pub struct AgentWorker<'a> {
     pub published: Option<&'a ContentHash>,
     /// Whether this controller is connected to the broker.
     pub connected: bool,
+    /// The seconds by which the node's messages are late, at least.
+    pub delay: Option<u32>,
 }
 
 /// The state of a worker that an agent runs.
@@ -160,10 +162,21 @@ fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker>
         WorkerState::Running if worker.reason == Some(WorkerReason::WorkerDegraded) => {
             ObservedWorker::Degraded(finding(Reason::WorkerDegraded))
         }
-        WorkerState::Running => ObservedWorker::Running,
+        WorkerState::Running => {
+            delayed(agent).map_or(ObservedWorker::Running, ObservedWorker::Degraded)
+        }
         WorkerState::Pending => ObservedWorker::Waiting(finding(Reason::WorkerNotRunning)),
         WorkerState::Failed => ObservedWorker::Failed(finding(Reason::CrashLoopBackOff)),
     })
+}
+
+/// What the node reports is older than it seems.
+fn delayed(agent: AgentWorker) -> Option<Finding> {
+    let (seconds, role, node) = (agent.delay?, role_label(agent.role), agent.node);
+    let message = format!(
+        "{role}: messages of node {node} arrive more than {seconds} s late; look for other programs that publish on +/user/# of its broker, which share EventBus's 30 messages per second"
+    );
+    Some(Finding::new(Reason::ReportsDelayed, message))
 }
 
 /// What the node reports refers to an earlier spec.
@@ -350,6 +363,15 @@ mod tests {
         settled: bool,
         report: Option<&StatusReport>,
     ) -> ObservedWorker {
+        by_delayed_agent(presence, settled, report, None)
+    }
+
+    fn by_delayed_agent(
+        presence: Presence,
+        settled: bool,
+        report: Option<&StatusReport>,
+        delay: Option<u32>,
+    ) -> ObservedWorker {
         of_agent(AgentWorker {
             role: Role::Edge,
             worker: &"w".parse().unwrap(),
@@ -358,7 +380,20 @@ mod tests {
             report,
             published: Some(&ContentHash::of(&"this spec")),
             connected: true,
+            delay,
         })
+    }
+
+    #[test]
+    fn running_worker_of_a_node_with_late_messages_says_so() {
+        let running = report("w", "Running", "");
+        let observed = |delay| by_delayed_agent(Presence::Online, true, Some(&running), delay);
+        assert_eq!(observed(None), ObservedWorker::Running);
+        let ObservedWorker::Degraded(finding) = observed(Some(30)) else {
+            unreachable!("it is late")
+        };
+        assert_eq!(finding.reason, Reason::ReportsDelayed);
+        assert!(finding.message.contains("node edge0") && finding.message.contains("30 s late"));
     }
 
     fn report(worker: &str, state: &str, more: &str) -> StatusReport {

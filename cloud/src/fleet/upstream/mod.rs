@@ -133,7 +133,7 @@ impl UpstreamHandler {
                     self.reject(sender(&message.topic), &message.topic, &rejected);
                 }
             }
-            TransportEvent::Batch(node, batch) => self.on_batch(&node, &batch),
+            TransportEvent::Batch(node, batch, at) => self.on_batch(&node, &batch, at),
         }
     }
 
@@ -153,7 +153,7 @@ impl UpstreamHandler {
     }
 
     /// The batch itself is the sign of life; its messages are processed one by one.
-    fn on_batch(&mut self, from: &NodeName, batch: &Batch) {
+    fn on_batch(&mut self, from: &NodeName, batch: &Batch, arrived: Instant) {
         let upstream = &self.upstream;
         upstream.metrics.received(MessageKind::Batch);
         if let Err(rejected) = check_instance(&batch.instance) {
@@ -168,6 +168,7 @@ impl UpstreamHandler {
                 (is_back, fleet.on_sign_of_life(from, instance, batch.epoch, now))
             };
             upstream.report_affected(affected, from, None);
+            upstream.on_batch_arrived(from, batch, arrived);
             upstream.publisher.transport().on_sign_of_life(from, is_back);
             upstream.publisher.on_node_online(from);
         }
@@ -311,6 +312,25 @@ impl Upstream {
         newer_start
     }
 
+    fn on_batch_arrived(&self, node: &NodeName, batch: &Batch, arrived: Instant) {
+        let (affected, delay) = {
+            let mut fleet = self.fleet.lock();
+            let affected = fleet.on_batch_arrived(node, batch, self.fleet.at(arrived));
+            (affected, fleet.delay(node))
+        };
+        match delay.filter(|_| affected != Affected::None) {
+            Some(seconds) => tracing::warn!(
+                %node, seconds,
+                "messages of the node arrive late; another program may publish too many on +/user/# of its broker"
+            ),
+            None if affected != Affected::None => {
+                tracing::info!(%node, "messages of the node arrive in time again");
+            }
+            None => {}
+        }
+        self.report_affected(affected, node, None);
+    }
+
     fn on_node_report(&self, node: &NodeName, report: NodeReport, is_live: bool) {
         self.metrics.received(MessageKind::Node);
         let online = report.online;
@@ -387,7 +407,11 @@ impl Upstream {
     }
 
     fn count_nodes(&self) {
-        let counts = self.fleet.lock().node_counts();
+        let (counts, delayed) = {
+            let fleet = self.fleet.lock();
+            (fleet.node_counts(), fleet.delayed_nodes())
+        };
+        self.metrics.set_nodes(NodeState::Delayed, delayed);
         self.metrics.set_nodes(NodeState::Online, counts.online);
         self.metrics.set_nodes(NodeState::Offline, counts.offline);
     }

@@ -72,7 +72,13 @@ mod tests {
     use super::*;
 
     fn batch(instance: &str, epoch: u64, seq: u64) -> Batch {
-        Batch { instance: AgentInstance(instance.to_owned()), epoch, seq, messages: Vec::new() }
+        Batch {
+            instance: AgentInstance(instance.to_owned()),
+            epoch,
+            seq,
+            uptime_ms: None,
+            messages: Vec::new(),
+        }
     }
 
     #[test]

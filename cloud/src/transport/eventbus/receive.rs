@@ -253,7 +253,7 @@ async fn take(
     // The JSON parser checks UTF-8 only in strings.
     std::str::from_utf8(&body).map_err(|error| (BatchRejection::Batch, error.to_string()))?;
     let batch: Batch = decode(&body).map_err(|error| (BatchRejection::Batch, error.to_string()))?;
-    let arrived = bus.0.arrivals.send((TransportEvent::Batch(name, batch), buffer)).await;
+    let arrived = bus.0.arrivals.send((TransportEvent::Batch(name, batch, now), buffer)).await;
     arrived.map_err(|_| bare(BatchRejection::ShuttingDown))
 }
 
