@@ -76,7 +76,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let node = publishing_node(&config, &identity);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat);
-    let event_bus = config.event_bus.as_ref().map(|rules| EventBusChannel::new(rules, batches));
+    let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
+    let event_bus = config.event_bus.as_ref().map(channel);
     let publisher = CloudPublisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));

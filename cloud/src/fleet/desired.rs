@@ -32,6 +32,8 @@ pub struct FleetDesired {
     /// Nodes that reported before the initial sync was complete, with the sync to answer.
     waiting: BTreeMap<NodeName, Option<Sync>>,
     contents: Contents,
+    /// As [`neptune_wire::Index::batch_seconds`], for all nodes.
+    batch_seconds: Option<u32>,
 }
 
 /// The desired state of one node.
@@ -182,6 +184,7 @@ impl FleetDesired {
         let _ = self.on_node_online(node, wall_ms);
         let source = self.nodes.get_mut(node).and_then(|desired| desired.source.as_mut());
         let source = source.expect("a node that is online has a source");
+        source.set_batch_seconds(self.batch_seconds);
         with_node(node, source.answer(&sync, notices, wall_ms))
     }
 
@@ -264,6 +267,12 @@ impl FleetDesired {
         messages
     }
 
+    /// Sets how often nodes may send batches. Each gets it with its next index, at the latest with
+    /// the answer to its next sync.
+    pub fn set_batch_seconds(&mut self, batch_seconds: Option<u32>) {
+        self.batch_seconds = batch_seconds;
+    }
+
     fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
         let desired = self.nodes.entry(node.clone()).or_default();
         let changed = std::mem::take(&mut desired.changed).into_iter().map(|key| {
@@ -273,6 +282,7 @@ impl FleetDesired {
         let changed = changed.collect();
         let retained = desired.retained.values().flatten().cloned().collect();
         let source = desired.source.get_or_insert_default();
+        source.set_batch_seconds(self.batch_seconds);
         with_node(node, source.update(changed, retained, wall_ms))
     }
 

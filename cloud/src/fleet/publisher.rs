@@ -111,6 +111,7 @@ impl Publisher {
         state: &mut PublisherState,
         change: impl FnOnce(&mut FleetDesired, u64) -> Messages,
     ) {
+        state.desired.set_batch_seconds(self.0.transport.batch_seconds());
         let messages = change(&mut state.desired, wall_ms());
         for (node, message) in messages {
             let result = self.0.transport.publish(&node, &message);

@@ -82,6 +82,14 @@ impl Transport {
         }
     }
 
+    /// The seconds between two batches of a node with reports; `None` if it is the default.
+    pub fn batch_seconds(&self) -> Option<u32> {
+        match self {
+            Self::Mqtt(_) => None,
+            Self::EventBus(bus) => bus.batch_seconds(),
+        }
+    }
+
     /// Whether messages can be sent now, as far as this program knows.
     pub fn is_connected(&self) -> bool {
         match self {

@@ -267,6 +267,10 @@ pub struct Index {
     /// A start of the agent that is newer than the one that sent the last sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer_start: Option<AgentStart>,
+    /// Over `EventBus`, the seconds between two batches of the node that contain reports; absent
+    /// means 1. Grows with the fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_seconds: Option<u32>,
 }
 
 /// A start of an agent.

@@ -82,6 +82,9 @@ pub struct Source {
     index: Revision,
     /// What the newest index answers.
     notices: SyncNotices,
+    /// As [`Index::batch_seconds`]: what applies now, and what is in the newest index.
+    batch_seconds: Option<u32>,
+    index_batch_seconds: Option<u32>,
     clock: RevisionClock,
 }
 
@@ -104,6 +107,12 @@ impl Source {
     /// Returns the hash of the content that the node should have of an object.
     pub fn hash(&self, object: &ObjectKey) -> Option<&ContentHash> {
         self.objects.get(object).map(|entry| entry.content.hash())
+    }
+
+    /// Sets [`Index::batch_seconds`] of the next index. A change alone is sent as the answer to the
+    /// next sync, so that the nodes of a fleet do not get it at the same time.
+    pub fn set_batch_seconds(&mut self, batch_seconds: Option<u32>) {
+        self.batch_seconds = batch_seconds;
     }
 
     /// Sets the desired objects of the node. Returns the messages for the changes, the index last.
@@ -214,6 +223,7 @@ impl Source {
             messages.push(self.insert(&key));
         }
         let has_news = notices != SyncNotices::default() && notices != self.notices;
+        let has_news = has_news || self.batch_seconds != self.index_batch_seconds;
         if !messages.is_empty() || self.index < sync.highest || !sync.complete || has_news {
             messages.push(self.new_index(notices, wall_ms));
         } else if self.index != sync.index_revision || sync.request_index {
@@ -231,6 +241,7 @@ impl Source {
 
     fn new_index(&mut self, notices: SyncNotices, wall_ms: u64) -> DownstreamMessage {
         self.notices = notices;
+        self.index_batch_seconds = self.batch_seconds;
         self.index = self.clock.next(wall_ms);
         DownstreamMessage::Index(self.listing())
     }
@@ -246,6 +257,7 @@ impl Source {
             keep: self.keep.clone(),
             gone_uids: self.notices.gone_uids.clone(),
             newer_start: self.notices.newer_start.clone(),
+            batch_seconds: self.index_batch_seconds,
         }
     }
 }
@@ -337,6 +349,29 @@ mod tests {
         assert_eq!(source.answer(&sync, SyncNotices::default(), 6), []);
         let request = Sync { request_index: true, ..sync };
         assert_eq!(source.answer(&request, SyncNotices::default(), 7), messages);
+    }
+
+    #[test]
+    fn changed_batch_interval_is_sent_once_with_the_next_sync() {
+        let mut source = Source::default();
+        let mut replica = crate::Replica::default();
+        source.set_batch_seconds(Some(2));
+        let first = source.set(BTreeMap::new(), BTreeSet::new(), 5);
+        let apply = |replica: &mut crate::Replica, messages: Vec<DownstreamMessage>| {
+            for message in messages {
+                let DownstreamMessage::Index(index) = message else { panic!("{message:?}") };
+                let _ = replica.index_received(index);
+            }
+            replica.sync(crate::AgentInstance("i".into()), 1)
+        };
+        let sync = apply(&mut replica, first);
+        assert_eq!(replica.index().batch_seconds, Some(2));
+        source.set_batch_seconds(Some(5));
+        assert_eq!(source.set(BTreeMap::new(), BTreeSet::new(), 6), []);
+        let answer = source.answer(&sync, SyncNotices::default(), 7);
+        let sync = apply(&mut replica, answer);
+        assert_eq!(replica.index().batch_seconds, Some(5));
+        assert_eq!(source.answer(&sync, SyncNotices::default(), 8), []);
     }
 
     #[test]

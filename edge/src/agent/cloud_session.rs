@@ -160,6 +160,13 @@ impl CloudSession {
         }
     }
 
+    /// Adapts batches and heartbeats to the size of the fleet, as the newest index states it.
+    pub fn set_batch_seconds(&mut self, batch_seconds: Option<u32>, now: Instant) {
+        if self.publisher.set_batch_seconds(batch_seconds) {
+            self.heartbeat_at = self.heartbeat_at.map(|_| now);
+        }
+    }
+
     pub fn publish_heartbeat(&mut self, engine: Option<&str>, now: Instant) {
         if self.heartbeat_at.is_some_and(|at| at <= now) {
             self.publisher.publish_online(self.address.clone(), engine.map(str::to_owned));

@@ -132,6 +132,7 @@ impl Agent {
             self.on_event(event)?;
         }
         let now = Instant::now();
+        self.cloud.set_batch_seconds(self.desired.replica.index().batch_seconds, now);
         let next_at = self.reconcile(now);
         let publish_at =
             self.cloud.is_up.then(|| self.cloud.publisher.publish_batch(now)).flatten();

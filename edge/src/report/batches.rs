@@ -10,6 +10,9 @@
 //! | equal to the last one on its topic | not again |
 //! | none within a heartbeat interval | as an empty batch, the heartbeat |
 //!
+//! In a large fleet retained messages wait longer for the next batch, so that all nodes together
+//! send a limited number. A message after a pause, and any that is not retained, does not wait.
+//!
 //! A message that was lost in an outage is sent again within 10 s or the length of the outage after
 //! its end, and within 5 minutes at the latest. A repetition is the same message with the same
 //! sequence number, so that nothing is counted twice.
@@ -37,12 +40,16 @@ const CLEAR_REPETITIONS: u32 = 4;
 pub struct Batches {
     identity: AgentIdentity,
     heartbeat: Duration,
+    /// Minimum time from a batch with messages to the next one for retained messages alone.
+    interval: Duration,
     /// Size of a batch without messages, in bytes.
     frame_bytes: usize,
     seq: u64,
     /// As [`Batch::uptime_ms`], at the last call of [`Batches::set_uptime`].
     uptime_ms: Option<u64>,
     last_at: Option<Instant>,
+    /// When the last batch with messages was sent.
+    content_at: Option<Instant>,
     /// The last message per topic.
     queued: BTreeMap<String, QueuedMessage>,
     /// The last assigned position.
@@ -82,10 +89,12 @@ impl Batches {
         Self {
             identity,
             heartbeat,
+            interval: MIN_INTERVAL,
             frame_bytes,
             seq: 0,
             uptime_ms: None,
             last_at: None,
+            content_at: None,
             queued: BTreeMap::new(),
             position: 0,
         }
@@ -121,6 +130,12 @@ impl Batches {
         }
     }
 
+    /// Sets the intervals of heartbeats and of batches with retained messages alone.
+    pub fn set_intervals(&mut self, heartbeat: Duration, interval: Duration) {
+        self.heartbeat = heartbeat;
+        self.interval = interval.max(MIN_INTERVAL);
+    }
+
     /// Whether a batch is due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.next_at().is_none_or(|at| at <= now)
@@ -140,7 +155,11 @@ impl Batches {
     pub fn next_at(&self) -> Option<Instant> {
         let last_at = self.last_at?;
         let heartbeat_at = last_at + self.heartbeat;
-        let queued = self.queued.values().map(|message| message.at.unwrap_or(last_at));
+        let retained_at = self.content_at.map_or(last_at, |at| at + self.interval);
+        let queued = self.queued.values().map(|message| {
+            let at = message.at.unwrap_or(last_at);
+            if message.is_retained { at.max(retained_at) } else { at }
+        });
         let next = queued.min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
         Some(next.max(last_at + MIN_INTERVAL))
     }
@@ -159,17 +178,22 @@ impl Batches {
             self.queued.iter().filter(|(_, message)| message.is_due(now)).collect();
         waiting.sort_by_key(|(_, message)| message.position);
         let mut size = self.frame_bytes;
-        let mut topics = Vec::new();
+        let (mut topics, mut is_full) = (Vec::new(), false);
         for (topic, message) in waiting {
             // Plus a comma.
             size += message.size + 1;
-            if size > MAX_BATCH_BYTES && !topics.is_empty() {
+            is_full = size > MAX_BATCH_BYTES && !topics.is_empty();
+            if is_full {
                 break;
             }
             topics.push(topic.clone());
         }
         self.seq += 1;
         self.last_at = Some(now);
+        if !topics.is_empty() {
+            // The messages that did not fit do not wait.
+            self.content_at = (!is_full).then_some(now);
+        }
         bytes(&Batch {
             instance: self.identity.instance.clone(),
             epoch: self.identity.epoch,
@@ -328,6 +352,36 @@ mod tests {
             "{sizes:?}"
         );
         assert!(sizes[4] > MAX_BATCH_BYTES && sizes[5] < 200, "{sizes:?}");
+    }
+
+    #[test]
+    fn in_a_large_fleet_changing_messages_wait_and_first_ones_and_syncs_do_not() {
+        let (mut batches, start) = (batches(), Instant::now());
+        let second = |n| start + Duration::from_secs(n);
+        batches.set_intervals(Duration::from_secs(20), Duration::from_secs(20));
+        let mut sent = Vec::new();
+        for n in 0..100 {
+            batches.put("counters".into(), n.to_string().as_bytes(), true);
+            if n == 30 {
+                batches.put("sync".into(), b"1", false);
+            }
+            sent.extend(batches.due(second(n), 0).map(|_| n));
+        }
+        assert_eq!(
+            sent,
+            [0, 20, 30, 50, 70, 90],
+            "a sync does not wait, and takes the others along"
+        );
+        let mut idle = Batches::new(batches.identity.clone(), Duration::from_secs(20));
+        idle.set_intervals(Duration::from_secs(20), Duration::from_secs(20));
+        assert!(idle.due(second(0), 0).is_some() && idle.next_at() == Some(second(20)));
+        assert!(idle.due(second(20), 0).is_some());
+        idle.put("state".into(), b"1", true);
+        assert_eq!(idle.next_at(), Some(second(21)), "only heartbeats came before");
+        let large = json!("x".repeat(MAX_BATCH_BYTES)).to_string();
+        idle.put("large".into(), large.as_bytes(), true);
+        assert!(idle.due(second(21), 0).is_some());
+        assert_eq!(idle.next_at(), Some(second(22)), "the rest of a full batch");
     }
 
     #[test]

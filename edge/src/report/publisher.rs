@@ -34,11 +34,16 @@ pub struct EventBusChannel {
     /// `EventBus` subscribes to `+/user/#`, independent of the Rules.
     topic: String,
     batches: Batches,
+    /// The configured heartbeat.
+    heartbeat: Duration,
 }
 
+/// The longest interval between batches that the agent accepts, in seconds.
+const MAX_BATCH_SECONDS: u32 = 300;
+
 impl EventBusChannel {
-    pub fn new(rules: &Namespace, batches: Batches) -> Self {
-        Self { topic: format!("{rules}/user/neptune/upstream"), batches }
+    pub fn new(rules: &Namespace, batches: Batches, heartbeat: Duration) -> Self {
+        Self { topic: format!("{rules}/user/neptune/upstream"), batches, heartbeat }
     }
 }
 
@@ -106,6 +111,17 @@ impl CloudPublisher {
         if let Some(event_bus) = &mut self.event_bus {
             event_bus.batches.repeat_all();
         }
+    }
+
+    /// Adapts batches and heartbeats to the size of the fleet. Returns whether the interval of
+    /// heartbeats changed, which the node report announces.
+    pub fn set_batch_seconds(&mut self, batch_seconds: Option<u32>) -> bool {
+        let Some(event_bus) = &mut self.event_bus else { return false };
+        let interval =
+            Duration::from_secs(batch_seconds.unwrap_or(1).min(MAX_BATCH_SECONDS).into());
+        let heartbeat = event_bus.heartbeat.max(interval);
+        event_bus.batches.set_intervals(heartbeat, interval);
+        std::mem::replace(&mut self.node.heartbeat, heartbeat) != heartbeat
     }
 
     /// Publishes the batch that is due. Returns when the next one is due; `None` over plain MQTT.

@@ -3,6 +3,7 @@
 //! this program. Delivery is at most once, regardless of the response; see docs/kubeedge.md.
 
 mod base_url;
+mod batch_interval;
 mod confirm;
 mod order;
 mod outbox;
@@ -18,7 +19,10 @@ use std::{
     collections::HashSet,
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Instant,
 };
 
@@ -36,7 +40,7 @@ pub use self::{
 };
 use crate::{
     error::Error,
-    kubernetes::nodes::NodeReadiness,
+    kubernetes::nodes::{NodeReadiness, is_edge_node},
     metrics::{Metrics, PostOutcome, Rejection},
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,
@@ -102,6 +106,8 @@ struct EventBusInner {
     buffer: Arc<Semaphore>,
     large_buffer: Arc<Semaphore>,
     schedule: Mutex<Schedule>,
+    /// The number of nodes with a Rule.
+    nodes: AtomicUsize,
     /// The schedule changed.
     changed: Notify,
     rates: Mutex<Rates>,
@@ -143,6 +149,7 @@ impl EventBus {
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
             large_buffer: Arc::new(Semaphore::new(LARGE_BUFFER_KIB as usize)),
             schedule: Mutex::default(),
+            nodes: AtomicUsize::new(0),
             changed: Notify::new(),
             rates: Mutex::default(),
             tokens: Mutex::new(Tokens::new(key)),
@@ -157,6 +164,7 @@ impl EventBus {
     /// Posts, receives and reconciles the Rules, indefinitely. The cache of the nodes must be
     /// complete.
     pub(super) async fn run(&self, client: &kube::Client, nodes: &Store<Node>) {
+        self.count_nodes(nodes);
         futures::join!(
             post::run(self),
             receive::run(self, &self.0.listener, nodes),
@@ -202,6 +210,17 @@ impl EventBus {
 
     pub(super) fn on_nodes_changed(&self) {
         self.0.rules_changed.notify_one();
+    }
+
+    pub(super) fn batch_seconds(&self) -> Option<u32> {
+        let seconds = batch_interval::batch_seconds(self.0.nodes.load(Ordering::Relaxed));
+        Some(seconds).filter(|seconds| *seconds > 1)
+    }
+
+    fn count_nodes(&self, nodes: &Store<Node>) {
+        let nodes = nodes.state();
+        let count = nodes.iter().filter(|node| is_edge_node(node)).count();
+        self.0.nodes.store(count, Ordering::Relaxed);
     }
 
     pub(super) fn is_connected(&self) -> bool {

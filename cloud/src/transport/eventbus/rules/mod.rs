@@ -125,6 +125,7 @@ async fn reconcile_rules(
     nodes: &Store<Node>,
     requested: &mut Requested,
 ) -> RulesState {
+    bus.count_nodes(nodes);
     let nodes = nodes.state();
     let edge = nodes.iter().filter(|node| is_edge_node(node));
     let key = bus.tokens().current().cloned();
