@@ -274,6 +274,9 @@ pub struct Run {
     /// Options of the eventbus transport.
     #[command(flatten)]
     pub event_bus: EventBus,
+    /// Options of cloud workers' reports.
+    #[command(flatten)]
+    pub worker_reports: WorkerReportFlags,
 }
 
 fn host_path(text: &str) -> Result<PathBuf, String> {
@@ -352,6 +355,33 @@ pub struct EventBus {
     /// is read again every 10 seconds. Tokens of the previous key stay valid for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_UPSTREAM_TOKEN_FILE")]
     pub upstream_token_file: Option<PathBuf>,
+}
+
+/// The flags of reports of cloud workers in Pods.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reports of cloud workers in Pods")]
+pub struct WorkerReportFlags {
+    /// URL at which Pods reach --worker-report-listen. Cloud workers in Pods get an address below it
+    /// in WORKER_REPORT_URL. Without this flag they cannot report.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "NEPTUNE_WORKER_REPORT_URL",
+        requires = "worker_report_key_file"
+    )]
+    pub worker_report_url: Option<BaseUrl>,
+    /// Address on which to serve POST /workers/... if --worker-report-url is given.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "NEPTUNE_WORKER_REPORT_LISTEN",
+        default_value = "0.0.0.0:8082"
+    )]
+    pub worker_report_listen: SocketAddr,
+    /// File with the key of the workers' tokens: 16 to 256 letters, digits, '-' and '_'. It may be
+    /// that of --upstream-token-file. It is read at the start; another key replaces the Pods.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_WORKER_REPORT_KEY_FILE")]
+    pub worker_report_key_file: Option<PathBuf>,
 }
 
 /// Action of the webhook for references to objects that do not exist.

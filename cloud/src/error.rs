@@ -31,9 +31,11 @@ pub enum Error {
         "--topic-prefix {0}: invalid with --transport eventbus; use only letters, digits, '-', '_' and '/'"
     )]
     TopicPrefix(String),
-    /// The file with the key of the upstream tokens is missing or invalid.
-    #[error("--upstream-token-file {path}: {why}")]
+    /// The file with a key of tokens is missing or invalid.
+    #[error("{flag} {path}: {why}")]
     TokenFile {
+        /// The flag that names it.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// The problem.

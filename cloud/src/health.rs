@@ -36,6 +36,11 @@ impl HealthState {
         Self(Arc::new(Inner { publisher, registry, standby: AtomicBool::new(false) }))
     }
 
+    /// Whether this replica waits to become leader.
+    pub fn is_standby(&self) -> bool {
+        self.0.standby.load(Ordering::Relaxed)
+    }
+
     /// Sets whether this replica is synced and waits to become leader.
     pub fn set_standby(&self, standby: bool) {
         self.0.standby.store(standby, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! and writes what the nodes report into statuses.
 //!
 //! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
-//! direction: `admission`, `commands` and `run` on `controllers`, these on `cache` and `fleet`, and
+//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on `cache` and `fleet`, and
 //! all on `kubernetes`, `transport` and `worker`.
 
 #[macro_use]
@@ -21,5 +21,7 @@ mod kubernetes;
 mod metrics;
 mod reason;
 pub mod run;
+mod token_key;
 mod transport;
 mod worker;
+mod worker_reports;

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     admission::Webhook,
     cache::Caches,
-    cli::{self, Run},
+    cli::{self, Run, WorkerReportFlags},
     controllers::runtime::{self, Context},
     error::Error,
     fleet::{
@@ -27,9 +27,12 @@ use crate::{
         kubeconfig,
         leader_election::Leadership,
         pod_policy::{PodPolicy, PodSettings},
+        report_target::ReportTarget,
     },
     metrics::Metrics,
+    token_key::TokenKey,
     transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
+    worker_reports::{self, WorkerReports},
 };
 
 /// How long a shutdown waits for queued messages to be sent.
@@ -63,7 +66,18 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         prefix: flags.topic_prefix.clone(),
     };
     let status_writes = flags.status_writes_per_second;
-    let pods = pod_settings(&flags);
+    let target = report_target(&flags)?;
+    let worker_reports = match &target {
+        None => None,
+        Some(target) => {
+            let listener = worker_reports::bind(flags.worker_reports.worker_report_listen).await?;
+            let (key, changes) = (target.key.clone(), upstream.changes.clone());
+            let (caches, fleet) = (caches.clone(), fleet.clone());
+            let receiver = WorkerReports::new(key, caches, fleet, changes, health_state.clone());
+            Some((receiver, listener))
+        }
+    };
+    let pods = pod_settings(&flags, target);
     let context = Context::new(
         client.clone(),
         caches.clone(),
@@ -84,6 +98,9 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         let mut follow = JoinSet::new();
         follow.spawn(runtime::dispatch(changes, reports, context.clone()));
         follow.spawn(upstream::listen(events, upstream));
+        if let Some((receiver, listener)) = worker_reports {
+            follow.spawn(receiver.serve(listener));
+        }
         let follow = async {
             follow.join_all().await;
             Ok(())
@@ -111,7 +128,17 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     result
 }
 
-fn pod_settings(flags: &Run) -> PodSettings {
+/// Where cloud workers in Pods post their reports.
+fn report_target(flags: &Run) -> Result<Option<ReportTarget>, Error> {
+    let WorkerReportFlags { worker_report_url, worker_report_key_file, .. } = &flags.worker_reports;
+    let Some((url, file)) = worker_report_url.as_ref().zip(worker_report_key_file.as_ref()) else {
+        return Ok(None);
+    };
+    let key = TokenKey::read("--worker-report-key-file", file)?;
+    Ok(Some(ReportTarget { url: url.to_string(), key }))
+}
+
+fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
     PodSettings {
         fetch_image: flags.fetch_image.clone(),
         cluster_domain: flags.cluster_domain.clone(),
@@ -119,6 +146,7 @@ fn pod_settings(flags: &Run) -> PodSettings {
             host_paths: flags.allow_host_path.clone(),
             allow_control_plane: flags.allow_control_plane,
         },
+        reports,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The nodes: what each should have, how it is published, and what they report.
 
+mod cloud_workers;
 mod counters;
 mod delays;
 mod desired;
@@ -19,6 +20,7 @@ use std::{
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 pub use self::{
+    cloud_workers::CloudWorkerReport,
     counters::{CounterReport, may_count},
     desired::{Requirements, Retained},
     evaluations::Evaluation,

@@ -9,6 +9,7 @@ use neptune_wire::{
 };
 
 use super::{
+    cloud_workers::{CloudWorkerReport, CloudWorkerReports},
     counters::{CounterReport, UnreportedCounters},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
@@ -41,6 +42,7 @@ pub struct FleetState {
     refused: BTreeMap<(ObjectKey, NodeName), RefusedCounters>,
     unreported: UnreportedCounters,
     evaluations: Evaluations,
+    cloud_workers: CloudWorkerReports,
 }
 
 /// Which objects a message affects.
@@ -75,6 +77,7 @@ impl FleetState {
             refused: BTreeMap::new(),
             unreported: UnreportedCounters::default(),
             evaluations: Evaluations::default(),
+            cloud_workers: CloudWorkerReports::default(),
         }
     }
 
@@ -211,6 +214,22 @@ impl FleetState {
         self.evaluations.add(node, object, output, now)
     }
 
+    /// Processes a report of the cloud worker of the service with this uid. Returns whether it
+    /// changed something; `None` if it came too soon.
+    pub fn on_cloud_worker_report(
+        &mut self,
+        uid: &str,
+        report: CloudWorkerReport,
+        now: Timestamp,
+    ) -> Option<bool> {
+        self.cloud_workers.add(uid, report, now)
+    }
+
+    /// The newest report of the cloud worker of the service with this uid.
+    pub fn cloud_worker_report(&self, uid: &str) -> Option<&CloudWorkerReport> {
+        self.cloud_workers.get(uid)
+    }
+
     /// A node no longer has an object.
     pub fn on_status_cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Affected {
         match self.reports.remove(&(key.clone(), node.clone())) {
@@ -238,6 +257,7 @@ impl FleetState {
         self.refused.retain(|(held, _), _| held != key);
         self.unreported.forget(uid);
         self.evaluations.forget(uid);
+        self.cloud_workers.forget(uid);
     }
 
     /// Returns the nodes whose heartbeats stopped and that were online until now.

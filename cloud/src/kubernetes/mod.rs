@@ -12,5 +12,6 @@ pub mod pod_policy;
 pub mod pod_security;
 pub mod pods;
 pub mod quantities;
+pub mod report_target;
 pub mod secrets;
 pub mod workloads;

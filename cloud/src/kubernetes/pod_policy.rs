@@ -10,6 +10,7 @@ use crate::{
     kubernetes::{
         labels::{CONTROL_PLANE_LABELS, RUNTIME_LABEL},
         nodes::label,
+        report_target::ReportTarget,
     },
     reason::Reason,
 };
@@ -32,6 +33,8 @@ pub struct PodSettings {
     pub cluster_domain: String,
     /// What the operator allows.
     pub policy: PodPolicy,
+    /// Where cloud workers post their reports; `None` if they cannot.
+    pub reports: Option<ReportTarget>,
 }
 
 impl PodPolicy {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use neptune_api::KeyValue;
 
 /// Variables that the controller or the agent sets. A spec cannot override them.
-pub const RESERVED: [&str; 18] = [
+pub const RESERVED: [&str; 20] = [
     "BIG_MODEL_BIND_IP",
     "BIG_MODEL_BIND_PORT",
     "BIG_MODEL_IP",
@@ -24,6 +24,8 @@ pub const RESERVED: [&str; 18] = [
     "SERVICE_NAME",
     "WORKER_INFO_TOPIC",
     "WORKER_NAME",
+    "WORKER_POD_UID",
+    "WORKER_REPORT_URL",
 ];
 
 /// The variable name of a parameter: upper case, '_' for characters other than letters and digits,

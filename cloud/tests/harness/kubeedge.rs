@@ -140,6 +140,7 @@ struct State {
 
 impl BusAgent {
     /// Connects to the node's broker and starts to send batches.
+    #[expect(clippy::disallowed_methods, reason = "the node's uptime")]
     pub async fn start(kubeedge: &KubeEdge, node: &str) -> Self {
         let url = kubeedge.broker(node).url();
         let name: NodeName = node.parse().unwrap();

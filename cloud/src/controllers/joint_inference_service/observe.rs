@@ -8,10 +8,11 @@ use neptune_wire::{NodeName, ObjectKey, Role};
 
 use super::observed::{
     AgentWorker, ObservedWorker, ServiceObservation, of_agent, of_deployment, rejected_reports,
+    with_report,
 };
 use crate::{
-    cache::Caches, controllers::runtime::Context, finding::Finding,
-    kubernetes::nodes::is_agent_node, reason::Reason, worker::names::worker_name,
+    controllers::runtime::Context, finding::Finding, kubernetes::nodes::is_agent_node,
+    reason::Reason, worker::names::worker_name,
 };
 
 /// The state of the workers, and what was rejected of their reports.
@@ -52,7 +53,7 @@ fn workers(
     let cloud_worker = if caches.node(&cloud.node_name).as_deref().is_some_and(is_agent_node) {
         by_agent(Role::Cloud, &cloud.name, &cloud.node_name)
     } else {
-        kubelet_worker(service, caches)
+        kubelet_worker(service, context)
     };
     [edge_worker, cloud_worker]
 }
@@ -85,9 +86,12 @@ fn agent_worker(
     })
 }
 
-fn kubelet_worker(service: &JointInferenceService, caches: &Caches) -> ObservedWorker {
+fn kubelet_worker(service: &JointInferenceService, context: &Context) -> ObservedWorker {
+    let caches = context.caches();
     let deployment = caches.deployment_of(service);
     let pods = caches.pods_of(service);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
-    of_deployment(deployment.as_deref(), &pods)
+    let observed = of_deployment(deployment.as_deref(), &pods);
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    with_report(observed, &pods, context.fleet().cloud_worker_report(uid))
 }

@@ -10,7 +10,7 @@ use neptune_wire::{
 use crate::{
     finding::Finding,
     fleet::{
-        RefusedCounters,
+        CloudWorkerReport, RefusedCounters,
         observed::{AgentMessages, AgentState, Observed, observe},
     },
     kubernetes::pods::{
@@ -229,6 +229,28 @@ pub fn of_deployment(deployment: Option<&Deployment>, pods: &[&Pod]) -> Observed
     }
 }
 
+/// The state of a running cloud worker in a Pod, with the status that it reports itself.
+pub fn with_report(
+    observed: ObservedWorker,
+    pods: &[&Pod],
+    report: Option<&CloudWorkerReport>,
+) -> ObservedWorker {
+    let Some(report) = report.filter(|_| observed == ObservedWorker::Running) else {
+        return observed;
+    };
+    let pod = pods.iter().find(|pod| pod.metadata.uid.as_deref() == Some(&*report.pod));
+    let Some(name) = pod.and_then(|pod| pod.metadata.name.as_deref()) else { return observed };
+    let finding = |reason: Reason| {
+        let message = format!("cloud worker in Pod {name}: reports status {}", report.status);
+        Finding::new(reason, message)
+    };
+    match &*report.status {
+        "failed" => ObservedWorker::Failed(finding(Reason::WorkerFailed)),
+        "completed" => ObservedWorker::Completed(finding(Reason::Completed)),
+        _ => observed,
+    }
+}
+
 fn waiting(message: String) -> ObservedWorker {
     ObservedWorker::Waiting(Finding::new(Reason::CloudWorkerStarting, message))
 }
@@ -382,6 +404,25 @@ mod tests {
             connected: true,
             delay,
         })
+    }
+
+    #[test]
+    fn failed_cloud_worker_in_a_pod_says_so_until_another_pod_runs() {
+        let pod: Pod = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-1", "uid": "p1"},
+        }))
+        .unwrap();
+        let observed = |pod_uid: &str, status: &str| {
+            let report = CloudWorkerReport { pod: pod_uid.to_owned(), status: status.to_owned() };
+            with_report(ObservedWorker::Running, &[&pod], Some(&report))
+        };
+        let message = "cloud worker in Pod w-1: reports status failed".to_owned();
+        assert_eq!(brief(&observed("p1", "failed")), ("failed", message));
+        assert_eq!(brief(&observed("p1", "completed")).0, "completed");
+        assert_eq!(observed("p1", "running"), ObservedWorker::Running);
+        assert_eq!(observed("an earlier Pod", "failed"), ObservedWorker::Running);
+        let starting = waiting("starting".to_owned());
+        assert_eq!(with_report(starting.clone(), &[&pod], None), starting);
     }
 
     #[test]

@@ -43,8 +43,9 @@ pub fn plan(
             tasks.entry(valid.cloud.node.clone()).or_default().push((cloud, &valid.cloud));
             None
         }
-        CloudRuntime::Kubelet { .. } => {
-            Some(workload::objects(service, &valid.cloud, &cloud, fetch_image))
+        CloudRuntime::Kubelet { report_url, .. } => {
+            let report_url = report_url.as_deref();
+            Some(workload::objects(service, &valid.cloud, &cloud, report_url, fetch_image))
         }
     };
     let requirements = tasks
@@ -144,7 +145,7 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
 fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.edge_worker;
     let (host, port, address) = match &valid.runtime {
-        CloudRuntime::Kubelet { cluster_domain, cluster_ip } => {
+        CloudRuntime::Kubelet { cluster_domain, cluster_ip, .. } => {
             // The full name: on an edge node no search domain completes a shorter one.
             let (name, namespace) = (&valid.cloud.name, &valid.metadata.namespace);
             (format!("{name}.{namespace}.svc.{cluster_domain}"), SERVICE_PORT, *cluster_ip)

@@ -47,6 +47,8 @@ pub struct ServiceFacts {
     pub cluster_domain: String,
     /// What the operator allows in Pods.
     pub pod_policy: PodPolicy,
+    /// The address to which a cloud worker in a Pod posts its reports.
+    pub report_url: Option<String>,
 }
 
 /// A valid service.
@@ -75,6 +77,8 @@ pub enum CloudRuntime {
         cluster_domain: String,
         /// The `ClusterIP` of the Service, once the API server assigned one.
         cluster_ip: Option<IpAddr>,
+        /// The address to which the worker posts its reports.
+        report_url: Option<String>,
     },
     /// The node's agent, on an address and a port of the node.
     Agent {
@@ -168,6 +172,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
         return Some(CloudRuntime::Kubelet {
             cluster_domain: facts.cluster_domain.clone(),
             cluster_ip: facts.cluster_ip,
+            report_url: facts.report_url.clone(),
         });
     }
     let internal = internal_address(node).map(str::to_owned);

@@ -26,6 +26,7 @@ use crate::{
         labels::owner_annotation,
         placement::on_node,
         pod_security::restrict,
+        report_target,
         secrets::pull_secrets,
         workloads::{
             self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update, some,
@@ -42,6 +43,7 @@ pub fn objects(
     service: &JointInferenceService,
     resolved: &ResolvedWorker,
     worker: &Worker,
+    report_url: Option<&str>,
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
@@ -68,7 +70,7 @@ pub fn objects(
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(spec, resolved, worker, fetch_image)),
+                spec: Some(pod(spec, resolved, worker, report_url, fetch_image)),
             },
             ..DeploymentSpec::default()
         }),
@@ -82,6 +84,7 @@ fn pod(
     spec: &WorkerSpec,
     resolved: &ResolvedWorker,
     worker: &Worker,
+    report_url: Option<&str>,
     fetch_image: &str,
 ) -> PodSpec {
     let Delivery { mut volumes, mount, fetch, model_url } = delivery(resolved, worker, fetch_image);
@@ -94,6 +97,7 @@ fn pod(
         worker.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", resolved.node.as_str()));
+    env.extend(report_url.into_iter().flat_map(report_target::variables));
     let container = Container {
         name: "worker".to_owned(),
         image: Some(worker.image.clone()),

@@ -21,6 +21,7 @@ use crate::{
     kubernetes::{
         identity::{key, reference},
         pod_policy::{PodPolicy, PodSettings},
+        report_target::ReportTarget,
     },
     metrics::{Metrics, StatusClass as WriteClass},
 };
@@ -98,6 +99,11 @@ impl Context {
     /// The domain of the cluster's Services.
     pub fn cluster_domain(&self) -> &str {
         &self.0.pods.cluster_domain
+    }
+
+    /// Where cloud workers in Pods post their reports; `None` if they cannot.
+    pub fn report_target(&self) -> Option<&ReportTarget> {
+        self.0.pods.reports.as_ref()
     }
 
     /// What the operator allows in Pods.

@@ -56,6 +56,7 @@ async fn context() -> (Context, Api<Dataset>) {
         fetch_image: String::new(),
         cluster_domain: "cluster.local".to_owned(),
         policy: PodPolicy::default(),
+        reports: None,
     };
     (Context::new(client, caches, fleet, publisher, metrics, pods, 100), datasets)
 }

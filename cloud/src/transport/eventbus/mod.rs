@@ -42,6 +42,7 @@ use crate::{
     error::Error,
     kubernetes::nodes::{NodeReadiness, is_edge_node},
     metrics::{Metrics, PostOutcome, Rejection},
+    token_key::TokenKey,
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,
         eventbus::{
@@ -135,7 +136,8 @@ impl EventBus {
         if !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/".contains(&byte)) {
             return Err(Error::TopicPrefix(prefix));
         }
-        let key = settings.token_file.as_deref().map(secret::read).transpose()?;
+        let key = settings.token_file.as_deref();
+        let key = key.map(|path| TokenKey::read(secret::FLAG, path)).transpose()?;
         let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let client = post::client().map_err(|error| Error::Client(error.to_string()))?;

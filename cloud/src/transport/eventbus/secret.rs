@@ -1,28 +1,15 @@
 //! Reads the file of `--upstream-token-file`, and polls it: a mounted Secret changes without a
 //! notification.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use crate::{
-    error::Error,
-    transport::eventbus::{EventBus, token::TokenKey},
-};
+use crate::{token_key::TokenKey, transport::eventbus::EventBus};
+
+/// The flag that names the file.
+pub const FLAG: &str = "--upstream-token-file";
 
 /// The interval between two reads of the file.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Reads the key of the tokens.
-///
-/// # Errors
-/// [`Error::TokenFile`]: the file cannot be read, or does not contain a valid key.
-pub fn read(path: &Path) -> Result<TokenKey, Error> {
-    let error = |why: String| Error::TokenFile { path: path.to_owned(), why };
-    let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
-    text.parse().map_err(|why: &str| error(why.to_owned()))
-}
 
 /// Applies changes of the file, indefinitely.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -31,7 +18,7 @@ pub async fn follow(bus: &EventBus) {
     let mut is_invalid = false;
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        match read(path) {
+        match TokenKey::read(FLAG, path) {
             Ok(key) => {
                 is_invalid = false;
                 if bus.tokens().replace(key, Instant::now()) {

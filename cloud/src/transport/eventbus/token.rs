@@ -1,72 +1,23 @@
-//! The token in the path of the receiver: how it is derived, and which tokens are valid now. Pure;
-//! `secret` reads the file.
+//! Which tokens in the path of the receiver are valid now. Pure; `secret` reads the key.
 //!
 //! cloudcore logs the URLs of Rules. So each node has a token of its own, the HMAC of its name: who
 //! reads one can speak as that node, and learns neither the key nor another node's token.
 
-use std::{
-    fmt,
-    str::FromStr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use neptune_wire::NodeName;
-use sha2::{Digest as _, Sha256};
 
-/// What precedes the node's name in the HMAC, so that the key can have other uses.
-const NODE_CONTEXT: &str = "neptune-upstream-node:";
+use crate::token_key::{TokenKey, is_equal};
 
 /// How long tokens of the previous key stay valid: until all Rules are recreated and messages in flight
 /// have arrived.
 const GRACE: Duration = Duration::from_secs(600);
-
-/// The key of the nodes' tokens: letters, digits, '-' and '_'.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TokenKey(String);
 
 /// The keys whose tokens are valid.
 #[derive(Debug, Clone)]
 pub struct Tokens {
     current: Option<TokenKey>,
     former: Option<(TokenKey, Instant)>,
-}
-
-impl fmt::Debug for TokenKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenKey(...)")
-    }
-}
-
-impl FromStr for TokenKey {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let text = text.trim();
-        if !(16..=256).contains(&text.len()) {
-            return Err("must have 16 to 256 characters; create one with `openssl rand -hex 32`");
-        }
-        if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            return Err("must contain only letters, digits, '-' and '_'");
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl TokenKey {
-    /// The token in the URL of a node's Rule: 64 hexadecimal digits.
-    pub fn node_token(&self, node: &NodeName) -> String {
-        let hmac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes());
-        let mut hmac = hmac.expect("a key of an HMAC may have any length");
-        hmac.update(NODE_CONTEXT.as_bytes());
-        hmac.update(node.as_str().as_bytes());
-        hmac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Compares digests, so that the duration does not depend on the token.
-    fn matches(&self, node: &NodeName, given: &str) -> bool {
-        Sha256::digest(self.node_token(node).as_bytes()) == Sha256::digest(given.as_bytes())
-    }
 }
 
 impl Tokens {
@@ -97,8 +48,8 @@ impl Tokens {
             (Some(_), None) => false,
             (Some(current), Some(given)) => {
                 let former = self.former.as_ref().filter(|(_, until)| now < *until);
-                current.matches(node, given)
-                    | former.is_some_and(|(former, _)| former.matches(node, given))
+                let matches = |key: &TokenKey| is_equal(&key.node_token(node), given);
+                matches(current) | former.is_some_and(|(former, _)| matches(former))
             }
         }
     }
@@ -108,16 +59,6 @@ impl Tokens {
 mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn key_is_long_enough_and_printable() {
-        assert_eq!("0123456789abcDEF\n".parse::<TokenKey>().unwrap().0, "0123456789abcDEF");
-        for wrong in ["", "short", "0123456789abcdef/", "0123456789abc def", &"a".repeat(257)] {
-            assert!(wrong.parse::<TokenKey>().is_err(), "{wrong:?}");
-        }
-        let key: TokenKey = "0123456789abcdef".parse().unwrap();
-        assert_eq!(format!("{key:?}"), "TokenKey(...)");
-    }
 
     fn node(name: &str) -> NodeName {
         name.parse().unwrap()

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use neptune_wire::{ContentHash, NodeName};
 use serde_json::{Map, Value, json};
 
-use crate::transport::eventbus::{EventBusSettings, token::TokenKey};
+use crate::{token_key::TokenKey, transport::eventbus::EventBusSettings};
 
 /// The topic on the nodes' brokers, below the namespace. Under `user/`: `EventBus` subscribes to
 /// that by itself, also when the Rule came while the node was offline.

@@ -1,0 +1,59 @@
+//! Resolves what a cloud worker reports of a model to the Model object. Pure.
+
+use kube::ResourceExt as _;
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{ModelOutput, WorkerModel, redact};
+
+/// The name of the Model that a report is about: the worker's own one unless it names another.
+pub fn model_name(service: &JointInferenceService, reported: &WorkerModel) -> String {
+    let own = || service.spec.cloud_worker.model.name.clone();
+    reported.name.as_ref().map_or_else(own, ToString::to_string)
+}
+
+/// The report as that of an agent. Its time is that of its arrival. `None` if the Model has no uid
+/// yet, or an invalid name.
+pub fn of_model(model: &Model, reported: &WorkerModel) -> Option<ModelOutput> {
+    let WorkerModel { format, url, metrics, .. } = reported.clone();
+    // A Pod is replaced when its model changes, so it has the present one.
+    let is_own = url.is_empty() || url.starts_with("/models/");
+    let spec = &model.spec;
+    Some(ModelOutput {
+        model: model.name_any().parse().ok()?,
+        uid: model.uid()?,
+        format: if format.is_empty() { spec.format.clone() } else { format },
+        url: redact(if is_own { &spec.model_url } else { &url }),
+        sha256: spec.sha256sum.clone().filter(|_| is_own),
+        metrics,
+        time: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::Metric;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn report_is_about_the_file_in_the_pod() {
+        let model: Model = serde_json::from_value(json!({
+            "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+            "metadata": {"name": "big", "namespace": "default", "uid": "u"},
+            "spec": {"modelUrl": "https://user:secret@h/big.pb", "format": "pb"},
+        }))
+        .unwrap();
+        let metrics = vec![Metric { key: "accuracy".into(), value: "0.9".into() }];
+        let reported = |url: &str| WorkerModel {
+            url: url.to_owned(),
+            metrics: metrics.clone(),
+            ..WorkerModel::default()
+        };
+        let own = of_model(&model, &reported("/models/big/big.pb")).unwrap();
+        assert_eq!((&*own.uid, &*own.format, own.metrics.len()), ("u", "pb", 1));
+        assert!(own.url.contains("h/big.pb") && !own.url.contains("secret"), "{}", own.url);
+        assert_eq!(of_model(&model, &reported("")).unwrap(), own);
+        assert_eq!(of_model(&model, &reported("/out/trained.pb")).unwrap().url, "/out/trained.pb");
+    }
+}
