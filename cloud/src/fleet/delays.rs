@@ -25,7 +25,7 @@ const PERSISTENT: SignedDuration = SignedDuration::from_secs(10);
 /// that much, so a constant delay of 40 s is seen for eight hours.
 const MAX_DRIFT: i64 = 1000;
 
-/// The delays that are told apart, in seconds. A status is not written for each second.
+/// The delays that are distinguished, in seconds. A status is not written for each second.
 const STEPS: [u32; 6] = [600, 300, 120, 60, 30, 10];
 
 /// The nodes that send batches with their uptime.

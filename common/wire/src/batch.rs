@@ -27,7 +27,7 @@ pub struct Batch {
     /// Sequence number of this batch within the epoch.
     pub seq: u64,
     /// Milliseconds from the node's boot until this batch was sent, with the time in which the node
-    /// was suspended. Shows how late it arrives, whatever the node's clock shows. Absent from earlier
+    /// was suspended. Shows how late it arrives, independent of the node's clock. Absent from earlier
     /// agents.
     #[serde(rename = "uptimeMs", default, skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_cloud_worker_in_a_pod_says_so_until_another_pod_runs() {
+    fn status_of_a_cloud_worker_in_a_pod_counts_until_another_pod_runs() {
         let pod: Pod = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-1", "uid": "p1"},
         }))
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn running_worker_of_a_node_with_late_messages_says_so() {
+    fn running_worker_of_a_node_with_late_messages_is_degraded() {
         let running = report("w", "Running", "");
         let observed = |delay| by_delayed_agent(Presence::Online, true, Some(&running), delay);
         assert_eq!(observed(None), ObservedWorker::Running);
