@@ -176,8 +176,6 @@ reasons! {
         WorkerNotRunning: Problem => Pending,
     }
     InferenceModel {
-        /// Several nodes match the selector, and the status names none of them.
-        NodeAmbiguous: Obstacle => Pending,
         /// Another `InferenceModel` is served on that port of the node.
         ServingPortTaken: Obstacle => Pending,
         /// The version held by the hold-upgrade annotation is no longer in the manifest.

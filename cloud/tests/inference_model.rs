@@ -290,28 +290,30 @@ async fn invalid_spec_and_killed_controller_remove_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_select_one_node_and_the_choice_is_stable() {
-    let harness = Harness::start().await;
+    let mut harness = Harness::start().await;
     let labels = |area: &str| json!({"node-role.kubernetes.io/edge": "", "area": area});
     harness.node("edge1", labels("north")).await;
     harness.node("edge2", labels("north")).await;
+    let mut agent = Agent::connect(&harness, "edge2", "a", 1).await;
     let select = json!({"spec": {"nodeName": null, "nodeSelector": {"kubernetes.io/hostname": null, "area": "north"}}});
     apply(&harness, select).await;
-    let several = status(&harness, "NodeAmbiguous", |s| ready(s) == "False NodeAmbiguous").await;
-    assert!(condition(&several, "Ready").1.contains("(edge1, edge2)"), "{several:?}");
-    harness.node("edge1", labels("south")).await;
-    let mut agent = Agent::connect(&harness, "edge2", "a", 1).await;
     task(&mut agent, "4").await;
-    status(&harness, "the selected node", |s| s.node.as_deref() == Some("edge2")).await;
-    harness.node("edge1", labels("north")).await;
+    status(&harness, "the connected node", |s| s.node.as_deref() == Some("edge2")).await;
+    agent.vanish();
     harness.node("edge0", labels("north")).await;
+    let mut first = Agent::connect(&harness, "edge1", "b", 1).await;
+    harness.kill_controller();
+    harness.start_controller();
     patch(&harness, json!({"spec": {"targetVersion": "3"}})).await;
-    task(&mut agent, "3").await;
     let still =
         status(&harness, "the stable choice", |s| s.target_version.as_deref() == Some("3")).await;
-    assert_eq!(still.node.as_deref(), Some("edge2"));
+    assert_eq!(still.node.as_deref(), Some("edge2"), "an offline node is kept");
+    let mut agent = Agent::connect(&harness, "edge2", "a", 2).await;
+    task(&mut agent, "3").await;
     harness.node("edge0", edge()).await;
     harness.node("edge2", labels("south")).await;
     status(&harness, "the move", |s| s.node.as_deref() == Some("edge1")).await;
+    task(&mut first, "3").await;
     until_no_task(&mut agent).await;
 }
 

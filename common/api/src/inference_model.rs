@@ -103,8 +103,8 @@ pub struct InferenceModelSpec {
     /// frameworkType is the framework whose server serves the model, such as tensorflow.
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_type: String,
-    /// nodeSelector selects the node that serves the model by its labels. At the edge it must
-    /// select exactly one edge node. Ignored if nodeName is set.
+    /// nodeSelector selects the node that serves the model by its labels. At the edge, one of the
+    /// edge nodes that match is chosen and kept. Ignored if nodeName is set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// nodeName is the name of the node that serves the model.

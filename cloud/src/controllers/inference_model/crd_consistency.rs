@@ -109,7 +109,7 @@ async fn crd_accepts_every_valid_inference_model() {
         let named = model.spec.node_name.as_deref().filter(|name| !name.is_empty());
         let facts = InferenceModelFacts {
             named: named.map(fixtures::edge_node),
-            selected: vec![fixtures::edge_node("precision-5820")],
+            selected: fixtures::selected(vec![fixtures::edge_node("precision-5820")]),
             ..fixtures::facts()
         };
         validate(model, &facts).is_ok()

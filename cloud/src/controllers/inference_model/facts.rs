@@ -9,7 +9,6 @@ use super::{target::InferenceModelFacts, workload};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::nodes::matches,
 };
 
 /// The nodes, the frameworks, the Deployment and the port conflicts of the model.
@@ -18,16 +17,11 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     let spec = &model.spec;
     let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
     let by_labels = named.is_none() && !spec.node_selector.is_empty();
-    let mut selected = if by_labels {
-        caches.nodes.state_filter(|node| matches(node, &spec.node_selector))
-    } else {
-        Vec::new()
-    };
-    selected.sort_by_key(|node| node.name_any());
+    let selected = by_labels.then(|| context.selected_nodes(&spec.node_selector));
     let deployment = caches.deployment_of(model);
     InferenceModelFacts {
         named: named.and_then(|name| caches.node(name)),
-        selected,
+        selected: selected.unwrap_or_default(),
         frameworks: caches.framework_table(),
         deployed: deployment.as_deref().and_then(workload::deployed),
         same_port: same_port(model, caches),

@@ -10,7 +10,8 @@ use k8s_openapi::{
 use neptune_api::InferenceModel;
 
 use crate::{
-    controllers::inference_model::target::InferenceModelFacts, kubernetes::pod_policy::PodPolicy,
+    controllers::inference_model::target::InferenceModelFacts,
+    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
     worker::frameworks::Frameworks,
 };
 
@@ -38,7 +39,7 @@ pub fn cloud_model() -> InferenceModel {
 pub fn facts() -> InferenceModelFacts {
     InferenceModelFacts {
         named: Some(edge_node("precision-5820")),
-        selected: Vec::new(),
+        selected: SelectedNodes::default(),
         frameworks: Ok(Arc::new(Frameworks::default())),
         deployed: None,
         same_port: Vec::new(),
@@ -60,4 +61,8 @@ pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
     let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
     let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
     Arc::new(Node { metadata, status: Some(status), ..Node::default() })
+}
+
+pub fn selected(nodes: Vec<Arc<Node>>) -> SelectedNodes {
+    SelectedNodes { nodes, ..SelectedNodes::default() }
 }

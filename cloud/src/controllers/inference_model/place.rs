@@ -1,7 +1,7 @@
 //! Decides where a model is served: by the agent of a node, or by a Deployment in the cloud. Pure:
 //! a part of `validate`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
@@ -12,6 +12,7 @@ use crate::{
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
+        node_selector::{choose, edge_nodes, node_name, text},
         nodes::{is_agent_node, is_edge_node, matches},
     },
     reason::Reason,
@@ -19,9 +20,6 @@ use crate::{
 
 /// The supported types of a Service; the first is the default.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
-
-/// The maximum number of nodes in a message.
-const MAX_LISTED_NODES: usize = 5;
 
 /// What runs the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +89,8 @@ pub fn place(
         findings.push(Finding::new(Reason::NodeRequired, message));
         return None;
     }
-    let by_agents =
-        !facts.selected.is_empty() && facts.selected.iter().all(|node| is_agent_node(node));
+    let selected = &facts.selected.nodes;
+    let by_agents = !selected.is_empty() && selected.iter().all(|node| is_agent_node(node));
     if is_edge || by_agents && !spec.node_selector.is_empty() {
         return Some((Place::Agent { node: chosen(model, facts, findings)? }, None));
     }
@@ -139,63 +137,18 @@ fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Opt
     })
 }
 
-/// The one edge node that matches the labels; of several, the one in the status.
+/// One edge node that matches the labels: the one in the status, if it still matches.
 fn chosen(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<NodeName> {
-    let labels = text(&model.spec.node_selector);
-    let (edge, other): (Vec<_>, Vec<_>) =
-        facts.selected.iter().partition(|node| is_edge_node(node));
-    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
-    let same = edge.iter().find(|node| node.metadata.name.as_deref() == before);
-    let finding = match (&edge[..], same) {
-        (_, Some(node)) | ([node], None) => return node_name(node),
-        ([], None) if other.is_empty() => Finding::new(
-            Reason::NodeNotFound,
-            format!(
-                "spec.nodeSelector: no node has the labels {labels}; label an edge node, correct the selector or set spec.nodeName"
-            ),
-        ),
-        ([], None) => Finding::new(
-            Reason::NodeNotEdge,
-            format!(
-                "spec.nodeSelector: no node with the labels {labels} is an edge node ({}); add the label {EDGE_LABEL} or {}={} to one",
-                names(&other),
-                RUNTIME_LABEL.0,
-                RUNTIME_LABEL.1
-            ),
-        ),
-        (several, None) => Finding::new(
-            Reason::NodeAmbiguous,
-            format!(
-                "spec.nodeSelector: {} edge nodes have the labels {labels} ({}); add a label that only one has, such as kubernetes.io/hostname, or set spec.nodeName",
-                several.len(),
-                names(several)
-            ),
-        ),
-    };
-    findings.push(finding);
-    None
-}
-
-fn node_name(node: &Node) -> Option<NodeName> {
-    // Node names in Kubernetes conform to RFC 1123, so this always parses.
-    node.metadata.name.as_deref()?.parse().ok()
-}
-
-fn names(nodes: &[&Arc<Node>]) -> String {
-    let mut names: Vec<_> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
-    names.sort_unstable();
-    let more = names.len().saturating_sub(MAX_LISTED_NODES);
-    names.truncate(MAX_LISTED_NODES);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    names.join(", ") + &rest
-}
-
-fn text(labels: &BTreeMap<String, String>) -> String {
-    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+    let selector = &model.spec.node_selector;
+    let nodes = edge_nodes("spec.nodeSelector", selector, &facts.selected, findings)?;
+    let current = model.status.as_ref().and_then(|status| status.node.as_deref());
+    let has_port = |node: &str| !facts.same_port.iter().any(|(taken, _)| taken == node);
+    let uid = model.metadata.uid.as_deref().unwrap_or_default();
+    choose(uid, &nodes, current, &facts.selected.online, has_port)
 }
 
 fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {

@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn server_keeps_running_while_the_spec_is_invalid() {
         let findings = [
-            Finding::new(Reason::NodeAmbiguous, "which?"),
+            Finding::new(Reason::NodeNotFound, "which?"),
             Finding::new(Reason::ServingPortInvalid, "which port?"),
         ];
         let wrong = |findings, server| StatusInputs {
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!((&status.node, &status.url), (&before.node, &before.url));
         let pending = Observed::Pending(Finding::new(Reason::ServerStarting, "nothing"));
         let status = next(&InferenceModelStatus::default(), &wrong(&findings[..1], pending));
-        assert_eq!(brief(&status), "False NodeAmbiguous, False, True NodeAmbiguous");
+        assert_eq!(brief(&status), "False NodeNotFound, False, True NodeNotFound");
         assert_eq!(
             status.transition_status,
             Some(TransitionStatus::Pending),

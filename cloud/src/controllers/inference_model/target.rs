@@ -5,7 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::InferenceModel;
 
-use crate::{kubernetes::pod_policy::PodPolicy, worker::frameworks::Frameworks};
+use crate::{
+    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    worker::frameworks::Frameworks,
+};
 
 /// The annotation that delays a switch to another version while its value is "true".
 pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
@@ -15,8 +18,8 @@ pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
 pub struct InferenceModelFacts {
     /// The node of `spec.nodeName`, if it exists.
     pub named: Option<Arc<Node>>,
-    /// The nodes that match `spec.nodeSelector`, sorted by name.
-    pub selected: Vec<Arc<Node>>,
+    /// The nodes that match `spec.nodeSelector`, if no node is named.
+    pub selected: SelectedNodes,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// What the model's Deployment serves, if it exists.

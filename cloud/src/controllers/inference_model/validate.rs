@@ -184,7 +184,8 @@ mod tests {
         model.spec.node_name = None;
         model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         facts.named = None;
-        facts.selected = nodes.iter().map(|name| fixtures::edge_node(name)).collect();
+        facts.selected =
+            fixtures::selected(nodes.iter().map(|name| fixtures::edge_node(name)).collect());
     }
 
     fn health(model: &mut InferenceModel, change: impl FnOnce(&mut ServingHealth)) {
@@ -255,22 +256,10 @@ mod tests {
             "labels of a cloud node",
             |m, f| {
                 by_labels(m, f, &[]);
-                f.selected = vec![fixtures::node("c1", &[])];
+                f.selected = fixtures::selected(vec![fixtures::node("c1", &[])]);
             },
             Reason::NodeNotEdge,
             "no node with the labels area=north is an edge node (c1)",
-        ),
-        (
-            "labels of several",
-            |m, f| by_labels(m, f, &["e2", "e1"]),
-            Reason::NodeAmbiguous,
-            "2 edge nodes have the labels area=north (e1, e2)",
-        ),
-        (
-            "labels of many",
-            |m, f| by_labels(m, f, &["e1", "e2", "e3", "e4", "e5", "e6", "e7"]),
-            Reason::NodeAmbiguous,
-            "e5 and 2 more)",
         ),
         (
             "model name",
@@ -566,6 +555,22 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_nodes_is_chosen_where_the_port_is_free() {
+        let nodes = ["e1", "e2", "e3"];
+        let (first, _) = place(|m, f| by_labels(m, f, &nodes));
+        assert_eq!(place(|m, f| by_labels(m, f, &nodes)).0, first, "deterministic");
+        for free in nodes {
+            let (at, _) = place(|m, f| {
+                by_labels(m, f, &nodes);
+                let taken = nodes.iter().filter(|node| **node != free);
+                f.same_port =
+                    taken.map(|node| ((*node).to_owned(), "default/a".to_owned())).collect();
+            });
+            assert_eq!(at, on(free));
+        }
+    }
+
+    #[test]
     fn node_name_takes_precedence_over_labels() {
         let (at, remark) = place(|model, _| {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
@@ -598,7 +603,7 @@ mod tests {
             move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
                 *m = fixtures::cloud_model();
                 m.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
-                f.selected = nodes;
+                f.selected = fixtures::selected(nodes);
             }
         };
         assert_eq!(place(by_labels(vec![agent()])).0, on("c1"));

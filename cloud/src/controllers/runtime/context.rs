@@ -2,6 +2,7 @@
 //! controller state.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -17,9 +18,11 @@ use super::{
 };
 use crate::{
     cache::{Cached as _, Caches, IndexKey},
-    fleet::{Fleet, FleetState, Publisher},
+    fleet::{Fleet, FleetState, Presence, Publisher},
     kubernetes::{
         identity::{key, reference},
+        node_selector::SelectedNodes,
+        nodes::matches,
         pod_policy::{PodPolicy, PodSettings},
         report_target::ReportTarget,
     },
@@ -109,6 +112,18 @@ impl Context {
     /// What the operator allows in Pods.
     pub fn pod_policy(&self) -> &PodPolicy {
         &self.0.pods.policy
+    }
+
+    /// The nodes that match a selector, and which of their agents are connected.
+    pub fn selected_nodes(&self, selector: &BTreeMap<String, String>) -> SelectedNodes {
+        let mut nodes = self.caches().nodes.state_filter(|node| matches(node, selector));
+        nodes.sort_by_key(|node| node.name_any());
+        let fleet = self.fleet();
+        let is_online = |name: &String| {
+            name.parse().is_ok_and(|node| fleet.presence(&node) == Presence::Online)
+        };
+        let online = nodes.iter().map(|node| node.name_any()).filter(is_online).collect();
+        SelectedNodes { nodes, online }
     }
 
     /// The time for the reports of the nodes.
