@@ -176,6 +176,8 @@ reasons! {
         WorkerNotRunning: Problem => Pending,
     }
     InferenceModel {
+        /// More nodes match the selector than placement All supports.
+        TooManyNodes: Obstacle => Pending,
         /// Another `InferenceModel` is served on that port of the node.
         ServingPortTaken: Obstacle => Pending,
         /// The version held by the hold-upgrade annotation is no longer in the manifest.

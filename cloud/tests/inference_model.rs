@@ -318,6 +318,38 @@ async fn labels_select_one_node_and_the_choice_is_stable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn placement_all_serves_on_each_node_that_has_the_labels() {
+    let harness = Harness::start().await;
+    let labels = |area: &str| json!({"node-role.kubernetes.io/edge": "", "area": area});
+    harness.node("edge1", labels("north")).await;
+    harness.node("edge2", labels("south")).await;
+    let mut one = Agent::connect(&harness, "edge1", "a", 1).await;
+    let mut two = Agent::connect(&harness, "edge2", "b", 1).await;
+    let select = json!({"spec": {"nodeName": null, "placement": "All",
+        "nodeSelector": {"kubernetes.io/hostname": null, "area": "north"}}});
+    let uid = apply(&harness, select).await.uid().unwrap();
+    task(&mut one, "4").await;
+    one.report_serving(&key(), &uid, &up_to_date("4"));
+    let served = |count: usize| {
+        move |s: &neptune_api::InferenceModelStatus| {
+            s.servers.len() == count && ready(s) == "True Serving"
+        }
+    };
+    status(&harness, "the first node to serve", served(1)).await;
+    harness.node("edge2", labels("north")).await;
+    task(&mut two, "4").await;
+    status(&harness, "the second node", |s| ready(s) == "False AwaitingAgent").await;
+    two.report_serving(&key(), &uid, &up_to_date("4"));
+    let both = status(&harness, "both nodes to serve", served(2)).await;
+    assert_eq!((both.ready_replicas, both.node.as_deref()), (Some(2), None));
+    harness.node("edge1", labels("south")).await;
+    until_no_task(&mut one).await;
+    let left = status(&harness, "one node to leave", served(1)).await;
+    assert_eq!(left.servers[0].node, "edge2");
+    assert!(two.replica.objects().contains_key(&key()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cloud_node_with_an_agent_serves_like_an_edge_node() {
     let harness = Harness::start().await;
     harness.node("solar-corona-cloud", json!({"neptune.io/runtime": "agent"})).await;

@@ -19,6 +19,9 @@ use crate::{
     reason::Reason,
 };
 
+/// The maximum number of nodes of placement All: the status lists each.
+pub const MAX_NODES: usize = 64;
+
 /// The maximum number of nodes in a message.
 const MAX_LISTED_NODES: usize = 5;
 
@@ -59,6 +62,19 @@ pub fn edge_nodes<'a>(
         Finding::new(Reason::NodeNotEdge, message)
     });
     None
+}
+
+/// All of the nodes, at most [`MAX_NODES`].
+pub fn all(field: &str, nodes: &[&Node], findings: &mut Vec<Finding>) -> Option<Vec<NodeName>> {
+    if nodes.len() > MAX_NODES {
+        let message = format!(
+            "{field}: {} edge nodes match, and placement All supports {MAX_NODES}; use a narrower selector, and several objects for more nodes",
+            nodes.len()
+        );
+        findings.push(Finding::new(Reason::TooManyNodes, message));
+        return None;
+    }
+    Some(nodes.iter().filter_map(|node| node_name(node)).collect())
 }
 
 /// One of the nodes: `current` if it is one of them, whether it is connected or not. Otherwise a

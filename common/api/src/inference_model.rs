@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{SecretReference, SecurityContext, rules, schema};
+use crate::{Placement, SecretReference, SecurityContext, rules, schema};
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
@@ -107,6 +107,11 @@ pub struct InferenceModelSpec {
     /// edge nodes that match is chosen and kept. Ignored if nodeName is set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
+    /// placement is on how many of the edge nodes that match nodeSelector the model is served. One:
+    /// on one of them. All: on each of them, at most 64; status.servers lists them. Nodes may join
+    /// and leave. It has no effect with nodeName, and on a Deployment in the cloud. Defaults to One.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// nodeName is the name of the node that serves the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN_OR_EMPTY))]
@@ -218,11 +223,11 @@ pub struct InferenceModelFile {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceModelStatus {
-    /// url is the URL of the endpoint.
+    /// url is the URL of the endpoint. With placement All, each server has its own, in servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// servingVersion is the version that serves requests. For an image that contains the model,
-    /// the image.
+    /// the image. With placement All, the versions of all servers, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,
     /// targetVersion is the desired version or image.
@@ -234,12 +239,18 @@ pub struct InferenceModelStatus {
     /// failed, and the previous version is still served. InvalidSpec: the spec must be corrected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition_status: Option<TransitionStatus>,
-    /// node is the name of the node that serves the model, if an agent runs the server.
+    /// node is the name of the node that serves the model, if the agent of one node runs the
+    /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// readyReplicas is the number of servers that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// servers are the servers with placement All, one per node. readyReplicas and progress are
+    /// sums over them, transitionStatus is that of the server that is furthest from the target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
+    pub servers: Vec<NodeServer>,
     /// progress is the progress of the current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ServingProgress>,
@@ -254,6 +265,34 @@ pub struct InferenceModelStatus {
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// NodeServer is the server of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeServer {
+    /// node is the name of the node.
+    pub node: String,
+    /// url is the URL of the endpoint on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// servingVersion is the version that serves requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving_version: Option<String>,
+    /// transitionStatus is the state of the update to the target version.
+    pub transition_status: TransitionStatus,
+    /// ready is whether requests are served: True, False or Unknown.
+    pub ready: String,
+    /// reason is a machine-readable CamelCase reason of the state.
+    pub reason: String,
+    /// message is a human-readable explanation of the state and, if something is wrong, the remedy.
+    pub message: String,
+    /// progress is the progress of the current download.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ServingProgress>,
+    /// lastFailure is the last version that failed to load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<ServingFailure>,
 }
 
 /// TransitionStatus is the state of an update to another version.

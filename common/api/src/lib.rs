@@ -11,19 +11,19 @@
 
 pub mod crdgen;
 pub mod dataset;
-
 pub mod inference_model;
 pub mod joint_inference_service;
 mod key_value;
 pub mod model;
+mod placement;
 mod rules;
 mod schema;
 mod security_context;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{
-    InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, ServingFailure,
-    ServingHealth, ServingProgress, TransitionStatus,
+    InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
+    ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
     AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EnvironmentVariable,
@@ -33,6 +33,7 @@ pub use joint_inference_service::{
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};
+pub use placement::Placement;
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
 };

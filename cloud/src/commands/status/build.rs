@@ -111,21 +111,33 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let is_ready = ready.is_some_and(|ready| ready.status == "True");
     let deployment = related.deployments.first();
-    let node = status.node.as_deref().or(model.spec.node_name.as_deref());
-    let worker = Worker {
+    let worker = |node: Option<&str>, state: String, version: Option<&str>| Worker {
         role: if is_edge { "edge" } else { "cloud" },
         name: model.name_any(),
         node: or_none(node),
         run_by: if deployment.is_some() { "Deployment" } else { "agent" },
-        state: match deployment {
-            Some(deployment) => pods_of(deployment),
-            None if is_ready => "Running".to_owned(),
-            None => "-".to_owned(),
-        },
+        state,
         model: model.spec.model_name.clone(),
-        version: or_none(status.serving_version.as_deref()),
+        version: or_none(version),
     };
-    let workers = vec![worker];
+    let node = status.node.as_deref().or(model.spec.node_name.as_deref());
+    let state = match deployment {
+        Some(deployment) => pods_of(deployment),
+        None if is_ready => "Running".to_owned(),
+        None => "-".to_owned(),
+    };
+    let workers = match &status.servers[..] {
+        [] => vec![worker(node, state, status.serving_version.as_deref())],
+        servers => servers
+            .iter()
+            .map(|it| {
+                let state = if it.ready == "True" { "Running" } else { &it.reason };
+                worker(Some(&it.node), state.to_owned(), it.serving_version.as_deref())
+            })
+            .collect(),
+    };
+    let urls: Vec<_> = status.servers.iter().filter_map(|server| server.url.as_deref()).collect();
+    let urls = (!urls.is_empty()).then(|| urls.join(", "));
     let mut advice = common_advice(model, status.observed_generation, &workers, related);
     // Problems first, then progress.
     let output = ["Degraded", "Progressing", "Ready"].iter().filter_map(|wanted| {
@@ -153,7 +165,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         workers,
         counted: None,
         serving: Some(Endpoint {
-            url: or_none(status.url.as_deref()),
+            url: or_none(status.url.or(urls).as_deref()),
             serving_version: or_none(status.serving_version.as_deref()),
             target_version: or_none(status.target_version.as_deref()),
             progress: status.progress.map(|progress| progress.summary),

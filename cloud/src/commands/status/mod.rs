@@ -64,9 +64,16 @@ async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, E
 
 async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
     let model: InferenceModel = get(client, namespace, name).await?;
-    let placed = model.status.as_ref().and_then(|status| status.node.clone());
-    let node = placed.or_else(|| model.spec.node_name.clone());
-    let nodes: Vec<&str> = node.iter().map(String::as_str).collect();
+    let status = model.status.iter();
+    let mut nodes: Vec<&str> = status
+        .flat_map(|status| {
+            status.node.iter().chain(status.servers.iter().map(|server| &server.node))
+        })
+        .map(String::as_str)
+        .collect();
+    if nodes.is_empty() {
+        nodes.extend(model.spec.node_name.as_deref());
+    }
     let related = related_objects(client, &model, &nodes).await?;
     Ok(build::of_inference_model(&model, &related))
 }

@@ -149,6 +149,34 @@ fn serving() -> Page {
     of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
+fn serving_on_all() -> Page {
+    let server = |node: &str, version: Option<&str>, ready: &str, reason: &str| {
+        json!({"node": node, "url": format!("http://{node}:8501"), "servingVersion": version,
+            "transitionStatus": if ready == "True" { "UpToDate" } else { "InProgress" },
+            "ready": ready, "reason": reason, "message": ""})
+    };
+    let condition = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": "ModelDownloading",
+            "message": "1 of 2 servers are ready; node edge1: downloading version 3",
+            "lastTransitionTime": "2026-08-01T11:59:00Z"})
+    };
+    let model = json!({
+        "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "generation": 4},
+        "spec": {"modelName": "mnist", "deployToLayer": "edge", "frameworkType": "tensorflow",
+            "nodeSelector": {"area": "north"}, "placement": "All", "targetVersion": "3",
+            "servingPort": 8501},
+        "status": {
+            "servingVersion": "3", "targetVersion": "3", "transitionStatus": "InProgress",
+            "observedGeneration": 4, "readyReplicas": 1,
+            "servers": [server("edge0", Some("3"), "True", "Serving"),
+                server("edge1", None, "False", "ModelDownloading")],
+            "conditions": [condition("Ready", "False"), condition("Progressing", "True")],
+        },
+    });
+    let nodes = read(json!([node("edge0", "True"), node("edge1", "True")]));
+    of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
+}
+
 /// Compares `output` with the committed golden file; with `BLESS` set, writes the file instead.
 fn golden(name: &str, output: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/status/golden").join(name);
@@ -169,6 +197,7 @@ fn pages_match_the_golden_files() {
         ("failing", failing()),
         ("not_reconciled", not_reconciled()),
         ("serving", serving()),
+        ("serving_on_all", serving_on_all()),
     ] {
         golden(&format!("{name}.txt"), &text(&page, now()));
         golden(&format!("{name}.json"), &(serde_json::to_string_pretty(&page).unwrap() + "\n"));

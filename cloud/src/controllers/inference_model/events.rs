@@ -7,7 +7,7 @@ use crate::{
     controllers::{
         inference_model::{
             status::{DEGRADED, PROGRESSING, READY},
-            target::named,
+            target::{named, nodes_of},
         },
         runtime::ObjectEvent,
     },
@@ -39,7 +39,7 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
         events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
     }
     let stopped = state(previous, READY).0 == "True" && state(next, READY).0 == "False";
-    if stopped && previous.node == next.node {
+    if stopped && nodes_of(previous).eq(nodes_of(next)) {
         events.push(ObjectEvent::warning("ServingFailed", message(next, READY)));
     }
     events
@@ -101,6 +101,7 @@ mod tests {
     use crate::{
         controllers::inference_model::{
             observed::{ObservedServer, ReportedServer},
+            servers::Servers,
             status::{Placed, ServerObservation, next},
         },
         controllers::runtime::StatusInputs,
@@ -118,7 +119,11 @@ mod tests {
         let inputs = StatusInputs {
             generation: Some(1),
             findings,
-            observed: ServerObservation { target: Some("4".to_owned()), placed, server },
+            observed: ServerObservation {
+                target: Some("4".to_owned()),
+                placed,
+                servers: Servers::One(server),
+            },
             unreported: &[],
             is_settled: true,
             now: Timestamp::UNIX_EPOCH,
@@ -132,7 +137,7 @@ mod tests {
         reason: Reason,
     ) -> ObservedServer {
         Observed::Reported(Box::new(ReportedServer {
-            answers: serving.is_some(),
+            answers: Some(serving.is_some()),
             serving_version: serving.map(str::to_owned),
             ready_replicas: 1,
             transition,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use neptune_api::InferenceModel;
 
-use super::{target::InferenceModelFacts, workload};
+use super::{
+    target::{InferenceModelFacts, nodes_of},
+    workload,
+};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
@@ -40,13 +43,15 @@ fn same_port(model: &InferenceModel, caches: &Caches) -> Vec<(String, String)> {
         |other: &InferenceModel| other.spec.serving_port == port && age(other) < age(model);
     let older = InferenceModel::cache(caches).state_filter(is_older);
     let at = |other: &Arc<InferenceModel>| {
-        let named = || {
-            let name = other.spec.node_name.as_ref().filter(|name| !name.is_empty());
-            name.filter(|_| other.spec.deploy_to_layer == "edge").cloned()
-        };
+        let mut nodes: Vec<String> =
+            other.status.iter().flat_map(nodes_of).map(str::to_owned).collect();
         // The status may not be written yet; then the spec has the node.
-        let node = other.status.as_ref().and_then(|status| status.node.clone()).or_else(named)?;
-        Some((node, format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())))
+        let named = other.spec.node_name.iter().filter(|name| !name.is_empty());
+        if nodes.is_empty() && other.spec.deploy_to_layer == "edge" {
+            nodes.extend(named.cloned());
+        }
+        let name = format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any());
+        nodes.into_iter().map(move |node| (node, name.clone()))
     };
-    older.iter().filter_map(at).collect()
+    older.iter().flat_map(at).collect()
 }

@@ -13,6 +13,7 @@ mod place;
 mod plan;
 mod program;
 mod rollout;
+mod servers;
 mod status;
 mod target;
 mod validate;
@@ -22,7 +23,11 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, InferenceModelStatus};
 use neptune_wire::ObjectKey;
 
-use self::{status::ServerObservation, target::InferenceModelFacts, validate::ValidInferenceModel};
+use self::{
+    status::ServerObservation,
+    target::{InferenceModelFacts, nodes_of},
+    validate::ValidInferenceModel,
+};
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
@@ -102,7 +107,8 @@ impl Controller for InferenceModel {
     }
 
     fn enqueue_by_status(&self, next: &InferenceModelStatus, context: &Context) {
-        if self.status.as_ref().and_then(|status| status.node.as_ref()) != next.node.as_ref() {
+        let before = self.status.iter().flat_map(nodes_of);
+        if !before.eq(nodes_of(next)) {
             enqueue_port_conflicts(self, context);
         }
     }
@@ -111,7 +117,7 @@ impl Controller for InferenceModel {
 impl Indexed for InferenceModel {
     fn index_keys(&self) -> Vec<IndexKey> {
         let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
-        let before = self.status.as_ref().and_then(|status| status.node.clone());
+        let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
         // Without a node name any node may be selected, or may have the address of the Service.
         let named = named.map_or(IndexKey::EveryNode, |named| IndexKey::Node(named.clone()));
         [named].into_iter().chain(before.map(IndexKey::Node)).collect()

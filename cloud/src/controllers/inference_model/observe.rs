@@ -7,13 +7,14 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, NodeServer};
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
     observed::{AgentServer, ObservedServer, of_agent, stopped},
     place::Place,
     rollout::{DeployedServer, of_cluster},
+    servers::{ServerOnNode, Servers},
     status::{Placed, ServerObservation},
     target::{hold, target_version},
     validate::ValidInferenceModel,
@@ -41,9 +42,9 @@ pub fn observe(
     ServerObservation {
         target: target_version(model).map(str::to_owned),
         placed: valid.map(|valid| placed(valid, context)),
-        server: match valid {
-            Some(valid) if valid.is_stopped => stopped(),
-            _ => server(model, key, valid.map(|valid| &valid.place), context, now),
+        servers: match valid {
+            Some(valid) if valid.is_stopped => Servers::One(stopped()),
+            _ => servers(model, key, valid, context, now),
         },
     }
 }
@@ -54,12 +55,9 @@ fn placed(valid: &ValidInferenceModel, context: &Context) -> Placed {
     let remark = valid.remark.clone();
     match &valid.place {
         Place::Agent { node } => {
-            let host = caches.node(node.as_str());
-            let address = host.as_deref().and_then(internal_address).map(str::to_owned);
-            let address = address.or_else(|| context.fleet().address(node).map(str::to_owned));
-            let url = address.map(|address| format!("http://{}:{}", in_url(&address), valid.port));
-            Placed { node: Some(node.to_string()), url, remark }
+            Placed { node: Some(node.to_string()), url: agent_url(node, valid, context), remark }
         }
+        Place::EachAgent { .. } => Placed { node: None, url: None, remark },
         Place::Cluster { placement, service_type, .. } => {
             let is_external = *service_type != "ClusterIP";
             let external = is_external
@@ -69,6 +67,14 @@ fn placed(valid: &ValidInferenceModel, context: &Context) -> Placed {
             Placed { node: None, url, remark }
         }
     }
+}
+
+/// The URL of the server that the agent of a node runs.
+fn agent_url(node: &NodeName, valid: &ValidInferenceModel, context: &Context) -> Option<String> {
+    let host = context.caches().node(node.as_str());
+    let address = host.as_deref().and_then(internal_address).map(str::to_owned);
+    let address = address.or_else(|| context.fleet().address(node).map(str::to_owned));
+    address.map(|address| format!("http://{}:{}", in_url(&address), valid.port))
 }
 
 /// The URL of the Service: its address outside the cluster if it has one, or else its DNS name.
@@ -111,32 +117,52 @@ fn node_address(node: Option<&str>, caches: &Caches) -> Option<String> {
     internal_address(&first).map(str::to_owned)
 }
 
-/// The state of the server at its place, or at its last place while the spec is invalid.
-fn server(
+/// The state of the servers at their place, or at their last place while the spec is invalid.
+fn servers(
     model: &InferenceModel,
     key: &ObjectKey,
-    place: Option<&Place>,
+    valid: Option<&ValidInferenceModel>,
     context: &Context,
     now: Timestamp,
-) -> ObservedServer {
-    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
-    match place {
-        Some(Place::Agent { node }) => agent_server(model, key, node, context, now),
-        Some(Place::Cluster { .. }) => deployed_server(model, context.caches(), now),
-        None => match before.and_then(|node| node.parse().ok()) {
-            Some(node) => agent_server(model, key, &node, context, now),
-            None if context
-                .caches()
-                .deployments
-                .find(|cached| is_owned(&cached.metadata, model))
-                .is_some() =>
-            {
-                deployed_server(model, context.caches(), now)
+) -> Servers {
+    let on = |node: &NodeName| agent_server(model, key, node, context, now);
+    let deployed = || Servers::One(deployed_server(model, context.caches(), now));
+    match valid.map(|valid| (valid, &valid.place)) {
+        Some((_, Place::Agent { node })) => Servers::One(on(node)),
+        Some((valid, Place::EachAgent { nodes })) => {
+            let server = |node: &NodeName| ServerOnNode {
+                node: node.to_string(),
+                url: agent_url(node, valid, context),
+                server: on(node),
+            };
+            Servers::Each(nodes.iter().map(server).collect())
+        }
+        Some((_, Place::Cluster { .. })) => deployed(),
+        None => {
+            let status = model.status.clone().unwrap_or_default();
+            if !status.servers.is_empty() {
+                let server = |last: NodeServer| {
+                    let server = on(&last.node.parse().ok()?);
+                    Some(ServerOnNode { node: last.node, url: last.url, server })
+                };
+                return Servers::Each(status.servers.into_iter().filter_map(server).collect());
             }
-            None => {
-                Observed::Pending(Finding::new(Reason::ServerStarting, "no version is served yet"))
+            match status.node.and_then(|node| node.parse().ok()) {
+                Some(node) => Servers::One(on(&node)),
+                None if context
+                    .caches()
+                    .deployments
+                    .find(|cached| is_owned(&cached.metadata, model))
+                    .is_some() =>
+                {
+                    deployed()
+                }
+                None => {
+                    let finding = Finding::new(Reason::ServerStarting, "no version is served yet");
+                    Servers::One(Observed::Pending(finding))
+                }
             }
-        },
+        }
     }
 }
 

@@ -20,8 +20,8 @@ pub type ObservedServer = Observed<Box<ReportedServer>>;
 /// The reported state of a model server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedServer {
-    /// Whether the server answers requests.
-    pub answers: bool,
+    /// Whether the server answers requests; `None` if that is not known of all of several servers.
+    pub answers: Option<bool>,
     /// The version, or the image that contains its model, that answers requests.
     pub serving_version: Option<String>,
     /// The number of ready servers.
@@ -57,7 +57,7 @@ pub struct AgentServer<'a> {
 pub fn stopped() -> ObservedServer {
     let message = "spec.replicas is 0; no server runs";
     Observed::Reported(Box::new(ReportedServer {
-        answers: false,
+        answers: Some(false),
         serving_version: None,
         ready_replicas: 0,
         transition: TransitionStatus::UpToDate,
@@ -115,7 +115,7 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
         serving.message.clone()
     };
     ReportedServer {
-        answers,
+        answers: Some(answers),
         serving_version: serving.serving_version.clone(),
         ready_replicas: i32::from(answers),
         transition,
@@ -135,7 +135,8 @@ fn default_message(serving: &ModelServerReport, transition: TransitionStatus) ->
     }
 }
 
-fn progress(progress: &DownloadProgress) -> ServingProgress {
+/// The progress of a download as in a status.
+pub fn progress(progress: &DownloadProgress) -> ServingProgress {
     let DownloadProgress { received_bytes, total_bytes, bytes_per_second } = *progress;
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let percent = total_bytes.filter(|total| *total > 0).map(|total| {
@@ -299,7 +300,7 @@ mod tests {
             let reported = reported(by_agent(Presence::Online, true, Some(&report)));
             assert_eq!(
                 (reported.transition, reported.finding.reason, reported.answers),
-                (transition, reason, answers),
+                (transition, reason, Some(answers)),
                 "{serving}"
             );
             assert!(reported.finding.message.contains(text), "{}", reported.finding.message);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, Placement};
 use neptune_wire::NodeName;
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
-        node_selector::{choose, edge_nodes, node_name, text},
+        node_selector::{all, choose, edge_nodes, node_name, text},
         nodes::{is_agent_node, is_edge_node, matches},
     },
     reason::Reason,
@@ -29,10 +29,15 @@ pub enum Place {
         /// The agent's node.
         node: NodeName,
     },
+    /// The agent of each of these nodes.
+    EachAgent {
+        /// The agents' nodes, sorted.
+        nodes: Vec<NodeName>,
+    },
     /// The cluster, as a Deployment behind a Service.
     Cluster {
         /// The nodes on which the scheduler may place the Pods.
-        placement: Placement,
+        placement: PodPlacement,
         /// The number of servers.
         replicas: i32,
         /// The type of the Service.
@@ -40,9 +45,20 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The nodes whose agents run a server.
+    pub fn nodes(&self) -> &[NodeName] {
+        match self {
+            Self::Agent { node } => std::slice::from_ref(node),
+            Self::EachAgent { nodes } => nodes,
+            Self::Cluster { .. } => &[],
+        }
+    }
+}
+
 /// The nodes on which the scheduler may place Pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct PodPlacement {
     /// The node of `spec.nodeName`.
     pub node: Option<String>,
     /// The labels of `spec.nodeSelector`, if no node is named.
@@ -72,7 +88,8 @@ pub fn place(
     let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = named {
         let node = named_node(name, facts, is_edge, findings)?;
-        let remark = mismatch(name, node, &spec.node_selector);
+        let remarks = [mismatch(name, node, &spec.node_selector), without_effect(model)];
+        let remark = remarks.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
         if is_edge || is_agent_node(node) {
             return Some((Place::Agent { node: node_name(node)? }, remark));
         }
@@ -80,7 +97,7 @@ pub fn place(
             findings.push(finding);
             return None;
         }
-        let placement = Placement { node: Some(name.to_owned()), ..Placement::default() };
+        let placement = PodPlacement { node: Some(name.to_owned()), ..PodPlacement::default() };
         let (replicas, service_type) = (replicas?, service_type?);
         return Some((Place::Cluster { placement, replicas, service_type }, remark));
     }
@@ -92,15 +109,15 @@ pub fn place(
     let selected = &facts.selected.nodes;
     let by_agents = !selected.is_empty() && selected.iter().all(|node| is_agent_node(node));
     if is_edge || by_agents && !spec.node_selector.is_empty() {
-        return Some((Place::Agent { node: chosen(model, facts, findings)? }, None));
+        return Some((selected_place(model, facts, findings)?, None));
     }
-    let placement = Placement {
+    let placement = PodPlacement {
         node: None,
         selector: spec.node_selector.clone(),
         allow_control_plane: facts.pod_policy.allow_control_plane,
     };
     let (replicas, service_type) = (replicas?, service_type?);
-    Some((Place::Cluster { placement, replicas, service_type }, None))
+    Some((Place::Cluster { placement, replicas, service_type }, without_effect(model)))
 }
 
 fn named_node<'a>(
@@ -137,18 +154,41 @@ fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Opt
     })
 }
 
-/// One edge node that matches the labels: the one in the status, if it still matches.
-fn chosen(
+/// The remark if `spec.placement` has no effect.
+fn without_effect(model: &InferenceModel) -> Option<String> {
+    (model.spec.placement == Some(Placement::All)).then(|| {
+        "spec.placement All has no effect: only a nodeSelector that matches nodes with agents has several"
+            .to_owned()
+    })
+}
+
+/// The edge nodes that match the labels: all of them, or one.
+fn selected_place(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
     findings: &mut Vec<Finding>,
+) -> Option<Place> {
+    let field = "spec.nodeSelector";
+    let nodes = edge_nodes(field, &model.spec.node_selector, &facts.selected, findings)?;
+    match model.spec.placement.unwrap_or_default() {
+        Placement::All => {
+            let nodes = all(field, &nodes, findings)?;
+            Some(Place::EachAgent { nodes })
+        }
+        Placement::One => chosen(model, facts, &nodes).map(|node| Place::Agent { node }),
+    }
+}
+
+/// The node in the status, if it still matches, or else a new choice.
+fn chosen(
+    model: &InferenceModel,
+    facts: &InferenceModelFacts,
+    nodes: &[&Node],
 ) -> Option<NodeName> {
-    let selector = &model.spec.node_selector;
-    let nodes = edge_nodes("spec.nodeSelector", selector, &facts.selected, findings)?;
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
     let has_port = |node: &str| !facts.same_port.iter().any(|(taken, _)| taken == node);
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
-    choose(uid, &nodes, current, &facts.selected.online, has_port)
+    choose(uid, nodes, current, &facts.selected.online, has_port)
 }
 
 fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {

@@ -8,7 +8,9 @@ use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimi
 
 use crate::{
     controllers::{
-        inference_model::{place::Place, validate::ValidInferenceModel, workload},
+        inference_model::{
+            place::Place, target::nodes_of, validate::ValidInferenceModel, workload,
+        },
         runtime::ObjectPlan,
     },
     kubernetes::pod_security::container_rights,
@@ -17,10 +19,12 @@ use crate::{
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
 pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
     match &valid.place {
-        Place::Agent { .. } if valid.is_stopped => ObjectPlan::default(),
-        Place::Agent { node } => {
-            let contents = [(valid.key.clone(), content(model, valid))].into();
-            ObjectPlan { requirements: [(node.clone(), contents)].into(), objects: None }
+        Place::Agent { .. } | Place::EachAgent { .. } if valid.is_stopped => ObjectPlan::default(),
+        Place::Agent { .. } | Place::EachAgent { .. } => {
+            let contents: BTreeMap<_, _> = [(valid.key.clone(), content(model, valid))].into();
+            let nodes = valid.place.nodes().iter();
+            let requirements = nodes.map(|node| (node.clone(), contents.clone())).collect();
+            ObjectPlan { requirements, objects: None }
         }
         Place::Cluster { .. } => {
             let objects = workload::objects(model, valid, fetch_image);
@@ -34,8 +38,8 @@ pub fn retained(
     model: &InferenceModel,
     key: &ObjectKey,
 ) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
-    let before = model.status.as_ref().and_then(|status| status.node.as_deref());
-    let nodes = [before, model.spec.node_name.as_deref()].into_iter().flatten();
+    let before = model.status.iter().flat_map(nodes_of);
+    let nodes = before.chain(model.spec.node_name.as_deref());
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
 }
 
@@ -84,7 +88,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{InferenceModelStatus, ServingHealth};
+    use neptune_api::{InferenceModelStatus, Placement, ServingHealth};
     use neptune_wire::ServerUpdateMode;
     use serde_json::{Value, json};
 
@@ -164,6 +168,31 @@ mod tests {
         assert!(plan.requirements.is_empty() && plan.objects.is_none());
         model.spec.replicas = Some(2);
         assert_eq!(planned(&model, &fixtures::facts()).requirements.len(), 1);
+    }
+
+    #[test]
+    fn placement_all_plans_the_same_server_on_each_node_and_retains_them() {
+        let mut model = fixtures::model();
+        model.spec.node_name = None;
+        model.spec.placement = Some(Placement::All);
+        let nodes = ["e1", "e2"].map(fixtures::edge_node);
+        let facts =
+            InferenceModelFacts { selected: fixtures::selected(nodes.into()), ..fixtures::facts() };
+        let plan = planned(&model, &facts);
+        let nodes: Vec<_> = plan.requirements.keys().map(NodeName::as_str).collect();
+        assert_eq!(nodes, ["e1", "e2"]);
+        assert_eq!(plan.requirements.values().next(), plan.requirements.values().last());
+        let servers = ["e1", "e3"].map(|node| {
+            json!({"node": node, "transitionStatus": "Pending",
+            "ready": "False", "reason": "", "message": ""})
+        });
+        model.status = Some(serde_json::from_value(json!({ "servers": servers })).unwrap());
+        let key: ObjectKey = "default/inferencemodels/facialexpression".parse().unwrap();
+        let retained: Vec<_> =
+            retained(&model, &key).into_keys().map(|node| node.to_string()).collect();
+        assert_eq!(retained, ["e1", "e3"]);
+        model.spec.replicas = Some(0);
+        assert!(planned(&model, &facts).requirements.is_empty());
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn of_cluster(server: DeployedServer) -> ObservedServer {
         time: Some(Time(now)),
     });
     Observed::Reported(Box::new(ReportedServer {
-        answers: ready > 0,
+        answers: Some(ready > 0),
         serving_version,
         ready_replicas: ready,
         transition,

@@ -6,7 +6,11 @@ use neptune_api::{InferenceModelStatus, JisConditionType, TransitionStatus};
 
 use crate::{
     controllers::{
-        inference_model::{observed::ObservedServer, target::named},
+        inference_model::{
+            observed::ObservedServer,
+            servers::{self, Servers},
+            target::named,
+        },
         runtime::StatusInputs,
     },
     finding::Finding,
@@ -29,8 +33,8 @@ pub struct ServerObservation {
     pub target: Option<String>,
     /// Its place; `None` while the spec is invalid.
     pub placed: Option<Placed>,
-    /// The state of the server.
-    pub server: ObservedServer,
+    /// The state of the server, or of the servers on several nodes.
+    pub servers: Servers,
 }
 
 /// The place of a model server.
@@ -50,12 +54,22 @@ pub fn next(
     previous: &InferenceModelStatus,
     inputs: &StatusInputs<ServerObservation>,
 ) -> InferenceModelStatus {
-    if keeps_previous(previous, inputs) {
+    let (server, servers) = match &inputs.observed.servers {
+        Servers::One(server) => (server.clone(), Vec::new()),
+        Servers::Each(each) => {
+            let is_known_spec = previous.observed_generation == inputs.generation;
+            let servers = servers::rows(&previous.servers, each, is_known_spec);
+            (servers::sum(&servers, inputs.observed.target.as_deref()), servers)
+        }
+    };
+    let server = &server;
+    if keeps_previous(previous, server, inputs) {
         return previous.clone();
     }
     let mut next = InferenceModelStatus {
         target_version: inputs.observed.target.clone(),
         observed_generation: inputs.generation,
+        servers,
         ..previous.clone()
     };
     if let Some(placed) = &inputs.observed.placed {
@@ -70,7 +84,7 @@ pub fn next(
             next.progress = None;
         }
     }
-    match &inputs.observed.server {
+    match server {
         Observed::Reported(report) => {
             next.serving_version.clone_from(&report.serving_version);
             next.ready_replicas = Some(report.ready_replicas);
@@ -84,15 +98,16 @@ pub fn next(
         }
         Observed::Unreachable(_) | Observed::Unknown(_) => next.progress = None,
     }
-    let decided = decide(previous, inputs);
+    let decided = decide(previous, server, inputs);
     next.transition_status = Some(decided.transition);
-    next.conditions = conditions(&previous.conditions, decided, inputs);
+    next.conditions = conditions(&previous.conditions, decided, server, inputs);
     next
 }
 
 /// Whether the status stays: the controller started recently and the agent has not reported yet.
 fn keeps_previous(
     previous: &InferenceModelStatus,
+    server: &ObservedServer,
     inputs: &StatusInputs<ServerObservation>,
 ) -> bool {
     let node = inputs.observed.placed.as_ref().map(|placed| &placed.node);
@@ -101,7 +116,7 @@ fn keeps_previous(
         .and_then(|condition| condition.reason.parse().ok())
         .is_none_or(|reason: Reason| reason.is_obstacle());
     inputs.findings.is_empty()
-        && matches!(inputs.observed.server, Observed::Unknown(_))
+        && matches!(server, Observed::Unknown(_))
         && previous.observed_generation == inputs.generation
         && node == Some(&previous.node)
         && !was_obstacle
@@ -120,10 +135,11 @@ struct NextConditions {
 
 fn decide(
     previous: &InferenceModelStatus,
+    server: &ObservedServer,
     inputs: &StatusInputs<ServerObservation>,
 ) -> NextConditions {
-    let (ready, observed) = match &inputs.observed.server {
-        Observed::Reported(report) => (Some(report.answers), report.finding.clone()),
+    let (ready, observed) = match server {
+        Observed::Reported(report) => (report.answers, report.finding.clone()),
         Observed::Pending(finding) => (Some(false), finding.clone()),
         Observed::Unreachable(finding) | Observed::Unknown(finding) => (None, finding.clone()),
     };
@@ -131,10 +147,10 @@ fn decide(
         let needs_change = state.reason.condition() == JisConditionType::Failed;
         let transition =
             if needs_change { TransitionStatus::InvalidSpec } else { TransitionStatus::Pending };
-        let answer = if ready == Some(true) { answering(inputs) } else { state.clone() };
+        let answer = if ready == Some(true) { answering(server) } else { state.clone() };
         return NextConditions { transition, ready, answer, state, degraded: true };
     }
-    let transition = match &inputs.observed.server {
+    let transition = match server {
         Observed::Reported(report) => report.transition,
         Observed::Unreachable(_) => previous
             .transition_status
@@ -142,26 +158,35 @@ fn decide(
             .unwrap_or(TransitionStatus::Pending),
         Observed::Pending(_) | Observed::Unknown(_) => TransitionStatus::Pending,
     };
-    let degraded = match &inputs.observed.server {
+    let degraded = match server {
         // A switch in progress can be degraded too.
-        Observed::Reported(report) => report.finding.reason.condition() == JisConditionType::Failed,
+        Observed::Reported(report) => is_degraded(report.finding.reason),
         Observed::Pending(finding) => finding.reason == Reason::AgentNotSeen,
         Observed::Unreachable(_) => true,
         Observed::Unknown(_) => false,
     };
-    let answer = if ready == Some(true) { answering(inputs) } else { observed.clone() };
+    let answer = if ready == Some(true) { answering(server) } else { observed.clone() };
     NextConditions { transition, ready, answer, state: observed, degraded }
 }
 
+/// Whether what is reported needs attention. Of several servers, one may not be reported.
+fn is_degraded(reason: Reason) -> bool {
+    reason.condition() == JisConditionType::Failed
+        || matches!(reason, Reason::NodeOffline | Reason::AgentNotSeen)
+}
+
 /// Reason and message of Ready while the server answers. They depend only on the version.
-fn answering(inputs: &StatusInputs<ServerObservation>) -> Finding {
-    let version = match &inputs.observed.server {
+fn answering(server: &ObservedServer) -> Finding {
+    let version = match server {
         Observed::Reported(report) => report.serving_version.as_deref(),
         _ => None,
     };
     let message = version.map_or_else(
         || "serving requests".to_owned(),
-        |version| format!("{} is serving requests", named(Some(version))),
+        |version| match version.contains(',') {
+            true => format!("versions {version} are serving requests"),
+            false => format!("{} is serving requests", named(Some(version))),
+        },
     );
     Finding::new(Reason::Serving, message)
 }
@@ -169,6 +194,7 @@ fn answering(inputs: &StatusInputs<ServerObservation>) -> Finding {
 fn conditions(
     previous: &[Condition],
     next: NextConditions,
+    server: &ObservedServer,
     inputs: &StatusInputs<ServerObservation>,
 ) -> Vec<Condition> {
     let NextConditions { transition, ready, answer, mut state, degraded } = next;
@@ -183,8 +209,7 @@ fn conditions(
         Some(false) => "False",
         None => "Unknown",
     };
-    let unreachable =
-        matches!(inputs.observed.server, Observed::Unreachable(_)) && inputs.findings.is_empty();
+    let unreachable = matches!(server, Observed::Unreachable(_)) && inputs.findings.is_empty();
     let healthy = Finding::new(Reason::Serving, "no problem found");
     [
         (READY, condition_status(ready), answer),
@@ -211,7 +236,7 @@ mod tests {
         reason: Reason,
     ) -> ObservedServer {
         Observed::Reported(Box::new(ReportedServer {
-            answers: serving.is_some(),
+            answers: Some(serving.is_some()),
             serving_version: serving.map(str::to_owned),
             ready_replicas: i32::from(serving.is_some()),
             transition,
@@ -234,7 +259,7 @@ mod tests {
         StatusInputs {
             generation: Some(1),
             findings: &[],
-            observed: ServerObservation { target, placed, server },
+            observed: ServerObservation { target, placed, servers: Servers::One(server) },
             unreported: &[],
             is_settled: true,
             now: Timestamp::from_second(second).unwrap(),
@@ -328,7 +353,11 @@ mod tests {
         let wrong = |findings, server| StatusInputs {
             generation: Some(2),
             findings,
-            observed: ServerObservation { target: Some("5".to_owned()), placed: None, server },
+            observed: ServerObservation {
+                target: Some("5".to_owned()),
+                placed: None,
+                servers: Servers::One(server),
+            },
             ..inputs(serving(), 20)
         };
         let before = up_to_date();

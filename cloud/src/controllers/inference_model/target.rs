@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, InferenceModelStatus};
 
 use crate::{
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
@@ -72,6 +72,12 @@ pub fn target_version(model: &InferenceModel) -> Option<&str> {
             model.spec.target_version.as_deref().filter(|version| !version.is_empty())
         }
     }
+}
+
+/// The nodes whose agents run a server, by the status.
+pub fn nodes_of(status: &InferenceModelStatus) -> impl Iterator<Item = &str> {
+    let servers = status.servers.iter().map(|server| server.node.as_str());
+    status.node.as_deref().into_iter().chain(servers)
 }
 
 /// Whether the annotation holds the switch to the target version.

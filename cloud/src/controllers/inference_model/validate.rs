@@ -56,9 +56,10 @@ pub fn validate(
     let name_fits = model_name(&model.spec.model_name, findings);
     let port = port(model.spec.serving_port, findings);
     let place = place::place(model, facts, findings);
-    let on_node = matches!(place, Some((Place::Agent { .. }, _)));
-    if let (Some((Place::Agent { node }, _)), Some(port)) = (&place, port) {
-        port_taken(port, node, &facts.same_port, findings);
+    let nodes = place.as_ref().map_or(&[][..], |(place, _)| place.nodes());
+    let on_node = !nodes.is_empty();
+    if let Some(port) = port {
+        port_taken(port, nodes, &facts.same_port, findings);
     }
     let program = program::program(model, facts, port.unwrap_or(1), findings);
     let version = match model_origin(model) {
@@ -142,14 +143,16 @@ fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     None
 }
 
-/// Checks that no older model uses the port on the node. Two servers cannot listen on one port.
+/// Checks that no older model uses the port on one of the nodes. Two servers cannot listen on one
+/// port.
 fn port_taken(
     port: u16,
-    node: &NodeName,
+    nodes: &[NodeName],
     same_port: &[(String, String)],
     findings: &mut Vec<Finding>,
 ) {
-    if let Some((_, other)) = same_port.iter().find(|(other_node, _)| other_node == node.as_str()) {
+    let is_ours = |other: &str| nodes.iter().any(|node| node.as_str() == other);
+    if let Some((node, other)) = same_port.iter().find(|(node, _)| is_ours(node)) {
         let message = format!(
             "spec.servingPort {port} is already used by InferenceModel {other} on node {node}; choose another port or node"
         );
@@ -160,7 +163,9 @@ fn port_taken(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{InferenceModelStatus, SecretReference, SecurityContext, ServingHealth};
+    use neptune_api::{
+        InferenceModelStatus, Placement, SecretReference, SecurityContext, ServingHealth,
+    };
 
     use super::*;
     use crate::{
@@ -260,6 +265,26 @@ mod tests {
             },
             Reason::NodeNotEdge,
             "no node with the labels area=north is an edge node (c1)",
+        ),
+        (
+            "more nodes than placement All supports",
+            |m, f| {
+                let nodes: Vec<_> = (0..65).map(|n| format!("e{n}")).collect();
+                by_labels(m, f, &nodes.iter().map(String::as_str).collect::<Vec<_>>());
+                m.spec.placement = Some(Placement::All);
+            },
+            Reason::TooManyNodes,
+            "spec.nodeSelector: 65 edge nodes match, and placement All supports 64",
+        ),
+        (
+            "port of another on one of all nodes",
+            |m, f| {
+                by_labels(m, f, &["e1", "e2"]);
+                m.spec.placement = Some(Placement::All);
+                f.same_port = vec![("e2".into(), "default/b".into())];
+            },
+            Reason::ServingPortTaken,
+            "already used by InferenceModel default/b on node e2",
         ),
         (
             "model name",
@@ -552,6 +577,20 @@ mod tests {
             on("e1"),
             "the previous node lost the label"
         );
+    }
+
+    #[test]
+    fn placement_all_selects_every_edge_node() {
+        let all = |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
+            by_labels(m, f, &["e1", "e2"]);
+            f.selected.nodes.push(fixtures::node("no-edge-node", &[]));
+            m.spec.placement = Some(Placement::All);
+        };
+        let nodes = ["e1", "e2"].map(|node| node.parse().unwrap()).into();
+        assert_eq!(place(all), (Place::EachAgent { nodes }, None));
+        let (at, remark) = place(|m, _| m.spec.placement = Some(Placement::All));
+        assert_eq!(at, on("precision-5820"));
+        assert!(remark.unwrap().contains("spec.placement All has no effect"));
     }
 
     #[test]

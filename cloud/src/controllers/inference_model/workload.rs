@@ -18,7 +18,7 @@ use neptune_wire::{ArtifactAddress, HealthCheck, ServedModel, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::{
-        place::{Place, Placement},
+        place::{Place, PodPlacement},
         plan::environment,
         target::Deployed,
         validate::ValidInferenceModel,
@@ -104,7 +104,7 @@ fn template(
     model: &InferenceModel,
     valid: &ValidInferenceModel,
     metadata: &ObjectMeta,
-    placement: &Placement,
+    placement: &PodPlacement,
     fetch_image: &str,
 ) -> PodTemplateSpec {
     let mut labels = metadata.labels.clone().unwrap_or_default();
