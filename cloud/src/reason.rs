@@ -66,6 +66,8 @@ reasons! {
         NodeNotFound: Obstacle => Pending,
         /// The node has no label of an edge node.
         NodeNotEdge: Obstacle => Pending,
+        /// More nodes match the selector than placement All supports.
+        TooManyNodes: Obstacle => Pending,
         /// The node is a control-plane node, on which the operator allows no Pods.
         NodeIsControlPlane: Obstacle => Pending,
         /// Neither a node nor labels of a node are given.
@@ -122,6 +124,8 @@ reasons! {
         ModelNotFound: Obstacle => Pending,
         /// A Dataset that the spec names does not exist.
         DatasetNotFound: Obstacle => Pending,
+        /// Both a node and labels of nodes are given.
+        PlacementInvalid: Obstacle => Failed,
         /// The Dataset is on another node than the edge worker.
         DatasetElsewhere: Obstacle => Pending,
         /// The address of the cloud worker's node is not known.
@@ -176,8 +180,6 @@ reasons! {
         WorkerNotRunning: Problem => Pending,
     }
     InferenceModel {
-        /// More nodes match the selector than placement All supports.
-        TooManyNodes: Obstacle => Pending,
         /// Another `InferenceModel` is served on that port of the node.
         ServingPortTaken: Obstacle => Pending,
         /// The version held by the hold-upgrade annotation is no longer in the manifest.

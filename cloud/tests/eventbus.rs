@@ -172,7 +172,7 @@ async fn offline_node_delays_no_other_node() {
             name: Some(format!("away-{n}")),
             ..kube::core::ObjectMeta::default()
         };
-        service.spec.edge_worker.node_name = "away".to_owned();
+        service.spec.edge_worker.node_name = Some("away".to_owned());
         harness.apply(service).await;
     }
     harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;

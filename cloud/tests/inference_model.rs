@@ -338,7 +338,7 @@ async fn placement_all_serves_on_each_node_that_has_the_labels() {
     status(&harness, "the first node to serve", served(1)).await;
     harness.node("edge2", labels("north")).await;
     task(&mut two, "4").await;
-    status(&harness, "the second node", |s| ready(s) == "False AwaitingAgent").await;
+    status(&harness, "the second node", |s| s.servers.len() == 2).await;
     two.report_serving(&key(), &uid, &up_to_date("4"));
     let both = status(&harness, "both nodes to serve", served(2)).await;
     assert_eq!((both.ready_replicas, both.node.as_deref()), (Some(2), None));

@@ -9,7 +9,7 @@ mod harness;
 use harness::{
     Agent, Harness, SERVICE,
     agent::{key, worker},
-    within,
+    sample, within,
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
@@ -70,6 +70,45 @@ async fn service_recovers_runs_counts_and_is_deleted() {
     agent.until("the task to be deleted", |replica| replica.objects().is_empty()).await;
     harness.until_gone::<Deployment>(&name).await;
     harness.until_gone::<Service>(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edge_worker_on_all_matching_nodes_is_counted_on_each() {
+    let mut harness = Harness::start().await;
+    harness.models().await;
+    let labels = |area: &str| json!({"node-role.kubernetes.io/edge": "", "area": area});
+    harness.node("edge0", labels("north")).await;
+    harness.node("edge1", labels("south")).await;
+    let mut first = Agent::connect(&harness, "edge0", "a", 1).await;
+    let mut second = Agent::connect(&harness, "edge1", "b", 1).await;
+    let mut sample = sample();
+    let edge = &mut sample.spec.edge_worker;
+    (edge.node_name, edge.placement) = (None, Some(neptune_api::Placement::All));
+    edge.node_selector = [("area".to_owned(), "north".to_owned())].into();
+    harness.apply(sample).await;
+    let task = first.task().await;
+    first.report_running(&task, Some((100, 10)));
+    harness.status("the counters of one node", |s| s.inference == 100).await;
+    harness.node("edge1", labels("north")).await;
+    let task = second.task().await;
+    second.report_running(&task, Some((40, 4)));
+    harness.status("the sum", |s| (s.inference, s.hard) == (140, 14)).await;
+    // A node that leaves counts until its worker has stopped, and continues when it returns.
+    harness.node("edge0", labels("south")).await;
+    first.until("the task to leave", |replica| replica.objects().is_empty()).await;
+    first.report_running(&task, Some((105, 10)));
+    harness.status("the last report", |s| s.inference == 145).await;
+    harness.kill_controller();
+    harness.start_controller();
+    harness.node("edge0", labels("north")).await;
+    let task = first.task().await;
+    first.report_running(&task, Some((110, 11)));
+    harness.status("the returned node", |s| (s.inference, s.hard) == (150, 15)).await;
+    let rows = |service: &JointInferenceService| {
+        let rows = service.status.iter().flat_map(|status| &status.edge_workers);
+        rows.map(|row| (&*row.node, &*row.state)).eq([("edge0", "Running"), ("edge1", "Running")])
+    };
+    harness.until(SERVICE, "a row per node", rows).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -78,7 +78,7 @@ pub fn may_count(service: &JointInferenceService, node: &NodeName) -> bool {
         // Statuses of an earlier version list only nodes that reported.
         status.nodes.iter().chain(status.reports.iter().map(|report| &report.node))
     });
-    nodes.chain([&service.spec.edge_worker.node_name]).any(|known| known == node.as_str())
+    nodes.chain(&service.spec.edge_worker.node_name).any(|known| known == node.as_str())
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
         const SAMPLE: &str =
             include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
         let mut service: JointInferenceService = serde_saphyr::from_str(SAMPLE).unwrap();
-        service.spec.edge_worker.node_name = "now".to_owned();
+        service.spec.edge_worker.node_name = Some("now".to_owned());
         service.spec.cloud_worker.node_name = "cloud".to_owned();
         let status = json!({"nodes": ["earlier", "now"], "reports": [{
             "node": "reported", "instance": "a", "epoch": 1, "seq": 1, "inferenceNumber": 1,

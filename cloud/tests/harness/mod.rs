@@ -48,6 +48,11 @@ const SAMPLE: &str = include_str!("../../../common/api/tests/samples/jointinfere
 /// The name of the sample `JointInferenceService`.
 pub const SERVICE: &str = "helmet-detection-demo";
 
+/// The sample `JointInferenceService`.
+pub fn sample() -> JointInferenceService {
+    serde_saphyr::from_str(SAMPLE).unwrap()
+}
+
 /// An API server, a broker and the controller.
 pub struct Harness {
     pub client: Client,
@@ -141,7 +146,7 @@ impl Harness {
 
     /// Creates the sample, unchanged.
     pub async fn apply_sample(&self) -> JointInferenceService {
-        self.apply(serde_saphyr::from_str(SAMPLE).unwrap()).await
+        self.apply(sample()).await
     }
 
     /// Creates a service.

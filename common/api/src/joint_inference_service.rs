@@ -1,14 +1,14 @@
 //! `JointInferenceService` of `neptune.io/v1alpha1`: a small model at the edge that sends hard
 //! samples to a big model in the cloud.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, SecretReference, SecurityContext, rules, schema};
+use crate::{KeyValue, Placement, SecretReference, SecurityContext, rules, schema};
 
 /// JointInferenceServiceSpec describes the two workers of a joint inference.
 #[derive(
@@ -80,9 +80,13 @@ pub struct JointInferenceServiceSpec {
 }
 
 /// EdgeWorker is the worker on the edge node. It infers with the small model and decides which
-/// samples are hard.
+/// samples are hard. Either nodeName or nodeSelector is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::edge_worker_placed(),
+    validation = rules::edge_worker_placed_once()
+)]
 pub struct EdgeWorker {
     /// name is the name of the worker: letters, digits, '-' and '.'. It is part of the name of the
     /// container.
@@ -93,9 +97,19 @@ pub struct EdgeWorker {
     /// nodeName is the name of the edge node that runs the worker: a Node with the label
     /// node-role.kubernetes.io/edge or neptune.io/runtime=agent, on which neptune-edge runs with
     /// this node name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     #[x_kube(validation = rules::node_name_not_reserved())]
-    pub node_name: String,
+    pub node_name: Option<String>,
+    /// nodeSelector selects the edge nodes that run the worker by their labels, instead of
+    /// nodeName.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// placement is on how many of the edge nodes that match nodeSelector the worker runs. One: on
+    /// one of them, which is chosen and kept. All: on each of them, at most 64; nodes may join and
+    /// leave, and the counters of all are summed. Defaults to One.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// hardExampleAlgorithm is the algorithm by which the worker detects hard samples.
     pub hard_example_algorithm: HardExampleAlgorithm,
     /// dataset refers to a Dataset on the node of the worker, as input of the inference. It is
@@ -287,10 +301,11 @@ pub struct JointInferenceServiceStatus {
     /// startTime is when the controller first reconciled the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// active is the number of workers that are known to run, 0 to 2.
+    /// active is the number of workers that are known to run. An edge worker counts on each of its
+    /// nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
-    /// failed is the number of workers in state Failed, 0 to 2.
+    /// failed is the number of workers in state Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<i32>,
     /// metrics are the totals over the lifetime of the service: inferenceNumber, hardExampleNumber
@@ -310,9 +325,29 @@ pub struct JointInferenceServiceStatus {
     /// nodes are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
+    /// edgeWorkers are the edge workers that nodeSelector places, one per node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
+    pub edge_workers: Vec<EdgeWorkerStatus>,
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,
+}
+
+/// EdgeWorkerStatus is the edge worker of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EdgeWorkerStatus {
+    /// node is the name of the node.
+    pub node: String,
+    /// state is Pending, Running, Completed or Failed, or Unknown while the node is offline or has
+    /// not reported since the controller started.
+    pub state: String,
+    /// reason is a machine-readable CamelCase reason of the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// message is a human-readable explanation of the state and, if something is wrong, the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// RejectedReports are the messages of a worker that its agent rejected since the agent's start, or

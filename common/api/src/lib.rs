@@ -26,10 +26,10 @@ pub use inference_model::{
     ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EnvironmentVariable,
-    HardExampleAlgorithm, JisCondition, JisConditionType, JointInferenceService,
-    JointInferenceServiceSpec, JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate,
-    RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
+    AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus,
+    EnvironmentVariable, HardExampleAlgorithm, JisCondition, JisConditionType,
+    JointInferenceService, JointInferenceServiceSpec, JointInferenceServiceStatus, Limits,
+    ModelReference, ModelUpdate, RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};

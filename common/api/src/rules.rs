@@ -93,6 +93,21 @@ pub(crate) fn edge_placed() -> Rule {
     .reason(Reason::FieldValueRequired)
 }
 
+/// Whether nodeSelector of an edge worker is set and not empty.
+const BY_LABELS: &str = "(has(self.nodeSelector) && size(self.nodeSelector) > 0)";
+
+pub(crate) fn edge_worker_placed() -> Rule {
+    Rule::new(format!("has(self.nodeName) || {BY_LABELS}"))
+        .field_path(".nodeName")
+        .message("must be the name of an edge node, or set nodeSelector to the labels of one")
+        .reason(Reason::FieldValueRequired)
+}
+
+pub(crate) fn edge_worker_placed_once() -> Rule {
+    Rule::new(format!("!(has(self.nodeName) && {BY_LABELS})"))
+        .message("nodeName and nodeSelector are mutually exclusive; remove one")
+}
+
 pub(crate) fn image_has_no_version() -> Rule {
     Rule::new(format!(
         "!{BY_IMAGE} || !has(self.health) || !has(self.health.httpPath) || \

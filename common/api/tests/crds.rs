@@ -157,7 +157,7 @@ fn required_fields_are_as_documented() {
     let worker_spec = "frameworkType frameworkVersion scriptBootFile scriptDir";
     assert_eq!(
         required(&format!("{edge}/required")),
-        "hardExampleAlgorithm model name nodeName workerSpec"
+        "hardExampleAlgorithm model name workerSpec"
     );
     assert_eq!(required(&format!("{cloud}/required")), "model name nodeName workerSpec");
     for worker in [edge, cloud] {

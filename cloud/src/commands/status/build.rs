@@ -9,7 +9,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::ResourceExt as _;
-use neptune_api::{InferenceModel, JisConditionType, JointInferenceService, Model, ModelNodeState};
+use neptune_api::{
+    EdgeWorkerStatus, InferenceModel, JisConditionType, JointInferenceService, Model,
+    ModelNodeState,
+};
 
 use super::page::{Counted, Endpoint, EventLine, NodeLine, Page, Report, Worker};
 
@@ -62,10 +65,21 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         }
     };
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let workers = vec![
-        worker("edge", &edge.name, &edge.node_name, &edge.model.name),
-        worker("cloud", &cloud.name, &cloud.node_name, &cloud.model.name),
-    ];
+    let on_edge = |node: &str| worker("edge", &edge.name, node, &edge.model.name);
+    let mut workers: Vec<Worker> = match &status.edge_workers[..] {
+        [] => vec![on_edge(edge.node_name.as_deref().unwrap_or("-"))],
+        rows => {
+            let of_row = |row: &EdgeWorkerStatus| Worker {
+                state: match &row.reason {
+                    Some(reason) => format!("{} ({reason})", row.state),
+                    None => row.state.clone(),
+                },
+                ..on_edge(&row.node)
+            };
+            rows.iter().map(of_row).collect()
+        }
+    };
+    workers.push(worker("cloud", &cloud.name, &cloud.node_name, &cloud.model.name));
     let mut advice = common_advice(service, status.observed_generation, &workers, related);
     if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
         advice.push(message);

@@ -57,8 +57,11 @@ pub async fn status(flags: Status) -> Result<(), Error> {
 
 async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
     let service: JointInferenceService = get(client, namespace, name).await?;
-    let nodes = [&service.spec.edge_worker.node_name, &service.spec.cloud_worker.node_name];
-    let related = related_objects(client, &service, &nodes.map(String::as_str)).await?;
+    let selected = service.status.iter().flat_map(|status| &status.edge_workers);
+    let mut nodes: Vec<&str> = selected.map(|worker| worker.node.as_str()).collect();
+    nodes.extend(service.spec.edge_worker.node_name.as_deref());
+    nodes.push(&service.spec.cloud_worker.node_name);
+    let related = related_objects(client, &service, &nodes).await?;
     Ok(build::of_service(&service, &related))
 }
 

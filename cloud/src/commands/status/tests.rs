@@ -100,6 +100,21 @@ fn healthy() -> Page {
     of_service(&read(service(1, &running())), &related)
 }
 
+fn healthy_on_all() -> Page {
+    let mut status = running();
+    status["edgeWorkers"] = json!([{"node": "edge0", "state": "Running"},
+        {"node": "edge1", "state": "Unknown", "reason": "NodeOffline", "message": "offline"}]);
+    let mut second = status["reports"][0].clone();
+    second["node"] = "edge1".into();
+    status["reports"].as_array_mut().unwrap().push(second);
+    let mut service = service(1, &status);
+    let edge = &mut service["spec"]["edgeWorker"];
+    edge.as_object_mut().unwrap().remove("nodeName");
+    edge["nodeSelector"] = json!({"area": "north"});
+    let nodes = read(json!([node("edge0", "True"), node("edge1", "True"), node("cloud0", "True")]));
+    of_service(&read(service), &RelatedObjects { nodes, ..RelatedObjects::default() })
+}
+
 fn failing() -> Page {
     let mut status = running();
     status["conditions"][1] = json!({
@@ -194,6 +209,7 @@ fn golden(name: &str, output: &str) {
 fn pages_match_the_golden_files() {
     for (name, page) in [
         ("healthy", healthy()),
+        ("healthy_on_all", healthy_on_all()),
         ("failing", failing()),
         ("not_reconciled", not_reconciled()),
         ("serving", serving()),

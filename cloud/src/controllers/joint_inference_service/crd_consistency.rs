@@ -3,12 +3,15 @@
 use neptune_wire::ObjectName;
 use serde_json::{Value, json};
 
-use crate::controllers::{
-    crd_consistency::compare,
-    joint_inference_service::{
-        fixtures,
-        validate::{ServiceFacts, validate},
+use crate::{
+    controllers::{
+        crd_consistency::compare,
+        joint_inference_service::{
+            fixtures,
+            validate::{ServiceFacts, validate},
+        },
     },
+    kubernetes::node_selector::SelectedNodes,
 };
 
 /// Valid and invalid changes of the sample, at the limits of each field.
@@ -17,6 +20,13 @@ fn changes() -> Vec<Value> {
     let program = |change: Value| json!({"edgeWorker": {"workerSpec": change}});
     let mut changes = vec![
         json!({}),
+        edge(json!({"nodeName": null})),
+        edge(json!({"nodeSelector": {}})),
+        edge(json!({"nodeSelector": {"area": "north"}})),
+        edge(json!({"nodeName": null, "nodeSelector": {}})),
+        edge(json!({"nodeName": null, "nodeSelector": {"area": "north"}})),
+        edge(json!({"nodeName": null, "nodeSelector": {"area": "north"}, "placement": "All"})),
+        edge(json!({"placement": "One"})),
         program(
             json!({"frameworkType": "container", "image": "a:1", "scriptDir": "", "scriptBootFile": ""}),
         ),
@@ -63,13 +73,15 @@ fn changes() -> Vec<Value> {
 async fn crd_accepts_every_valid_service() {
     let counts = compare(&fixtures::service(), &changes(), |service| {
         let edge = &service.spec.edge_worker;
+        let edge_node = |name| fixtures::node(name, &[("node-role.kubernetes.io/edge", "")]);
         // A Model has a name of RFC 1123.
         let is_name = edge.model.name.parse::<ObjectName>().is_ok();
         let facts = ServiceFacts {
-            edge_node: Some(fixtures::node(
-                &edge.node_name,
-                &[("node-role.kubernetes.io/edge", "")],
-            )),
+            edge_node: edge.node_name.as_deref().map(edge_node),
+            edge_selected: SelectedNodes {
+                nodes: vec![edge_node("edge0")],
+                ..SelectedNodes::default()
+            },
             edge_model: is_name.then(|| fixtures::model(&edge.model.name, "/model/small.pb")),
             ..fixtures::facts()
         };

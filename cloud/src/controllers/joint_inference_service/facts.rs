@@ -10,7 +10,7 @@ use super::{ports, validate::ServiceFacts};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::nodes::is_agent_node,
+    kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
     worker::names::worker_name,
 };
 
@@ -29,7 +29,12 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
         edge_model: model(&spec.edge_worker.model.name),
         cloud_model: model(&spec.cloud_worker.model.name),
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
-        edge_node: caches.node(&spec.edge_worker.node_name),
+        edge_node: spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name)),
+        edge_selected: if spec.edge_worker.node_selector.is_empty() {
+            SelectedNodes::default()
+        } else {
+            context.selected_nodes(&spec.edge_worker.node_selector)
+        },
         cloud_node,
         frameworks: caches.framework_table(),
         agent_address: cloud_name

@@ -7,11 +7,15 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeAddress, NodeStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use neptune_api::{Dataset, DatasetSpec, JointInferenceService, Model, ModelSpec};
+use neptune_api::{
+    Dataset, DatasetSpec, EdgeWorkerStatus, JointInferenceService, JointInferenceServiceStatus,
+    Model, ModelSpec,
+};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
-    kubernetes::pod_policy::PodPolicy, worker::frameworks::Frameworks,
+    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    worker::frameworks::Frameworks,
 };
 
 const SAMPLE: &str =
@@ -31,6 +35,7 @@ pub fn facts() -> ServiceFacts {
         cloud_model: Some(model("big-model", "https://models.test/big.pb?version=3")),
         edge_dataset: None,
         edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
+        edge_selected: SelectedNodes::default(),
         cloud_node: Some(node("solar-corona-cloud", &[])),
         frameworks: Ok(Arc::new(Frameworks::default())),
         agent_address: None,
@@ -50,6 +55,28 @@ pub fn facts_with_agent() -> ServiceFacts {
     let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
     Arc::make_mut(&mut node).status = Some(status);
     ServiceFacts { cloud_node: Some(node), ..facts() }
+}
+
+/// Places the edge worker by labels that these edge nodes have.
+pub fn select(service: &mut JointInferenceService, facts: &mut ServiceFacts, nodes: &[&str]) {
+    service.spec.edge_worker.node_name = None;
+    service.spec.edge_worker.node_selector = [("area".to_owned(), "north".to_owned())].into();
+    let nodes = nodes.iter().map(|name| node(name, &[("node-role.kubernetes.io/edge", "")]));
+    facts.edge_selected = SelectedNodes { nodes: nodes.collect(), ..SelectedNodes::default() };
+}
+
+/// The status of a service whose edge worker is on these nodes.
+pub fn placed_on(nodes: &[&str]) -> JointInferenceServiceStatus {
+    let worker = |node: &&str| EdgeWorkerStatus {
+        node: (*node).to_owned(),
+        state: "Running".to_owned(),
+        ..EdgeWorkerStatus::default()
+    };
+    JointInferenceServiceStatus {
+        edge_workers: nodes.iter().map(worker).collect(),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        ..JointInferenceServiceStatus::default()
+    }
 }
 
 pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {

@@ -9,6 +9,7 @@ mod facts;
 mod fixtures;
 mod observe;
 mod observed;
+mod place;
 mod plan;
 mod pod;
 mod ports;
@@ -74,11 +75,11 @@ impl Controller for JointInferenceService {
     fn observe(
         &self,
         key: &ObjectKey,
-        _valid: Option<&ValidService>,
+        valid: Option<&ValidService>,
         context: &Context,
         now: Timestamp,
     ) -> ServiceObservation {
-        observe::observation(self, key, context, now)
+        observe::observation(self, key, valid, context, now)
     }
 
     fn next_status(
@@ -114,14 +115,25 @@ impl Controller for JointInferenceService {
         // When the node changes, its workers may move between the agent and the kubelet.
         enqueue_used_models(self, context);
     }
+
+    fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
+        let next = next.edge_workers.iter().map(|worker| worker.node.as_str());
+        if !next.eq(place::placed_nodes(self)) {
+            // Nodes that the status lists now may get the edge worker and its model.
+            context.enqueue(self);
+            enqueue_used_models(self, context);
+        }
+    }
 }
 
 impl Indexed for JointInferenceService {
     fn index_keys(&self) -> Vec<IndexKey> {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
-        let mut keys =
-            vec![IndexKey::Node(edge.node_name.clone()), IndexKey::Node(cloud.node_name.clone())];
+        // Labels may select any node.
+        let named = edge.node_name.clone().map_or(IndexKey::EveryNode, IndexKey::Node);
+        let mut keys = vec![named, IndexKey::Node(cloud.node_name.clone())];
+        keys.extend(place::placed_nodes(self).map(|node| IndexKey::Node(node.to_owned())));
         let models = [&edge.model.name, &cloud.model.name];
         let models = models.map(|model| (Resource::Models, model));
         let datasets = edge.dataset.as_ref().map(|dataset| (Resource::Datasets, &dataset.name));

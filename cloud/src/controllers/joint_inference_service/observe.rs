@@ -3,59 +3,77 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
-use neptune_api::JointInferenceService;
+use neptune_api::{JointInferenceService, RejectedReports};
 use neptune_wire::{NodeName, ObjectKey, Role};
 
-use super::observed::{
-    AgentWorker, ObservedWorker, ServiceObservation, of_agent, of_deployment, rejected_reports,
-    with_report,
+use super::{
+    observed::{
+        AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, of_agent, of_deployment,
+        rejected_reports, with_report,
+    },
+    place::placed_nodes,
+    validate::ValidService,
 };
 use crate::{
     controllers::runtime::Context, finding::Finding, kubernetes::nodes::is_agent_node,
     reason::Reason, worker::names::worker_name,
 };
 
-/// The state of the workers, and what was rejected of their reports.
+/// The state of the workers, and what was rejected of their reports. While the spec is invalid,
+/// the edge worker is on its last nodes.
 pub fn observation(
     service: &JointInferenceService,
     key: &ObjectKey,
+    valid: Option<&ValidService>,
     context: &Context,
     now: Timestamp,
 ) -> ServiceObservation {
-    let workers = workers(service, key, context, now);
-    let edge_node = service.spec.edge_worker.node_name.clone();
-    let cloud_node = &service.spec.cloud_worker.node_name;
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let mut nodes = vec![&edge_node];
-    nodes.extend(Some(cloud_node).filter(|node| **node != edge_node));
-    let nodes = nodes.into_iter().filter_map(|node| node.parse::<NodeName>().ok());
-    let fleet = context.fleet();
-    let rejected = nodes.flat_map(|node| {
-        rejected_reports(&node, fleet.report(&node, key, uid), fleet.refused(&node, key))
-    });
-    let rejected = rejected.collect();
-    drop(fleet);
-    ServiceObservation { workers, edge_node, rejected }
-}
-
-/// The state of the edge worker and of the cloud worker.
-fn workers(
-    service: &JointInferenceService,
-    key: &ObjectKey,
-    context: &Context,
-    now: Timestamp,
-) -> [ObservedWorker; 2] {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let caches = context.caches();
+    let edge_nodes: Vec<String> = match valid {
+        Some(valid) => valid.edge_nodes.iter().map(ToString::to_string).collect(),
+        None => match &edge.node_name {
+            Some(name) => vec![name.clone()],
+            None => placed_nodes(service).map(str::to_owned).collect(),
+        },
+    };
     let by_agent =
         |role, worker, node| agent_worker(service, key, context, now, (role, worker, node));
-    let edge_worker = by_agent(Role::Edge, &edge.name, &edge.node_name);
+    let edges = edge_nodes.iter().map(|node| EdgeObservation {
+        worker: by_agent(Role::Edge, &edge.name, node),
+        node: node.clone(),
+    });
+    let caches = context.caches();
     let cloud_worker = if caches.node(&cloud.node_name).as_deref().is_some_and(is_agent_node) {
         by_agent(Role::Cloud, &cloud.name, &cloud.node_name)
     } else {
         kubelet_worker(service, context)
     };
-    [edge_worker, cloud_worker]
+    ServiceObservation {
+        edges: edges.collect(),
+        is_selected: edge.node_name.is_none(),
+        cloud: cloud_worker,
+        rejected: rejected(service, key, edge_nodes, context),
+    }
+}
+
+/// What was rejected of the reports of the workers' nodes.
+fn rejected(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    mut nodes: Vec<String>,
+    context: &Context,
+) -> Vec<RejectedReports> {
+    let cloud_node = &service.spec.cloud_worker.node_name;
+    if !nodes.contains(cloud_node) {
+        nodes.push(cloud_node.clone());
+    }
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let fleet = context.fleet();
+    let nodes = nodes.iter().filter_map(|node| node.parse::<NodeName>().ok());
+    let of = |node: NodeName| {
+        rejected_reports(&node, fleet.report(&node, key, uid), fleet.refused(&node, key))
+    };
+    nodes.flat_map(of).collect()
 }
 
 fn agent_worker(

@@ -43,12 +43,30 @@ pub enum ObservedWorker {
 /// What is observed of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceObservation {
-    /// The edge worker and the cloud worker.
-    pub workers: [ObservedWorker; 2],
-    /// The node of the edge worker.
-    pub edge_node: String,
+    /// The edge worker, on each of its nodes.
+    pub edges: Vec<EdgeObservation>,
+    /// Whether labels select the nodes of the edge worker.
+    pub is_selected: bool,
+    /// The cloud worker.
+    pub cloud: ObservedWorker,
     /// Messages of workers and reports of nodes that were rejected.
     pub rejected: Vec<RejectedReports>,
+}
+
+/// The edge worker on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeObservation {
+    /// The node.
+    pub node: String,
+    /// The state of the worker.
+    pub worker: ObservedWorker,
+}
+
+impl ServiceObservation {
+    /// The edge workers and the cloud worker.
+    pub fn workers(&self) -> impl Iterator<Item = &ObservedWorker> {
+        self.edges.iter().map(|edge| &edge.worker).chain([&self.cloud])
+    }
 }
 
 /// The rejected messages in a node's report on a service, and the reports that this controller

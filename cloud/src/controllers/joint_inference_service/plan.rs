@@ -15,6 +15,7 @@ use crate::{
     controllers::{
         dataset,
         joint_inference_service::{
+            place::{is_listed, placed_nodes},
             validate::{CloudRuntime, ValidService},
             worker::ResolvedWorker,
             workload,
@@ -36,16 +37,18 @@ pub fn plan(
 ) -> ObjectPlan {
     let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
     let edge = edge_worker(service, valid);
-    tasks.entry(valid.edge.node.clone()).or_default().push((edge, &valid.edge));
+    for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
+        tasks.entry(node.clone()).or_default().push((edge.clone(), &valid.edge));
+    }
     let cloud = cloud_worker(service, valid);
     let objects = match &valid.runtime {
         CloudRuntime::Agent { .. } => {
-            tasks.entry(valid.cloud.node.clone()).or_default().push((cloud, &valid.cloud));
+            tasks.entry(valid.cloud_node.clone()).or_default().push((cloud, &valid.cloud));
             None
         }
         CloudRuntime::Kubelet { report_url, .. } => {
             let report_url = report_url.as_deref();
-            Some(workload::objects(service, &valid.cloud, &cloud, report_url, fetch_image))
+            Some(workload::objects(service, valid, &cloud, report_url, fetch_image))
         }
     };
     let requirements = tasks
@@ -61,7 +64,8 @@ pub fn retained(
     key: &ObjectKey,
 ) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let nodes = [&edge.node_name, &cloud.node_name].map(|name| name.parse::<NodeName>());
+    let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
+    let nodes = nodes.chain([cloud.node_name.as_str()]).map(str::parse::<NodeName>);
     let models = [&edge.model.name, &cloud.model.name].map(|name| name.parse::<ObjectName>());
     let models = models.into_iter().flatten().map(|name| ObjectKey {
         namespace: key.namespace.clone(),
@@ -71,7 +75,7 @@ pub fn retained(
     let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
     let dataset = dataset.map(|name| dataset::object_key(key, name));
     let objects: BTreeSet<_> = models.chain(dataset).chain([key.clone()]).collect();
-    nodes.into_iter().flatten().map(|node| (node, objects.clone())).collect()
+    nodes.flatten().map(|node| (node, objects.clone())).collect()
 }
 
 /// The task with the workers of one node, and their models and dataset.
@@ -239,7 +243,8 @@ fn worker(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-        DatasetReference, EnvironmentVariable, KeyValue, SecretReference, SecurityContext,
+        DatasetReference, EnvironmentVariable, KeyValue, Placement, SecretReference,
+        SecurityContext,
     };
 
     use super::*;
@@ -250,6 +255,28 @@ mod tests {
 
     fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
         plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
+    }
+
+    #[test]
+    fn selected_nodes_get_the_worker_once_the_status_lists_them() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        let nodes = |service: &JointInferenceService| -> Vec<String> {
+            let plan = planned(service, &facts);
+            plan.requirements.keys().map(ToString::to_string).collect()
+        };
+        assert!(nodes(&service).is_empty());
+        service.status = Some(fixtures::placed_on(&["e2", "e3"]));
+        assert_eq!(nodes(&service), ["e2"]);
+        service.status = Some(fixtures::placed_on(&["e1", "e2"]));
+        assert_eq!(nodes(&service), ["e1", "e2"]);
+        let plan = planned(&service, &facts);
+        assert_eq!(task(&plan, "e1"), task(&plan, "e2"));
+        let key: ObjectKey = "default/jointinferenceservices/s".parse().unwrap();
+        let retained: Vec<_> =
+            retained(&service, &key).into_keys().map(|node| node.to_string()).collect();
+        assert_eq!(retained, ["e1", "e2", "solar-corona-cloud"]);
     }
 
     fn task<'a>(plan: &'a ObjectPlan, node: &str) -> &'a ObjectContent {
@@ -484,7 +511,7 @@ mod tests {
     #[test]
     fn one_node_may_run_both_workers() {
         let mut service = fixtures::service();
-        service.spec.edge_worker.node_name = "solar-corona-cloud".to_owned();
+        service.spec.edge_worker.node_name = Some("solar-corona-cloud".to_owned());
         let facts = fixtures::facts_with_agent();
         let facts = ServiceFacts { edge_node: facts.cloud_node.clone(), ..facts };
         let plan = planned(&service, &facts);

@@ -3,27 +3,31 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    AgentCounters, CounterTotals, JisCondition, JisConditionType, JointInferenceServiceStatus,
-    KeyValue,
+    AgentCounters, CounterTotals, EdgeWorkerStatus, JisCondition, JisConditionType,
+    JointInferenceServiceStatus, KeyValue,
 };
 use neptune_wire::Counters;
 
 use crate::{
     controllers::{
-        joint_inference_service::observed::{ObservedWorker, ServiceObservation},
+        joint_inference_service::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
         runtime::StatusInputs,
     },
     finding::Finding,
     fleet::CounterReport,
+    kubernetes::node_selector,
     reason::Reason,
 };
 
-/// Agents that a status lists. Of more, those whose node has a newer agent are folded.
-const MAX_AGENTS: usize = 16;
+/// Agents that a status lists although their node has a newer one. Of more, the oldest is folded.
+const MAX_REPLACED: usize = 16;
 
 /// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
-/// reports do not count.
-const MAX_NODES: usize = 64;
+/// reports do not count. All nodes that a selector places the edge worker on are listed.
+const MAX_NODES: usize = node_selector::MAX_NODES;
+
+/// Maximum length of a message in a row, in characters.
+const MAX_MESSAGE_CHARS: usize = 256;
 
 /// The next status. Totals never decrease: new counts are added to those of the previous status.
 #[must_use]
@@ -31,10 +35,11 @@ pub fn next(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> JointInferenceServiceStatus {
-    let (reports, folded, totals) = add_counts(previous, inputs.unreported);
+    let nodes = nodes(previous, &inputs.observed);
+    let (reports, folded, totals) = add_counts(previous, &nodes, inputs.unreported);
     let keeps_previous = keeps_previous(previous, inputs);
     let count = |is: fn(&ObservedWorker) -> bool| {
-        i32::try_from(inputs.observed.workers.iter().filter(|worker| is(worker)).count()).ok()
+        i32::try_from(inputs.observed.workers().filter(|worker| is(worker)).count()).ok()
     };
     let (active, failed) = if awaits_address(previous, inputs)
         || has_unknown(inputs) && !previous.conditions.is_empty()
@@ -42,10 +47,6 @@ pub fn next(
         (previous.active, previous.failed)
     } else {
         let failed = count(|worker| matches!(worker, ObservedWorker::Failed(_)));
-        let is_active = |worker: &ObservedWorker| {
-            use ObservedWorker::{Degraded, Running, Updating};
-            matches!(worker, Running | Updating(_) | Degraded(_))
-        };
         (count(is_active), failed)
     };
     let conditions = if keeps_previous {
@@ -66,7 +67,8 @@ pub fn next(
         },
         reports,
         folded,
-        nodes: nodes(previous, &inputs.observed.edge_node),
+        nodes,
+        edge_workers: edge_workers(previous, inputs),
         rejected: inputs.observed.rejected.clone(),
     }
 }
@@ -88,7 +90,7 @@ pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceService
 }
 
 fn has_unknown(inputs: &StatusInputs<ServiceObservation>) -> bool {
-    inputs.observed.workers.iter().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
+    inputs.observed.workers().any(|worker| matches!(worker, ObservedWorker::Unknown(_)))
 }
 
 /// Whether the conditions stay: the controller started recently and the agents have not reported
@@ -141,15 +143,15 @@ impl NextCondition {
 fn next_condition(inputs: &StatusInputs<ServiceObservation>) -> NextCondition {
     match Finding::join(inputs.findings) {
         Some(finding) => NextCondition::new(finding.reason.condition(), finding),
-        None => of_workers(&inputs.observed.workers),
+        None => of_workers(&inputs.observed),
     }
 }
 
 /// The condition of the worst worker: failed, then offline, then waiting, then updating or degraded.
-/// A service whose workers are none of these is completed when its edge worker is: the cloud worker
-/// answers only that one.
-fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
-    let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| workers.iter().find_map(pick);
+/// A service whose workers are none of these is completed when its edge workers are: the cloud
+/// worker answers only these.
+fn of_workers(observed: &ServiceObservation) -> NextCondition {
+    let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| observed.workers().find_map(pick);
     let failed = find(|worker| match worker {
         ObservedWorker::Failed(finding) => Some(finding),
         _ => None,
@@ -166,26 +168,82 @@ fn of_workers(workers: &[ObservedWorker; 2]) -> NextCondition {
         ObservedWorker::Completed(finding) => Some(finding.clone()),
         _ => None,
     };
-    let [edge_completed, cloud_completed] = workers.each_ref().map(completed);
+    let edges = || observed.edges.iter().map(|edge| &edge.worker);
+    let all_completed = edges().map(completed).collect::<Option<Vec<_>>>();
+    let edge_completed = all_completed.and_then(|all| all.into_iter().next());
     let updating = find(|worker| match worker {
         ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),
         _ => None,
     });
+    let running = edges().filter(|worker| is_active(worker)).count();
+    let total = observed.edges.len();
+    let with_count = |finding: &Finding| match total {
+        0 | 1 => finding.clone(),
+        _ => Finding::new(
+            finding.reason,
+            format!("{running} of {total} edge workers are running; {}", finding.message),
+        ),
+    };
     if let Some(finding) = failed {
-        NextCondition::new(JisConditionType::Failed, finding.clone())
+        NextCondition::new(JisConditionType::Failed, with_count(finding))
     } else if let Some(finding) = offline.or(waiting) {
-        NextCondition::new(JisConditionType::Pending, finding.clone())
+        NextCondition::new(JisConditionType::Pending, with_count(finding))
     } else if let Some(finding) = edge_completed {
-        NextCondition::new(JisConditionType::Completed, finding)
-    } else if let Some(finding) = cloud_completed {
+        NextCondition::new(JisConditionType::Completed, with_count(&finding))
+    } else if let Some(finding) = completed(&observed.cloud) {
         // Nothing answers the hard examples of the edge worker.
         NextCondition::new(JisConditionType::Pending, finding)
     } else if let Some(finding) = updating {
-        NextCondition::new(JisConditionType::Running, finding.clone())
+        NextCondition::new(JisConditionType::Running, with_count(finding))
     } else {
-        let message = "edge worker and cloud worker are running";
+        let message = match total {
+            0 | 1 => "edge worker and cloud worker are running".to_owned(),
+            _ => format!("{running} of {total} edge workers and the cloud worker are running"),
+        };
         NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
     }
+}
+
+fn is_active(worker: &ObservedWorker) -> bool {
+    use ObservedWorker::{Degraded, Running, Updating};
+    matches!(worker, Running | Updating(_) | Degraded(_))
+}
+
+/// The rows of the nodes that labels select.
+fn edge_workers(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<ServiceObservation>,
+) -> Vec<EdgeWorkerStatus> {
+    let is_known_spec = previous.observed_generation == inputs.generation;
+    let row = |edge: &EdgeObservation| {
+        let before = previous.edge_workers.iter().find(|row| row.node == edge.node);
+        if let (ObservedWorker::Unknown(_), Some(before), true) =
+            (&edge.worker, before, is_known_spec)
+        {
+            return before.clone();
+        }
+        let (state, finding) = match &edge.worker {
+            ObservedWorker::Running => ("Running", None),
+            ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => {
+                ("Running", Some(finding))
+            }
+            ObservedWorker::Waiting(finding) if finding.reason == Reason::NodeOffline => {
+                ("Unknown", Some(finding))
+            }
+            ObservedWorker::Waiting(finding) => ("Pending", Some(finding)),
+            ObservedWorker::Completed(finding) => ("Completed", Some(finding)),
+            ObservedWorker::Failed(finding) => ("Failed", Some(finding)),
+            ObservedWorker::Unknown(finding) => ("Unknown", Some(finding)),
+        };
+        EdgeWorkerStatus {
+            node: edge.node.clone(),
+            state: state.to_owned(),
+            reason: finding.map(|finding| finding.reason.to_string()),
+            message: finding.map(|it| it.message.chars().take(MAX_MESSAGE_CHARS).collect()),
+        }
+    };
+    let edges = inputs.observed.edges.iter().filter(|_| inputs.observed.is_selected);
+    edges.map(row).collect()
 }
 
 /// One condition per type, the current one last.
@@ -223,9 +281,14 @@ fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) ->
 /// reported. Returns counts per agent, counts of earlier agents, and totals.
 fn add_counts(
     previous: &JointInferenceServiceStatus,
+    nodes: &[String],
     unreported: &[CounterReport],
 ) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
     let mut reports = previous.reports.clone();
+    // Earlier counters of a node that had to leave the list are folded: it would count twice.
+    let is_dropped =
+        |node: &str| nodes.len() >= MAX_NODES && !nodes.iter().any(|listed| listed == node);
+    let unreported = unreported.iter().filter(|report| !is_dropped(report.node.as_str()));
     for CounterReport { node, instance, epoch, seq, counters } in unreported {
         let is_same =
             |report: &AgentCounters| report.node == node.as_str() && report.instance == instance.0;
@@ -246,7 +309,7 @@ fn add_counts(
         hard: folded.hard_example_number,
         fallback: folded.fallback_number,
     });
-    while let Some(position) = position_to_fold(&reports) {
+    while let Some(position) = position_to_fold(&reports, is_dropped) {
         folded = folded.plus(counters_of(&reports.remove(position)));
     }
     let totals = reports.iter().fold(folded, |sum, report| sum.plus(counters_of(report)));
@@ -266,32 +329,32 @@ fn counters_of(report: &AgentCounters) -> Counters {
     }
 }
 
-/// The agent whose counters are folded next. An agent whose node has no newer one is kept: the
-/// service may return to its node, which then continues its totals.
-fn position_to_fold(reports: &[AgentCounters]) -> Option<usize> {
-    let has_newer = |(position, report): &(usize, &AgentCounters)| {
-        reports[position + 1..].iter().any(|newer| newer.node == report.node)
+/// The agent whose counters are folded next: of a node that is no longer listed, or, of too many,
+/// one whose node has a newer one. Others are kept: the service may return to the node, which then
+/// continues its totals.
+fn position_to_fold(reports: &[AgentCounters], is_dropped: impl Fn(&str) -> bool) -> Option<usize> {
+    let has_newer = |position: usize| {
+        let node = &reports[position].node;
+        reports[position + 1..].iter().any(|newer| newer.node == *node)
     };
-    match reports.len() {
-        0..=MAX_AGENTS => None,
-        count => {
-            let replaced = reports.iter().enumerate().find(has_newer);
-            replaced.map(|(position, _)| position).or((count > MAX_NODES).then_some(0))
-        }
-    }
+    let dropped = reports.iter().position(|report| is_dropped(&report.node));
+    let replaced: Vec<usize> = (0..reports.len()).filter(|at| has_newer(*at)).collect();
+    dropped.or_else(|| replaced.first().copied().filter(|_| replaced.len() >= MAX_REPLACED))
 }
 
-/// The nodes that have or had the edge worker, with the current one last when it is new.
-fn nodes(previous: &JointInferenceServiceStatus, current: &str) -> Vec<String> {
+/// The nodes that have or had the edge worker, new ones last. Of too many, the oldest without the
+/// worker leave.
+fn nodes(previous: &JointInferenceServiceStatus, observed: &ServiceObservation) -> Vec<String> {
+    let is_current = |node: &str| observed.edges.iter().any(|edge| edge.node == node);
     let mut nodes = previous.nodes.clone();
-    let reported = previous.reports.iter().map(|report| report.node.as_str());
-    for node in reported.chain([current]) {
-        if !nodes.iter().any(|known| known == node) {
-            nodes.push(node.to_owned());
+    let reported = previous.reports.iter().map(|report| &report.node);
+    for node in reported.chain(observed.edges.iter().map(|edge| &edge.node)) {
+        if !nodes.contains(node) {
+            nodes.push(node.clone());
         }
     }
     while nodes.len() > MAX_NODES {
-        let oldest = nodes.iter().position(|node| node != current).unwrap_or_default();
+        let oldest = nodes.iter().position(|node| !is_current(node)).unwrap_or_default();
         nodes.remove(oldest);
     }
     nodes
@@ -345,13 +408,22 @@ mod tests {
         }
     }
 
-    fn inputs(workers: [ObservedWorker; 2], now: i64) -> StatusInputs<'static, ServiceObservation> {
+    fn on(node: &str, worker: ObservedWorker) -> EdgeObservation {
+        EdgeObservation { node: node.to_owned(), worker }
+    }
+
+    /// The edge worker and the cloud worker.
+    fn inputs(
+        [edge, cloud]: [ObservedWorker; 2],
+        now: i64,
+    ) -> StatusInputs<'static, ServiceObservation> {
         StatusInputs {
             generation: Some(1),
             findings: &[],
             observed: ServiceObservation {
-                workers,
-                edge_node: "edge0".to_owned(),
+                edges: vec![on("edge0", edge)],
+                is_selected: false,
+                cloud,
                 rejected: Vec::new(),
             },
             unreported: &[],
@@ -553,7 +625,7 @@ mod tests {
                 let node = format!("edge{n}");
                 let counters = [unreported(&node, "a", 10 * round, 1)];
                 let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
-                run.observed.edge_node = node;
+                run.observed.edges[0].node = node;
                 status = next(&status, &StatusInputs { unreported: &counters, ..run });
                 expected += 10;
                 assert_eq!(metric(&status)[0], expected.to_string(), "{n} {round}");
@@ -567,11 +639,119 @@ mod tests {
         let mut status = JointInferenceServiceStatus::default();
         for n in 0..2 * MAX_NODES {
             let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
-            run.observed.edge_node = format!("edge{n}");
+            run.observed.edges[0].node = format!("edge{n}");
             status = next(&status, &run);
             assert_eq!(status.nodes.last(), Some(&format!("edge{n}")));
         }
         assert_eq!(status.nodes.len(), MAX_NODES);
+    }
+
+    /// The edge worker runs on these nodes, selected by labels.
+    fn selected(nodes: &[String]) -> StatusInputs<'static, ServiceObservation> {
+        let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+        run.observed.edges = nodes.iter().map(|node| on(node, ObservedWorker::Running)).collect();
+        run.observed.is_selected = true;
+        run
+    }
+
+    #[test]
+    fn totals_are_exact_when_nodes_join_and_leave() {
+        let node = |n: usize| format!("edge{n}");
+        let mut status = JointInferenceServiceStatus::default();
+        let mut tallies = [0; 40];
+        for round in 0..60 {
+            // A window of nodes that moves on, so that each node leaves and joins again. One that
+            // left reports once more.
+            let placed: Vec<_> = (0..30).map(|n| (round * 7 + n) % 40).collect();
+            let names: Vec<_> = placed.iter().map(|n| node(*n)).collect();
+            status = next(&status, &selected(&names));
+            for n in placed {
+                tallies[n] += 3;
+            }
+            let late = (round * 7 + 35) % 40;
+            tallies[late] += u64::from(status.nodes.contains(&node(late)));
+            let reports: Vec<_> = (0..40)
+                .filter(|n| status.nodes.contains(&node(*n)))
+                .map(|n| unreported(&node(n), "a", tallies[n], 1))
+                .collect();
+            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            assert_eq!(metric(&status)[0], tallies.iter().sum::<u64>().to_string(), "{round}");
+        }
+        assert_eq!(status.reports.len(), 40);
+    }
+
+    #[test]
+    fn node_of_a_full_list_never_counts_twice() {
+        let names: Vec<_> = (0..MAX_NODES).map(|n| format!("edge{n}")).collect();
+        let count = |n: usize, numbers| unreported(&format!("edge{n}"), "a", numbers, 0);
+        let mut status = next(&JointInferenceServiceStatus::default(), &selected(&names));
+        // The last node reports first.
+        for n in (0..MAX_NODES).rev() {
+            let reports = [count(n, 10)];
+            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+        }
+        // A new node takes the place of the first one, whose last report comes late.
+        let mut moved = names[1..].to_vec();
+        moved.push("new".to_owned());
+        let reports = [count(0, 15), count(1, 20), unreported("new", "a", 1, 0)];
+        status = next(&status, &StatusInputs { unreported: &reports, ..selected(&moved) });
+        assert_eq!(metric(&status)[0], (10 * MAX_NODES + 10 + 1).to_string());
+        assert!(moved.iter().all(|node| status.nodes.contains(node)));
+        assert_eq!(status.nodes.len(), MAX_NODES);
+    }
+
+    #[test]
+    fn replaced_agents_of_many_nodes_are_not_folded_at_once() {
+        let names: Vec<_> = (0..20).map(|n| format!("edge{n}")).collect();
+        let reports: Vec<_> = names.iter().map(|node| unreported(node, "a", 100, 0)).collect();
+        let mut status = fresh(&StatusInputs { unreported: &reports, ..selected(&names) });
+        for (instance, numbers) in [("b", 5), ("a", 101)] {
+            let reports = [unreported("edge7", instance, numbers, 0)];
+            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+        }
+        assert_eq!(metric(&status)[0], "2006");
+    }
+
+    #[test]
+    fn selected_nodes_have_rows_and_the_worst_is_the_state() {
+        let mut run = selected(&["e1".to_owned(), "e2".to_owned(), "e3".to_owned()]);
+        let status = fresh(&run);
+        assert_eq!(brief(&status), (JisConditionType::Running, "WorkersRunning".to_owned()));
+        assert_eq!(status.active, Some(4));
+        let message = |status: &JointInferenceServiceStatus| {
+            status.conditions.last().unwrap().message.clone().unwrap()
+        };
+        assert_eq!(message(&status), "3 of 3 edge workers and the cloud worker are running");
+        run.observed.edges[0].worker = unknown();
+        run.observed.edges[1].worker = waiting(Reason::NodeOffline);
+        run.observed.edges[2].worker = failed(Reason::OutOfMemory);
+        let rows = |status: &JointInferenceServiceStatus| -> Vec<String> {
+            let row = |row: &EdgeWorkerStatus| {
+                format!("{} {} {}", row.node, row.state, row.reason.clone().unwrap_or_default())
+            };
+            status.edge_workers.iter().map(row).collect()
+        };
+        let after = next(&status, &run);
+        assert_eq!(
+            rows(&after),
+            ["e1 Running ", "e2 Unknown NodeOffline", "e3 Failed OutOfMemory"]
+        );
+        let first = fresh(&run);
+        assert_eq!(rows(&first)[0], "e1 Unknown AwaitingAgent");
+        assert_eq!(brief(&first), (JisConditionType::Failed, "OutOfMemory".to_owned()));
+        assert_eq!(message(&first), "0 of 3 edge workers are running; f");
+        run.observed.is_selected = false;
+        assert_eq!(next(&after, &run).edge_workers, []);
+    }
+
+    #[test]
+    fn service_is_completed_when_all_its_edge_workers_are() {
+        let mut run = selected(&["e1".to_owned(), "e2".to_owned()]);
+        let completed = || ObservedWorker::Completed(Finding::new(Reason::Completed, "done"));
+        run.observed.edges[0].worker = completed();
+        assert_eq!(brief(&fresh(&run)).0, JisConditionType::Running);
+        run.observed.edges[1].worker = completed();
+        assert_eq!(brief(&fresh(&run)).0, JisConditionType::Completed);
     }
 
     #[test]

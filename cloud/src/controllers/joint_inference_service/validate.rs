@@ -5,16 +5,17 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
-use neptune_wire::{ObjectKey, ObjectMetadata, Resource, Role};
+use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, Resource, Role};
 
 use crate::{
     controllers::joint_inference_service::{
-        pod,
+        place, pod,
         worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
     },
     finding::Finding,
     kubernetes::{
         identity::identity,
+        node_selector::SelectedNodes,
         nodes::{internal_address, is_agent_node},
         pod_policy::PodPolicy,
     },
@@ -31,8 +32,10 @@ pub struct ServiceFacts {
     pub cloud_model: Option<Arc<Model>>,
     /// The edge worker's dataset.
     pub edge_dataset: Option<Arc<Dataset>>,
-    /// The edge worker's node.
+    /// The edge worker's node, if the spec names it.
     pub edge_node: Option<Arc<Node>>,
+    /// The nodes that match the edge worker's selector, if there is one.
+    pub edge_selected: SelectedNodes,
     /// The cloud worker's node.
     pub cloud_node: Option<Arc<Node>>,
     /// The framework table, or the error of its `ConfigMap`.
@@ -60,8 +63,12 @@ pub struct ValidService {
     pub metadata: ObjectMetadata,
     /// The edge worker.
     pub edge: ResolvedWorker,
+    /// The nodes of the edge worker, at least one.
+    pub edge_nodes: Vec<NodeName>,
     /// The cloud worker.
     pub cloud: ResolvedWorker,
+    /// The node of the cloud worker.
+    pub cloud_node: NodeName,
     /// The edge worker's dataset, if the spec names one.
     pub dataset: Option<Arc<Dataset>>,
     /// The runtime of the cloud worker.
@@ -101,44 +108,53 @@ pub fn validate(
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    dataset(edge, namespace, facts, &mut findings);
     let edge_spec = WorkerInput {
         role: Role::Edge,
         name: &edge.name,
-        node_name: &edge.node_name,
         model_name: &edge.model.name,
         worker: &edge.worker_spec,
         model: facts.edge_model.as_ref(),
-        node: facts.edge_node.as_ref(),
     };
     let cloud_spec = WorkerInput {
         role: Role::Cloud,
         name: &cloud.name,
-        node_name: &cloud.node_name,
         model_name: &cloud.model.name,
         worker: &cloud.worker_spec,
         model: facts.cloud_model.as_ref(),
-        node: facts.cloud_node.as_ref(),
     };
     algorithm(&edge.hard_example_algorithm, &mut findings);
     let identity = identity(service, &mut findings);
+    let edge_nodes = place::edge_worker_nodes(service, facts, &mut findings);
+    let cloud_node = place::cloud_worker_node(service, facts, &mut findings);
+    dataset(&service.spec.edge_worker, edge_nodes.as_deref(), namespace, facts, &mut findings);
     let edge = resolve(&edge_spec, namespace, name, facts, &mut findings);
     let cloud = resolve(&cloud_spec, namespace, name, facts, &mut findings);
     let runtime = runtime(facts, &mut findings);
     if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
         pod::check(&service.spec.cloud_worker, facts, &mut findings);
     }
-    match (identity, edge, cloud, runtime) {
-        (Some((key, metadata)), Some(edge), Some(cloud), Some(runtime)) if findings.is_empty() => {
-            let dataset = facts.edge_dataset.clone();
-            Ok(ValidService { key, metadata, edge, cloud, dataset, runtime })
-        }
-        _ => Err(findings),
+    let parts = (identity, edge, edge_nodes, cloud, cloud_node, runtime);
+    let (
+        Some((key, metadata)),
+        Some(edge),
+        Some(edge_nodes),
+        Some(cloud),
+        Some(cloud_node),
+        Some(runtime),
+    ) = parts
+    else {
+        return Err(findings);
+    };
+    if !findings.is_empty() {
+        return Err(findings);
     }
+    let dataset = facts.edge_dataset.clone();
+    Ok(ValidService { key, metadata, edge, edge_nodes, cloud, cloud_node, dataset, runtime })
 }
 
 fn dataset(
     worker: &EdgeWorker,
+    nodes: Option<&[NodeName]>,
     namespace: &str,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
@@ -155,12 +171,12 @@ fn dataset(
         ));
         return;
     };
-    let (data_node, node) = (&dataset.spec.node_name, &worker.node_name);
-    if data_node != node {
+    let data_node = &dataset.spec.node_name;
+    if let Some(node) = nodes.into_iter().flatten().find(|node| node.as_str() != data_node) {
         findings.push(Finding::new(
             Reason::DatasetElsewhere,
             format!(
-                "{field}: Dataset {name:?} is on node {data_node:?} but the edge worker is on node {node:?}; set both nodeName fields to the same node"
+                "{field}: Dataset {name:?} is on node {data_node:?} but the edge worker is on node \"{node}\"; set both nodeName fields to the same node, or use a nodeSelector with placement One that matches it"
             ),
         ));
     }
@@ -193,7 +209,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-        DatasetReference, EnvironmentVariable, KeyValue, Limits, ResourceRequirements,
+        DatasetReference, EnvironmentVariable, KeyValue, Limits, Placement, ResourceRequirements,
         SecretReference, SecurityContext,
     };
 
@@ -271,6 +287,45 @@ mod tests {
             |_, f| f.cloud_node = None,
             Reason::NodeNotFound,
             "spec.cloudWorker.nodeName",
+        ),
+        (
+            "neither node nor labels",
+            |s, _| s.spec.edge_worker.node_name = None,
+            Reason::NodeRequired,
+            "spec.edgeWorker.nodeName is missing; set it to an edge node or set spec.edgeWorker.nodeSelector",
+        ),
+        (
+            "node and labels",
+            |s, _| s.spec.edge_worker.node_selector = [("a".into(), "b".into())].into(),
+            Reason::PlacementInvalid,
+            "spec.edgeWorker.nodeName and spec.edgeWorker.nodeSelector are mutually exclusive",
+        ),
+        (
+            "labels of none",
+            |s, f| fixtures::select(s, f, &[]),
+            Reason::NodeNotFound,
+            "spec.edgeWorker.nodeSelector: no node has the labels area=north",
+        ),
+        (
+            "labels of too many",
+            |s, f| {
+                let names: Vec<_> = (0..65).map(|n| format!("e{n}")).collect();
+                fixtures::select(s, f, &names.iter().map(String::as_str).collect::<Vec<_>>());
+                s.spec.edge_worker.placement = Some(Placement::All);
+            },
+            Reason::TooManyNodes,
+            "spec.edgeWorker.nodeSelector: 65 edge nodes match",
+        ),
+        (
+            "dataset on one of all nodes",
+            |s, f| {
+                fixtures::select(s, f, &["e1", "e2"]);
+                s.spec.edge_worker.placement = Some(Placement::All);
+                name_dataset(s);
+                f.edge_dataset = Some(fixtures::dataset("frames", "e1"));
+            },
+            Reason::DatasetElsewhere,
+            "is on node \"e1\" but the edge worker is on node \"e2\"",
         ),
         (
             "no edge node",
@@ -412,7 +467,7 @@ mod tests {
         ),
         (
             "node name",
-            |s, _| s.spec.edge_worker.node_name = "workers".into(),
+            |s, _| s.spec.edge_worker.node_name = Some("workers".into()),
             Reason::NameInvalid,
             "reserved",
         ),
@@ -501,6 +556,29 @@ mod tests {
     }
 
     #[test]
+    fn labels_select_one_node_that_is_kept_or_all() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2", "e3"]);
+        let nodes = |service: &JointInferenceService, facts: &ServiceFacts| -> Vec<String> {
+            let nodes = validate(service, facts).unwrap().edge_nodes;
+            nodes.iter().map(ToString::to_string).collect()
+        };
+        for kept in ["e1", "e2", "e3"] {
+            service.status = Some(fixtures::placed_on(&[kept]));
+            facts.edge_selected.online = ["e1".to_owned()].into();
+            assert_eq!(nodes(&service, &facts), [kept]);
+        }
+        service.status = Some(fixtures::placed_on(&["gone"]));
+        assert_eq!(nodes(&service, &facts), ["e1"], "the connected one");
+        name_dataset(&mut service);
+        facts.edge_dataset = Some(fixtures::dataset("frames", "e3"));
+        assert_eq!(nodes(&service, &facts), ["e3"], "where the dataset is");
+        (service.spec.edge_worker.dataset, facts.edge_dataset) = (None, None);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        assert_eq!(nodes(&service, &facts), ["e1", "e2", "e3"]);
+    }
+
+    #[test]
     fn all_findings_are_reported_at_once() {
         let all = findings(|service, facts| {
             facts.edge_model = None;
@@ -510,7 +588,7 @@ mod tests {
         let reasons: Vec<_> = all.iter().map(|finding| finding.reason).collect();
         assert_eq!(
             reasons,
-            [Reason::ModelNotFound, Reason::ScriptDirInvalid, Reason::NodeNotFound]
+            [Reason::NodeNotFound, Reason::ModelNotFound, Reason::ScriptDirInvalid]
         );
     }
 
@@ -567,7 +645,7 @@ mod tests {
             let group = reason.group();
             let is_of_service =
                 matches!(group, ReasonGroup::Shared | ReasonGroup::JointInferenceService);
-            reason.phase() == Phase::Obstacle && is_of_service && **reason != Reason::NodeRequired
+            reason.phase() == Phase::Obstacle && is_of_service
         };
         let of_its_models = [Reason::ModelUrlInvalid];
         for reason in Reason::ALL.iter().filter(is_obstacle).chain(&of_its_models) {

@@ -2,19 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
-use neptune_wire::{ArtifactAddress, NodeName, Resource, ResourceLimits, Role, WorkerName};
+use neptune_wire::{ArtifactAddress, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
     controllers::joint_inference_service::validate::ServiceFacts,
     finding::Finding,
-    kubernetes::{
-        labels::{EDGE_LABEL, RUNTIME_LABEL},
-        nodes::is_edge_node,
-        pod_security, quantities,
-        secrets::check_name,
-    },
+    kubernetes::{pod_security, quantities, secrets::check_name},
     reason::Reason,
     worker::{
         environment::{RESERVED, is_variable, variable},
@@ -31,8 +25,6 @@ const ALGORITHMS: [&str; 6] =
 pub struct ResolvedWorker {
     /// The container name, unique on the node.
     pub name: WorkerName,
-    /// The worker's node.
-    pub node: NodeName,
     /// The Model object.
     pub model: Arc<Model>,
     /// The path or URL of the model.
@@ -53,16 +45,12 @@ pub struct WorkerInput<'a> {
     pub role: Role,
     /// The worker's name in the spec.
     pub name: &'a str,
-    /// The node name in the spec.
-    pub node_name: &'a str,
     /// The model name in the spec.
     pub model_name: &'a str,
     /// The worker spec.
     pub worker: &'a WorkerSpec,
     /// The Model, if it exists.
     pub model: Option<&'a Arc<Model>>,
-    /// The Node, if it exists.
-    pub node: Option<&'a Arc<Node>>,
 }
 
 impl WorkerInput<'_> {
@@ -84,7 +72,6 @@ pub fn resolve(
 ) -> Option<ResolvedWorker> {
     let before = findings.len();
     let name = name(spec, namespace, service, findings);
-    let node = node(spec, findings);
     let model = model(spec, namespace, findings);
     let program = program(spec, facts, findings);
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
@@ -97,7 +84,7 @@ pub fn resolve(
         return None;
     }
     let ((model, source), (image, command)) = (model?, program?);
-    Some(ResolvedWorker { name: name?, node: node?, model, source, image, command, limits, env })
+    Some(ResolvedWorker { name: name?, model, source, image, command, limits, env })
 }
 
 fn name(
@@ -115,32 +102,6 @@ fn name(
         return None;
     }
     Some(worker_name(namespace, service, spec.role, spec.name))
-}
-
-fn node(spec: &WorkerInput, findings: &mut Vec<Finding>) -> Option<NodeName> {
-    let field = spec.field("nodeName");
-    let name: NodeName = match spec.node_name.parse() {
-        Ok(name) => name,
-        Err(error) => {
-            findings.push(Finding::new(Reason::NameInvalid, format!("{field}: {error}")));
-            return None;
-        }
-    };
-    let Some(node) = spec.node else {
-        findings.push(Finding::missing_node(name.as_str(), &field));
-        return None;
-    };
-    if spec.role == Role::Edge && !is_edge_node(node) {
-        findings.push(Finding::new(
-            Reason::NodeNotEdge,
-            format!(
-                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
-                RUNTIME_LABEL.0, RUNTIME_LABEL.1
-            ),
-        ));
-        return None;
-    }
-    Some(name)
 }
 
 fn model(

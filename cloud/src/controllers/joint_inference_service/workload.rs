@@ -21,7 +21,9 @@ use neptune_api::{JointInferenceService, WorkerSpec};
 use neptune_wire::{ArtifactAddress, Worker};
 
 use crate::{
-    controllers::joint_inference_service::{plan::SERVICE_PORT, worker::ResolvedWorker},
+    controllers::joint_inference_service::{
+        plan::SERVICE_PORT, validate::ValidService, worker::ResolvedWorker,
+    },
     kubernetes::{
         labels::owner_annotation,
         placement::on_node,
@@ -41,7 +43,7 @@ const MODELS: &str = "/models";
 /// The Deployment and the Service of a cloud worker.
 pub fn objects(
     service: &JointInferenceService,
-    resolved: &ResolvedWorker,
+    valid: &ValidService,
     worker: &Worker,
     report_url: Option<&str>,
     fetch_image: &str,
@@ -70,7 +72,7 @@ pub fn objects(
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(spec, resolved, worker, report_url, fetch_image)),
+                spec: Some(pod(spec, valid, worker, report_url, fetch_image)),
             },
             ..DeploymentSpec::default()
         }),
@@ -82,12 +84,13 @@ pub fn objects(
 
 fn pod(
     spec: &WorkerSpec,
-    resolved: &ResolvedWorker,
+    valid: &ValidService,
     worker: &Worker,
     report_url: Option<&str>,
     fetch_image: &str,
 ) -> PodSpec {
-    let Delivery { mut volumes, mount, fetch, model_url } = delivery(resolved, worker, fetch_image);
+    let Delivery { mut volumes, mount, fetch, model_url } =
+        delivery(&valid.cloud, worker, fetch_image);
     let mut mounts = vec![mount];
     if let Some(scripts) = &worker.scripts {
         volumes.push(host_path("scripts", &scripts.dir));
@@ -96,7 +99,7 @@ fn pod(
     let mut env: Vec<EnvVar> =
         worker.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("MODEL_URL", &model_url));
-    env.push(variable("NODE_NAME", resolved.node.as_str()));
+    env.push(variable("NODE_NAME", valid.cloud_node.as_str()));
     env.extend(report_url.into_iter().flat_map(report_target::variables));
     let container = Container {
         name: "worker".to_owned(),
@@ -117,7 +120,7 @@ fn pod(
         ..Container::default()
     };
     let mut pod = PodSpec {
-        affinity: Some(on_node(resolved.node.as_str())),
+        affinity: Some(on_node(valid.cloud_node.as_str())),
         init_containers: fetch.map(|fetch| vec![fetch]),
         containers: vec![container],
         volumes: Some(volumes),

@@ -53,7 +53,9 @@ fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context)
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut nodes = Vec::new();
     if edge.model.name == model {
-        nodes.push(edge.node_name.as_str());
+        let selected = service.status.iter().flat_map(|status| &status.edge_workers);
+        nodes.extend(edge.node_name.as_deref());
+        nodes.extend(selected.map(|worker| worker.node.as_str()));
     }
     let node = context.caches().node(&cloud.node_name);
     if cloud.model.name == model && node.as_deref().is_some_and(is_agent_node) {

@@ -1,0 +1,121 @@
+//! Decides on which nodes the workers run. Pure: a part of `validate`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{JointInferenceService, Placement};
+use neptune_wire::NodeName;
+
+use crate::{
+    controllers::joint_inference_service::validate::ServiceFacts,
+    finding::Finding,
+    kubernetes::{
+        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        node_selector::{SelectedNodes, all, choose, edge_nodes},
+        nodes::is_edge_node,
+    },
+    reason::Reason,
+};
+
+/// The nodes of the edge worker: the named one, or those that the labels select.
+pub fn edge_worker_nodes(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<NodeName>> {
+    let worker = &service.spec.edge_worker;
+    let (named, labels) = (worker.node_name.as_deref(), &worker.node_selector);
+    match (named, labels.is_empty()) {
+        (Some(name), true) => {
+            let field = "spec.edgeWorker.nodeName";
+            let node = named_node(field, name, facts.edge_node.as_ref(), findings)?;
+            is_edge(field, &node, facts.edge_node.as_deref(), findings).then(|| vec![node])
+        }
+        (None, false) => selected_nodes(service, facts, findings),
+        (None, true) => {
+            let message = "spec.edgeWorker.nodeName is missing; set it to an edge node or set spec.edgeWorker.nodeSelector to labels of one";
+            findings.push(Finding::new(Reason::NodeRequired, message));
+            None
+        }
+        (Some(_), false) => {
+            let message = "spec.edgeWorker.nodeName and spec.edgeWorker.nodeSelector are mutually exclusive; remove one";
+            findings.push(Finding::new(Reason::PlacementInvalid, message));
+            None
+        }
+    }
+}
+
+/// The node of the cloud worker.
+pub fn cloud_worker_node(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
+    let name = &service.spec.cloud_worker.node_name;
+    named_node("spec.cloudWorker.nodeName", name, facts.cloud_node.as_ref(), findings)
+}
+
+/// The nodes that run the edge worker by the status, if labels select them.
+pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &str> {
+    let status = service.status.iter();
+    status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
+}
+
+/// Whether a node may get the edge worker: the spec names it, or the status lists it. A node counts
+/// from its first message on, so a selected node is in the status before it gets the worker. Then
+/// also another controller knows it, which may select another node.
+pub fn is_listed(service: &JointInferenceService, node: &NodeName) -> bool {
+    let named = service.spec.edge_worker.node_name.as_ref();
+    let listed = service.status.iter().flat_map(|status| &status.nodes);
+    listed.chain(named).any(|known| known == node.as_str())
+}
+
+fn selected_nodes(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<NodeName>> {
+    let worker = &service.spec.edge_worker;
+    let field = "spec.edgeWorker.nodeSelector";
+    let SelectedNodes { online, .. } = &facts.edge_selected;
+    let nodes = edge_nodes(field, &worker.node_selector, &facts.edge_selected, findings)?;
+    if worker.placement == Some(Placement::All) {
+        return all(field, &nodes, findings);
+    }
+    // The worker reads its dataset on the dataset's node.
+    let data_node = facts.edge_dataset.as_ref().map(|dataset| &dataset.spec.node_name);
+    let with_data = nodes.iter().find(|node| node.metadata.name.as_ref() == data_node);
+    let nodes = with_data.filter(|_| data_node.is_some()).map_or(nodes.clone(), |node| vec![*node]);
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let node = choose(uid, &nodes, placed_nodes(service).next(), online, |_| true)?;
+    Some(vec![node])
+}
+
+fn named_node(
+    field: &str,
+    name: &str,
+    node: Option<&Arc<Node>>,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
+    let finding = match (name.parse::<NodeName>(), node) {
+        (Ok(name), Some(_)) => return Some(name),
+        (Err(error), _) => Finding::new(Reason::NameInvalid, format!("{field}: {error}")),
+        (Ok(name), None) => Finding::missing_node(name.as_str(), field),
+    };
+    findings.push(finding);
+    None
+}
+
+fn is_edge(field: &str, name: &NodeName, node: Option<&Node>, findings: &mut Vec<Finding>) -> bool {
+    let is_edge = node.is_some_and(is_edge_node);
+    if !is_edge {
+        findings.push(Finding::new(
+            Reason::NodeNotEdge,
+            format!(
+                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
+                RUNTIME_LABEL.0, RUNTIME_LABEL.1
+            ),
+        ));
+    }
+    is_edge
+}
