@@ -155,10 +155,7 @@ fn required_fields_are_as_documented() {
     let edge = "/properties/edgeWorker";
     let cloud = "/properties/cloudWorker";
     let worker_spec = "frameworkType frameworkVersion scriptBootFile scriptDir";
-    assert_eq!(
-        required(&format!("{edge}/required")),
-        "hardExampleAlgorithm model name workerSpec"
-    );
+    assert_eq!(required(&format!("{edge}/required")), "hardExampleAlgorithm model name workerSpec");
     assert_eq!(required(&format!("{cloud}/required")), "model name nodeName workerSpec");
     for worker in [edge, cloud] {
         assert_eq!(required(&format!("{worker}/properties/model/required")), "name");

@@ -18,6 +18,7 @@ use crate::status::{ApiError, GroupName};
 pub enum Endpoint {
     Main,
     Status,
+    Scale,
 }
 
 impl Endpoint {
@@ -25,6 +26,7 @@ impl Endpoint {
         match self {
             Self::Main => "",
             Self::Status => "status",
+            Self::Scale => "scale",
         }
     }
 
@@ -34,6 +36,7 @@ impl Endpoint {
             Self::Main if resource.has_status => &["status"],
             Self::Main => &[],
             Self::Status => &["spec", "metadata"],
+            Self::Scale => &["status", "metadata"],
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::builtin::definitions::OBJECT_META;
 use crate::cel;
 use crate::field::{FieldError, index, join};
 use crate::object::{self, strings};
-use crate::resource::{NameRule, Resource, api_version};
+use crate::resource::{NameRule, Resource, ScalePaths, api_version};
 use crate::schema::Schema;
 use crate::table::{self, jsonpath::JsonPath};
 
@@ -51,6 +51,7 @@ pub fn resource(definition: &Value) -> Option<Resource> {
         short_names: owned(&names["shortNames"]),
         categories: owned(&names["categories"]),
         has_status: version["subresources"]["status"].is_object(),
+        scale: scale_paths(&version["subresources"]["scale"]),
         status_on_create: false,
         counts_generation: true,
         name_rule: NameRule::Subdomain,
@@ -62,6 +63,37 @@ pub fn resource(definition: &Value) -> Option<Resource> {
         storage_version: api_version(&group, &text(&version["name"])),
         group,
     })
+}
+
+fn scale_paths(scale: &Value) -> Option<ScalePaths> {
+    let path = |field: &str| Some(scale[field].as_str()?.strip_prefix('.')?.to_owned());
+    Some(ScalePaths {
+        spec_replicas: path("specReplicasPath")?,
+        status_replicas: path("statusReplicasPath")?,
+        label_selector: path("labelSelectorPath"),
+    })
+}
+
+fn check_scale(path: &str, scale: &Value, errors: &mut Vec<FieldError>) {
+    if scale.is_null() {
+        return;
+    }
+    for (field, is_required, prefixes) in [
+        ("specReplicasPath", true, &[".spec."][..]),
+        ("statusReplicasPath", true, &[".status."]),
+        ("labelSelectorPath", false, &[".spec.", ".status."]),
+    ] {
+        let at = join(path, field);
+        match scale[field].as_str().unwrap_or_default() {
+            "" if is_required => errors.push(FieldError::required(&at, "")),
+            "" => {}
+            given if prefixes.iter().any(|prefix| given.starts_with(prefix)) => {}
+            given => {
+                let detail = format!("should be a json path under {}", prefixes.join(" or "));
+                errors.push(FieldError::invalid(&at, given, detail));
+            }
+        }
+    }
 }
 
 /// The declared schema with the fields that every object has.
@@ -145,10 +177,7 @@ pub fn check(definition: &Value) -> Vec<FieldError> {
         let detail = "devcluster needs a version that is served and stored";
         errors.push(FieldError::forbidden(&path, detail));
     }
-    if !version["subresources"]["scale"].is_null() {
-        let detail = "devcluster does not serve the scale subresource";
-        errors.push(FieldError::forbidden(&join(&path, "subresources.scale"), detail));
-    }
+    check_scale(&join(&path, "subresources.scale"), &version["subresources"]["scale"], &mut errors);
     // The API server reports the schema of the only version under its former name.
     let schema_path = "spec.validation.openAPIV3Schema";
     match &version["schema"]["openAPIV3Schema"] {
@@ -200,7 +229,16 @@ mod tests {
         for (field, value, expected) in [
             ("schema", Value::Null, "spec.versions[0].schema.openAPIV3Schema: Required value"),
             ("storage", json!(false), "needs a version that is served and stored"),
-            ("subresources", json!({"scale": {}}), "does not serve the scale subresource"),
+            (
+                "subresources",
+                json!({"scale": {"specReplicasPath": ".spec.a"}}),
+                "spec.versions[0].subresources.scale.statusReplicasPath: Required value",
+            ),
+            (
+                "subresources",
+                json!({"scale": {"specReplicasPath": ".status.a", "statusReplicasPath": ".status.a"}}),
+                "subresources.scale.specReplicasPath: Invalid value: \".status.a\": should be a json path under .spec.",
+            ),
             (
                 "additionalPrinterColumns",
                 json!([{"jsonPath": "spec"}]),

@@ -73,6 +73,12 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
                 "kind": resource.kind, "verbs": SUBRESOURCE_VERBS,
             }));
         }
+        if resource.scale.is_some() {
+            list.push(json!({
+                "name": format!("{}/scale", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+                "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": SUBRESOURCE_VERBS,
+            }));
+        }
     }
     (!list.is_empty()).then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version), "resources": list}))
 }

@@ -17,6 +17,14 @@ pub enum NameRule {
     PathSegment,
 }
 
+/// The fields of an object that its Scale shows: dotted paths without the leading dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties of a kind")]
 pub struct Resource {
@@ -30,6 +38,8 @@ pub struct Resource {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub has_status: bool,
+    /// The fields of the scale endpoint, if there is one.
+    pub scale: Option<ScalePaths>,
     /// Whether a create sets the status although the kind has a status endpoint.
     pub status_on_create: bool,
     /// Whether changes of the desired state increment `metadata.generation`.

@@ -402,3 +402,37 @@ async fn create_commands_of_the_installation_succeed() {
     let shown = kubectl.succeed(&["-n", "n", "get", "secret", "passwords", "-o", path], "").await;
     assert_eq!(shown, "YQ== Opaque");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scale_subresource_reads_and_changes_the_replicas() {
+    let kubectl = Kubectl::with_widget().await;
+    let path = "/apis/devcluster.example/v1/namespaces/default/widgets/a/scale";
+    let error = kubectl.fail(&["get", "--raw", path], "").await;
+    assert!(error.contains("the spec replicas field \".spec.replicas\" does not exist"), "{error}");
+    kubectl
+        .succeed(&["patch", "wg/a", "--type=merge", "-p", r#"{"spec":{"replicas":1}}"#], "")
+        .await;
+
+    kubectl.succeed(&["scale", "wg/a", "--replicas=3"], "").await;
+    let jsonpath = "-o=jsonpath={.spec.replicas} {.metadata.generation}";
+    assert_eq!(kubectl.succeed(&["get", "wg/a", jsonpath], "").await, "3 3");
+    kubectl.succeed(&["scale", "wg/a", "--current-replicas=3", "--replicas=0"], "").await;
+    assert_eq!(kubectl.succeed(&["get", "wg/a", jsonpath], "").await, "0 4");
+    let error = kubectl.fail(&["scale", "wg/a", "--current-replicas=3", "--replicas=5"], "").await;
+    assert!(error.to_lowercase().contains("expected replicas to be 3, was 0"), "{error}");
+    let error = kubectl.fail(&["scale", "wg/a", "--resource-version=1", "--replicas=5"], "").await;
+    assert!(error.contains("xpected resource version to be 1"), "{error}");
+
+    let scale = r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a","namespace":"default"},"spec":{"replicas":2}}"#;
+    kubectl.succeed(&["replace", "--raw", path, "-f", "-"], scale).await;
+    let shown = kubectl.succeed(&["get", "--raw", path], "").await;
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["kind"], &shown["spec"]["replicas"]), (&"Scale".into(), &2.into()));
+    assert_eq!(shown["status"], serde_json::json!({"replicas": 0}));
+    let error =
+        kubectl.fail(&["replace", "--raw", path, "-f", "-"], &scale.replace(":2}", ":-1}")).await;
+    assert!(error.contains("spec.replicas: Invalid value"), "{error}");
+    let outdated = scale.replace("\"name\":\"a\"", "\"name\":\"a\",\"resourceVersion\":\"1\"");
+    let error = kubectl.fail(&["replace", "--raw", path, "-f", "-"], &outdated).await;
+    assert!(error.contains("has been modified"), "{error}");
+}

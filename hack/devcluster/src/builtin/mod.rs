@@ -175,6 +175,7 @@ fn resource(kind: &Kind) -> Resource {
             _ => Vec::new(),
         },
         has_status: kind.status,
+        scale: None,
         status_on_create: kind.plural == "nodes",
         counts_generation: kind.generation,
         name_rule,

@@ -12,7 +12,7 @@ use crate::admit::Endpoint;
 use crate::cluster::{Cluster, State};
 use crate::request::{Options, ResourcePath};
 use crate::status::ApiError;
-use crate::verbs::{Call, Reply, create, delete, fresh_identity, patch, read, update};
+use crate::verbs::{Call, Reply, create, delete, fresh_identity, patch, read, scale, update};
 use crate::{decode, render, watch, webhook};
 
 /// The response to one request; texts for `Warning` headers are added to `warnings`.
@@ -42,6 +42,7 @@ pub async fn answer(
     let endpoint = match path.subresource.as_deref() {
         None => Endpoint::Main,
         Some("status") if resource.has_status => Endpoint::Status,
+        Some("scale") if resource.scale.is_some() => Endpoint::Scale,
         Some(_) if resource.custom => {
             let name = path.name.unwrap_or_default();
             return Err(ApiError::not_found(resource.as_plural(), &name));
@@ -85,6 +86,9 @@ fn open_watch(cluster: &Arc<Cluster>, call: Call) -> Result<Response, ApiError> 
 }
 
 fn get(state: &State, call: &Call) -> Result<Reply, ApiError> {
+    if call.endpoint == Endpoint::Scale {
+        return scale::get(state, call);
+    }
     if call.name.is_empty() { read::list(state, call) } else { read::get(state, call) }
 }
 
@@ -102,6 +106,10 @@ fn write(
         (Endpoint::Main, "POST") if !named => {
             create::create(state, call, decode::typed(media, bytes, kind)?)
         }
+        (Endpoint::Scale, "PUT") => {
+            scale::update(state, call, &decode::typed(media, bytes, "Scale")?)
+        }
+        (Endpoint::Scale, "PATCH") => scale::patch(state, call, media, bytes),
         (_, "PUT") if named => update::update(state, call, decode::typed(media, bytes, kind)?),
         (_, "PATCH") if named => patch::patch(state, call, media, bytes),
         (Endpoint::Main, "DELETE") if named => {

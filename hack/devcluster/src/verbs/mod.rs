@@ -5,6 +5,7 @@ pub mod create;
 pub mod delete;
 pub mod patch;
 pub mod read;
+pub mod scale;
 pub mod update;
 
 use std::sync::Arc;
