@@ -318,6 +318,23 @@ async fn labels_select_one_node_and_the_choice_is_stable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_scale_changes_the_pods() {
+    let harness = Harness::start().await;
+    apply(&harness, in_the_cloud()).await;
+    let name = owned(&harness).await;
+    harness.deployment_available(&name).await;
+    let selector = format!("app.kubernetes.io/instance={name}");
+    let is_scaled = |s: &neptune_api::InferenceModelStatus| {
+        s.replicas == Some(1) && s.selector.as_deref() == Some(&selector)
+    };
+    status(&harness, "the number of Pods", is_scaled).await;
+    let scaled = harness.kubectl(&["scale", "im/facialexpression", "--replicas=2"], "");
+    assert!(scaled.ok, "{scaled:?}");
+    let has_two = |deployment: &Deployment| deployment.spec.as_ref().unwrap().replicas == Some(2);
+    harness.until(&name, "the Deployment to be scaled", has_two).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn placement_all_serves_on_each_node_that_has_the_labels() {
     let harness = Harness::start().await;
     let labels = |area: &str| json!({"node-role.kubernetes.io/edge": "", "area": area});

@@ -26,6 +26,11 @@ use crate::{Placement, SecretReference, SecurityContext, rules, schema};
     category = "neptune",
     namespaced,
     status = "InferenceModelStatus",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     derive = "PartialEq",
     doc = "InferenceModel is a serving endpoint for one model, in the cloud (replicas behind a Service) or on an edge node.",
     printcolumn(
@@ -135,10 +140,11 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub serving_port: Option<i32>,
-    /// replicas is the number of server Pods in the cloud. At the edge one server runs, or none if
-    /// it is 0.
+    /// replicas is the number of server Pods in the cloud. At the edge one server runs per node, or
+    /// none if it is 0. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    // The scale subresource needs a value.
+    #[schemars(range(min = 0), extend("default" = 1))]
     pub replicas: Option<i32>,
     /// health is the health check of the server, and the probation of a new version. Defaults to
     /// the check of the framework, or to a TCP connection to servingPort.
@@ -243,6 +249,12 @@ pub struct InferenceModelStatus {
     /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// replicas is the number of servers: of Pods, or of nodes whose agents run one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// selector is the label selector of the Pods, for autoscalers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// readyReplicas is the number of servers that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,

@@ -71,6 +71,17 @@ fn names_are_as_documented() {
 }
 
 #[test]
+fn inference_models_can_be_scaled() {
+    let crd = crd("inferencemodels");
+    let version = &crd["spec"]["versions"][0];
+    let scale = json!({"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"});
+    assert_eq!(version["subresources"]["scale"], scale);
+    let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    assert_eq!(spec["replicas"]["default"], 1, "a Scale has no number otherwise");
+}
+
+#[test]
 fn printer_columns_are_as_documented() {
     let columns = |plural: &str| -> Vec<Value> {
         let crd = crd(plural);
@@ -169,7 +180,9 @@ fn schemas_are_structural_and_describe_every_field() {
     fn walk(path: &str, schema: &Value) {
         let type_ = schema["type"].as_str().unwrap_or_else(|| panic!("{path} has no type"));
         for keyword in ["anyOf", "oneOf", "allOf", "$ref", "const", "default"] {
-            assert!(schema.get(keyword).is_none(), "{path} has {keyword}");
+            // The scale subresource needs a value.
+            let is_expected = keyword == "default" && path == "spec.replicas";
+            assert!(is_expected || schema.get(keyword).is_none(), "{path} has {keyword}");
         }
         if let Some(format) = schema.get("format") {
             let known = ["int32", "int64", "date-time"];

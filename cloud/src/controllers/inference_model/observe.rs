@@ -26,7 +26,9 @@ use crate::{
     fleet::observed::Observed,
     kubernetes::{
         identity::is_owned,
+        node_selector::text,
         nodes::{in_url, internal_address, is_edge_node},
+        workloads,
     },
     reason::Reason,
 };
@@ -41,7 +43,7 @@ pub fn observe(
 ) -> ServerObservation {
     ServerObservation {
         target: target_version(model).map(str::to_owned),
-        placed: valid.map(|valid| placed(valid, context)),
+        placed: valid.map(|valid| placed(model, valid, context)),
         servers: match valid {
             Some(valid) if valid.is_stopped => Servers::One(stopped()),
             _ => servers(model, key, valid, context, now),
@@ -49,22 +51,30 @@ pub fn observe(
     }
 }
 
-/// The place of a valid model, and the URL of its server.
-fn placed(valid: &ValidInferenceModel, context: &Context) -> Placed {
+/// The place of a valid model, the URL of its server and the number of servers.
+fn placed(model: &InferenceModel, valid: &ValidInferenceModel, context: &Context) -> Placed {
     let caches = context.caches();
     let remark = valid.remark.clone();
+    let nodes = if valid.is_stopped { 0 } else { valid.place.nodes().len() };
+    let replicas = i32::try_from(nodes).unwrap_or(i32::MAX);
+    let placed = Placed { remark, replicas, ..Placed::default() };
     match &valid.place {
         Place::Agent { node } => {
-            Placed { node: Some(node.to_string()), url: agent_url(node, valid, context), remark }
+            let url = agent_url(node, valid, context);
+            Placed { node: Some(node.to_string()), url, ..placed }
         }
-        Place::EachAgent { .. } => Placed { node: None, url: None, remark },
+        Place::EachAgent { .. } => placed,
         Place::Cluster { placement, service_type, .. } => {
             let is_external = *service_type != "ClusterIP";
             let external = is_external
                 .then(|| external_address(valid, placement.node.as_deref(), caches))
                 .flatten();
             let url = Some(service_url(valid, external));
-            Placed { node: None, url, remark }
+            let deployment = caches.deployment_of(model);
+            let status = deployment.as_ref().and_then(|deployment| deployment.status.as_ref());
+            let replicas = status.and_then(|status| status.replicas).unwrap_or_default();
+            let selector = Some(text(&workloads::selector(&valid.name)));
+            Placed { url, replicas, selector, ..placed }
         }
     }
 }

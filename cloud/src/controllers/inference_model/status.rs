@@ -46,6 +46,10 @@ pub struct Placed {
     pub url: Option<String>,
     /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
+    /// The number of servers.
+    pub replicas: i32,
+    /// The label selector of the Pods, if there are any.
+    pub selector: Option<String>,
 }
 
 /// The next status.
@@ -76,6 +80,8 @@ pub fn next(
         let moved = placed.node != previous.node;
         next.node.clone_from(&placed.node);
         next.url.clone_from(&placed.url);
+        next.replicas = Some(placed.replicas);
+        next.selector.clone_from(&placed.selector);
         if moved {
             // The values of the previous node do not apply.
             next.serving_version = None;
@@ -250,7 +256,8 @@ mod tests {
         Placed {
             node: Some(node.to_owned()),
             url: Some(format!("http://{node}:8501")),
-            remark: None,
+            replicas: 1,
+            ..Placed::default()
         }
     }
 
@@ -425,6 +432,17 @@ mod tests {
         let status = next(&up_to_date(), &moved);
         assert_eq!((status.node.as_deref(), &status.serving_version), (Some("edge1"), &None));
         assert_eq!(status.url.as_deref(), Some("http://edge1:8501"));
+    }
+
+    #[test]
+    fn number_of_servers_and_selector_are_those_of_the_scale() {
+        let mut scaled = inputs(serving(), 1);
+        let selector = Some("a=b".to_owned());
+        scaled.observed.placed = Some(Placed { replicas: 3, selector, ..Placed::default() });
+        let status = next(&InferenceModelStatus::default(), &scaled);
+        assert_eq!((status.replicas, status.selector.as_deref()), (Some(3), Some("a=b")));
+        scaled.observed.placed = None;
+        assert_eq!(next(&status, &scaled).replicas, Some(3), "while the spec is invalid");
     }
 
     #[test]
