@@ -312,6 +312,9 @@ pub struct JointInferenceServiceStatus {
     /// and uploadCloudRatio, and fallbackNumber if it is not 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
+    /// metricsTime is when the controller last saw metrics change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_time: Option<Time>,
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

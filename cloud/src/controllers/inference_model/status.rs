@@ -189,9 +189,12 @@ fn answering(server: &ObservedServer) -> Finding {
     };
     let message = version.map_or_else(
         || "serving requests".to_owned(),
-        |version| match version.contains(',') {
-            true => format!("versions {version} are serving requests"),
-            false => format!("{} is serving requests", named(Some(version))),
+        |version| {
+            if version.contains(',') {
+                format!("versions {version} are serving requests")
+            } else {
+                format!("{} is serving requests", named(Some(version)))
+            }
         },
     );
     Finding::new(Reason::Serving, message)

@@ -54,12 +54,16 @@ pub fn next(
     } else {
         conditions(&previous.conditions, next_condition(inputs), inputs.now)
     };
+    let metrics = metrics(totals);
+    let is_counted = metrics == previous.metrics;
+    let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
     JointInferenceServiceStatus {
         conditions,
         start_time: previous.start_time.clone().or(Some(Time(inputs.now))),
         active,
         failed,
-        metrics: metrics(totals),
+        metrics,
+        metrics_time: metrics_time.or(Some(Time(inputs.now))),
         observed_generation: if awaits_address(previous, inputs) {
             previous.observed_generation
         } else {
@@ -752,6 +756,17 @@ mod tests {
         assert_eq!(brief(&fresh(&run)).0, JisConditionType::Running);
         run.observed.edges[1].worker = completed();
         assert_eq!(brief(&fresh(&run)).0, JisConditionType::Completed);
+    }
+
+    #[test]
+    fn time_of_the_metrics_is_that_of_their_last_change() {
+        let run = |second| inputs([ObservedWorker::Running, ObservedWorker::Running], second);
+        let time = |status: &JointInferenceServiceStatus| status.metrics_time.as_ref().unwrap().0;
+        let status = fresh(&run(1));
+        let counters = [unreported("edge0", "a", 10, 1)];
+        let counted = next(&status, &StatusInputs { unreported: &counters, ..run(5) });
+        let idle = next(&counted, &run(9));
+        assert_eq!([time(&status), time(&counted), time(&idle)], [at(1), at(5), at(5)]);
     }
 
     #[test]
