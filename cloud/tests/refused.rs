@@ -125,8 +125,10 @@ async fn null_and_empty_string_mean_an_absent_optional_field() {
     });
     let mut object = sample("serving", &nothing);
     object.data["spec"]["replicas"] = Value::Null;
+    object.data["spec"]["placement"] = Value::Null;
     let made = api(&client, &object).create(&PostParams::default(), &object).await.unwrap();
-    assert!(made.data["spec"].get("replicas").is_none(), "{}", made.data);
+    assert!(made.data["spec"].get("placement").is_none(), "{}", made.data);
+    assert_eq!(made.data["spec"]["replicas"], 1, "the default");
 }
 
 #[tokio::test(flavor = "multi_thread")]
