@@ -20,6 +20,10 @@ pub enum Error {
     )]
     Damaged { path: PathBuf, why: String },
     #[error(
+        "the file system of data directory {dir} is full, and the database cannot be created or upgraded; free at least 8 MiB (docker system df, du -xsh {dir})"
+    )]
+    DiskFull { dir: PathBuf },
+    #[error(
         "database {path} was written by a newer neptune-edge (layout {found}, supported up to {known}); install that version again"
     )]
     NewerStore { path: PathBuf, found: u32, known: u32 },

@@ -2,12 +2,14 @@
 //! the links and the watches.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -73,22 +75,27 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         }
         None => config,
     };
+    // A start whose epoch could not be stored, because the disk is full, has the epoch of the next
+    // one: later numbers order their messages.
+    let seq = Timestamp::now().as_millisecond().unsigned_abs();
     let node = publishing_node(&config, &identity);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
-    let batches = Batches::new(identity.clone(), config.heartbeat);
+    let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
     let event_bus = config.event_bus.as_ref().map(channel);
     let publisher = CloudPublisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let context = Arc::new(node_context(&config));
-    let reporter = Reporter::new(identity);
+    let reporter = Reporter::new(identity).starting_after(seq);
     let replica = store.replica()?;
-    let uids = replica.objects().values().map(|it| it.content.metadata.uid.as_str()).collect();
+    let uids: BTreeSet<&str> =
+        replica.objects().values().map(|it| it.content.metadata.uid.as_str()).collect();
     let counts = Counts::restore(store.counts()?, &uids);
+    let durable = uids.iter().map(|uid| ((*uid).to_owned(), counts.total(uid))).collect();
     let agent = Agent {
         desired: DesiredState::new(replica),
-        cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, &config),
+        cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, durable, &config),
         workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
         servers: ModelServers::default(),
         artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
@@ -179,7 +186,9 @@ fn artifacts(
 fn lock(dir: &Path) -> Result<File, Error> {
     let error = |source| Error::DataDir { path: dir.to_owned(), source };
     fs::create_dir_all(dir).map_err(error)?;
-    let file = File::create(dir.join("lock")).map_err(error)?;
+    // An existing file needs no disk space.
+    let file = File::options().write(true).create(true).truncate(false).open(dir.join("lock"));
+    let file = file.map_err(error)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(dir.to_owned())),

@@ -373,6 +373,7 @@ mod tests {
             address: Some("10.0.0.1".to_owned()),
             capacity: None,
             heartbeat_seconds: None,
+            problems: Vec::new(),
         }
     }
 

@@ -210,6 +210,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         address: None,
         capacity: None,
         heartbeat_seconds: None,
+        problems: Vec::new(),
     }
 }
 

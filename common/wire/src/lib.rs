@@ -60,7 +60,8 @@ pub use source::{EncodedContent, Source, SyncNotices};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
 pub use upstream::{
-    AgentInstance, Capacity, DepartedTotals, NodeReport, Phase, RejectedMessages, ReportOutput,
-    StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport, WorkerState,
+    AgentInstance, Capacity, DepartedTotals, NodeProblem, NodeProblemReason, NodeReport, Phase,
+    RejectedMessages, ReportOutput, StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport,
+    WorkerState,
 };
 pub use worker::{WorkerInfo, WorkerTaskInfo};

@@ -247,6 +247,41 @@ pub struct NodeReport {
     /// transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_seconds: Option<u32>,
+    /// Problems of the node that concern all of its objects. Empty in reports of earlier agents.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "unknown::raw_list"
+    )]
+    pub problems: Vec<NodeProblem>,
+}
+
+/// A problem of a node that concerns all of its objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeProblem {
+    /// What is wrong.
+    pub reason: NodeProblemReason,
+    /// Human-readable: what is wrong, what the agent does meanwhile, and the remedy.
+    pub message: String,
+}
+
+/// What is wrong with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeProblemReason {
+    /// The file system of the data directory is full.
+    DiskFull,
+    /// The data directory cannot be written.
+    DataDirectoryReadOnly,
+    /// The data directory was deleted or replaced while the agent runs.
+    DataDirectoryLost,
+    /// Writes to the data directory fail for another reason.
+    StorageFailed,
+    /// Another agent uses the name of this node.
+    NodeNameInUse,
+    /// A reason of a newer agent.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Resources of the machine of a node.

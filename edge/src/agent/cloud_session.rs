@@ -2,19 +2,22 @@
 //! objects that must still be cleared.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use neptune_wire::{ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange};
+use neptune_wire::{
+    NodeProblem, ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange,
+};
 use tokio::sync::mpsc;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::desired_state::DesiredState;
 use crate::{
     config::Config,
     desired::resync::Resync,
+    domain::worker_count::CountTotal,
     event::AgentEvent,
     random::random,
     report::{
@@ -26,8 +29,6 @@ use crate::{
     worker::counts::Counts,
 };
 
-/// Between a failed write of the counters and the next attempt to report.
-const STORE_RETRY: Duration = Duration::from_secs(30);
 /// A documentation address (RFC 5737) that is reached over the default route.
 const BEYOND_DEFAULT_ROUTE: (&str, u16) = ("192.0.2.1", 9);
 
@@ -46,6 +47,10 @@ pub struct CloudSession {
     pending_clears: BTreeSet<ObjectKey>,
     address: Option<String>,
     lookup: AddressLookup,
+    /// The problems of the node, which each heartbeat states.
+    problems: Vec<NodeProblem>,
+    /// The totals that are durable, by UID: those that are reported while writes fail.
+    durable: BTreeMap<String, CountTotal>,
 }
 
 /// How the agent finds the address at which the cloud reaches the node.
@@ -80,6 +85,7 @@ impl CloudSession {
         publisher: CloudPublisher,
         reporter: Reporter,
         pending_clears: BTreeSet<ObjectKey>,
+        durable: BTreeMap<String, CountTotal>,
         config: &Config,
     ) -> Self {
         Self {
@@ -94,6 +100,8 @@ impl CloudSession {
             pending_clears,
             address: None,
             lookup: AddressLookup::new(config),
+            problems: Vec::new(),
+            durable,
         }
     }
 
@@ -167,9 +175,22 @@ impl CloudSession {
         }
     }
 
+    /// Sets the problems of the node. A change is published with a heartbeat.
+    pub fn set_problems(&mut self, problems: Vec<NodeProblem>, now: Instant) {
+        if self.problems != problems {
+            self.problems = problems;
+            self.heartbeat_at = self.heartbeat_at.map(|_| now);
+        }
+    }
+
+    pub fn problems(&self) -> &[NodeProblem] {
+        &self.problems
+    }
+
     pub fn publish_heartbeat(&mut self, engine: Option<&str>, now: Instant) {
         if self.heartbeat_at.is_some_and(|at| at <= now) {
-            self.publisher.publish_online(self.address.clone(), engine.map(str::to_owned));
+            let (address, problems) = (self.address.clone(), self.problems.clone());
+            self.publisher.publish_online(address, engine.map(str::to_owned), problems);
             self.heartbeat_at = Some(now + self.heartbeat);
         }
     }
@@ -198,35 +219,44 @@ impl CloudSession {
     /// durable. The counts must be saved.
     pub fn publish_sync(&mut self, replica: &Replica, counts: &Counts, store: &mut Store) {
         let mut departed = counts.departed();
-        if !departed.is_empty()
-            && let Err(error) = store.sync()
-        {
-            error!(%error, "failed to store counters; totals of removed objects are reported later");
+        // The store logs the problem. The totals are reported later.
+        if !departed.is_empty() && (store.is_failing() || store.sync().is_err()) {
             departed.clear();
         }
         self.publisher.publish_sync(replica, departed, self.resync.requests_index());
     }
 
-    /// Publishes the reports that are due, after their counters are durable.
+    /// Publishes the reports that are due, after their counters are durable. While the database
+    /// cannot be written, reports have the last durable counters.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn publish_reports(
         &mut self,
-        objects: &[ObjectStatus<'_>],
+        objects: &mut [ObjectStatus<'_>],
         store: &mut Store,
         now: Instant,
     ) {
+        if store.is_failing() {
+            for object in &mut *objects {
+                let durable = self.durable.get(&object.object.content.metadata.uid);
+                object.total = durable.cloned().unwrap_or_default();
+            }
+        }
         let due = self.reporter.due(objects, now, Timestamp::now());
         self.report_at = due.next_at;
         if due.reports.is_empty() {
             return;
         }
         // Counters are durable before they are published, so that a published count never
-        // decreases.
-        if let Err(error) = store.sync() {
-            error!(%error, "failed to store counters; no status is reported until they are stored");
-            self.reporter.resend_all();
-            self.report_at = Some(now + STORE_RETRY);
-            return;
+        // decreases. The store logs the problem.
+        if !store.is_failing() {
+            if store.sync().is_err() {
+                self.reporter.resend_all();
+                self.report_at = Some(now);
+                return;
+            }
+            let totals = objects.iter().filter(|object| object.total.has_counted);
+            let uid = |object: &ObjectStatus<'_>| object.object.content.metadata.uid.clone();
+            self.durable = totals.map(|object| (uid(object), object.total.clone())).collect();
         }
         for (key, report) in &due.reports {
             self.publisher.publish_status(key, report);

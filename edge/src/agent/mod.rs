@@ -31,9 +31,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::WorkerState;
+use neptune_wire::{NodeProblem, WorkerState};
 use tokio::sync::mpsc;
-use tracing::{error, info, info_span};
+use tracing::{debug, info, info_span};
 
 pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
@@ -113,6 +113,7 @@ impl Agent {
     async fn stop(mut self) {
         info!("agent stopping; workers keep running");
         ServiceNotifier::stopping();
+        self.store.check_now(Instant::now());
         self.workers.save_counts(&mut self.store);
         self.artifacts.datasets.save(&mut self.store, true, Instant::now());
         self.report(Instant::now());
@@ -140,10 +141,11 @@ impl Agent {
     }
 
     fn reconcile(&mut self, now: Instant) -> Instant {
+        let check_at = self.check_node(now);
         self.containers.begin_observation(&self.config.node, now);
         if let Some(at) = self.containers.observer.initial_wait(now) {
             self.workers.save_counts(&mut self.store);
-            return at;
+            return at.min(check_at);
         }
         if self.schedule.is_plan_due(now) {
             let plan = self.plan(now);
@@ -158,9 +160,28 @@ impl Agent {
             let (replica, counts) = (&self.desired.replica, &self.workers.counts);
             self.cloud.publish_sync_if_due(replica, counts, &mut self.store, now);
         }
-        let times = [self.schedule.plan_at, probe_at, save_at, self.containers.observer.next_at()];
+        let check_at = Some(check_at);
+        let times = [
+            check_at,
+            self.schedule.plan_at,
+            probe_at,
+            save_at,
+            self.containers.observer.next_at(),
+        ];
         let times = times.into_iter().chain(self.cloud.next_times()).flatten();
         times.min().unwrap_or(now + self.config.heartbeat)
+    }
+
+    /// Looks for problems of the node. Returns when to do so again.
+    fn check_node(&mut self, now: Instant) -> Instant {
+        let check_at = self.store.check(now);
+        let problems: Vec<NodeProblem> = self.store.problem().into_iter().collect();
+        if problems != self.cloud.problems() {
+            self.cloud.set_problems(problems, now);
+            // The states of the workers contain them.
+            self.schedule.is_plan_stale = true;
+        }
+        check_at
     }
 
     /// Plans the steps to start now. Inputs, containers and their hashes are computed once, here.
@@ -217,24 +238,30 @@ impl Agent {
                 health.add_note(&credentials.notes.of(worker));
             }
         }
+        for health in health.values_mut() {
+            for NodeProblem { reason, message } in self.cloud.problems() {
+                health.add_note(&format!("{reason:?}: {message}"));
+            }
+        }
         self.workers.set_health(health);
     }
 
     fn report(&mut self, now: Instant) {
-        let objects = object_status::object_statuses(
+        let mut objects = object_status::object_statuses(
             &self.desired,
             &self.workers,
             &self.servers,
             &self.artifacts,
         );
-        self.cloud.publish_reports(&objects, &mut self.store, now);
+        self.cloud.publish_reports(&mut objects, &mut self.store, now);
     }
 
     fn refresh_artifacts(&mut self) {
         let NodeArtifacts { models, downloads, .. } = &mut self.artifacts;
         let is_source_unused = models.refresh(downloads, &mut self.store).unwrap_or_else(|error| {
-            // The model is usable, and the next turn stores the record again.
-            error!(%error, "failed to store the models in use");
+            // The model is usable, and the next turn stores the record again. The store logs the
+            // problem.
+            debug!(%error, "failed to store the models in use");
             false
         });
         if is_source_unused {

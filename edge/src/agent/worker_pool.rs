@@ -8,7 +8,7 @@ use neptune_wire::{
     AgentInstance, ObjectKey, RejectedMessages, Resource, Topic, TopicPrefix, WorkerModel,
     WorkerName,
 };
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{
     containers::Containers,
@@ -263,15 +263,14 @@ impl WorkerPool {
         rejected
     }
 
-    /// Stores the counters that changed.
+    /// Stores the counters that changed. Those that cannot be stored stay in memory until writes
+    /// succeed again; the store logs the problem.
     pub fn save_counts(&mut self, store: &mut Store) {
-        if self.counts.is_saved() {
+        if self.counts.is_saved() || store.is_failing() {
             return;
         }
-        match store.save_counts(self.counts.unsaved()) {
-            Ok(()) => self.counts.mark_saved(),
-            // They stay in memory, and the next turn stores them.
-            Err(error) => error!(%error, "failed to store counters; retrying"),
+        if store.save_counts(&self.counts.unsaved().collect::<Vec<_>>()).is_ok() {
+            self.counts.mark_saved();
         }
     }
 }

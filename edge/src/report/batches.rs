@@ -100,6 +100,12 @@ impl Batches {
         }
     }
 
+    /// Numbers the batches above `seq`.
+    #[must_use]
+    pub fn starting_after(self, seq: u64) -> Self {
+        Self { seq, ..self }
+    }
+
     /// Queues a message; it replaces a queued one of its topic. The payload is JSON, or empty.
     pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
         let payload = Payload::of(payload).expect("messages are JSON");

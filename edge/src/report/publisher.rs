@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, DepartedTotals, Namespace, NodeName, NodeReport, ObjectKey, Replica, StatusReport,
-    Sync, Topic, TopicPrefix, encode,
+    Capacity, DepartedTotals, Namespace, NodeName, NodeProblem, NodeReport, ObjectKey, Replica,
+    StatusReport, Sync, Topic, TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -63,7 +63,7 @@ impl PublishingNode {
 
     /// The node report of a stopped agent. Also the last will.
     pub fn offline(&self) -> Message {
-        self.node_report(false, None, None)
+        self.node_report(false, None, None, Vec::new())
     }
 
     fn node_report(
@@ -71,6 +71,7 @@ impl PublishingNode {
         online: bool,
         address: Option<String>,
         capacity: Option<Capacity>,
+        problems: Vec<NodeProblem>,
     ) -> Message {
         let report = NodeReport {
             instance: self.agent.instance.clone(),
@@ -80,16 +81,22 @@ impl PublishingNode {
             address,
             heartbeat_seconds: self.heartbeat.as_secs().try_into().ok(),
             capacity,
+            problems,
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }
 }
 
 impl CloudPublisher {
-    /// Publishes that the node is online, with its address and capacity.
-    pub fn publish_online(&mut self, address: Option<String>, container_runtime: Option<String>) {
+    /// Publishes that the node is online, with its address, capacity and problems.
+    pub fn publish_online(
+        &mut self,
+        address: Option<String>,
+        container_runtime: Option<String>,
+        problems: Vec<NodeProblem>,
+    ) {
         let capacity = capacity(container_runtime);
-        self.publish(self.node.node_report(true, address, Some(capacity)));
+        self.publish(self.node.node_report(true, address, Some(capacity), problems));
     }
 
     /// Publishes that the agent stops. Over `EventBus`, sends all queued messages.

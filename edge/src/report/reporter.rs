@@ -85,6 +85,12 @@ impl Reporter {
         Self { identity, seq: 0, last_sent: BTreeMap::new(), starting: BTreeMap::new() }
     }
 
+    /// Numbers the reports above `seq`.
+    #[must_use]
+    pub fn starting_after(self, seq: u64) -> Self {
+        Self { seq, ..self }
+    }
+
     /// Makes all reports due again, because the cloud may have lost them.
     pub fn resend_all(&mut self) {
         self.last_sent.clear();

@@ -16,8 +16,33 @@ use crate::{
 };
 
 impl Store {
-    /// Increments the epoch. The instance is `new` if the directory has none yet. Durable.
+    /// Increments the epoch. The instance is `new` if the directory has none yet. Durable, unless
+    /// the database cannot be written: then the next commit that succeeds stores the epoch.
     pub fn start_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
+        self.store_epoch(new).or_else(|error| {
+            let Some(stored) = self.identity()? else { return Err(error) };
+            let epoch = stored.epoch + 1;
+            self.unsaved_epoch = Some(epoch.cast_signed());
+            Ok(AgentIdentity { epoch, ..stored })
+        })
+    }
+
+    /// The identity of the last start.
+    fn identity(&self) -> Result<Option<AgentIdentity>, Error> {
+        let found = self.connection.query_row(
+            "SELECT instance.value, epoch.value FROM meta AS instance, meta AS epoch
+             WHERE instance.name = 'instance' AND epoch.name = 'epoch'",
+            [],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
+        );
+        let identity = found.optional()?.map(|(instance, epoch)| AgentIdentity {
+            instance: AgentInstance(instance),
+            epoch: epoch.cast_unsigned(),
+        });
+        Ok(identity)
+    }
+
+    fn store_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
         self.durable(|tx| {
             tx.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?1), ('epoch', 0)", [new])?;
             tx.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'", [])?;
@@ -65,11 +90,11 @@ impl Store {
     }
 
     /// Stores counters, or deletes those that are `None`. Quick.
-    pub fn save_counts<'a>(
+    pub fn save_counts(
         &mut self,
-        counts: impl Iterator<Item = (&'a (String, WorkerName), Option<&'a WorkerCount>)>,
+        counts: &[(&(String, WorkerName), Option<&WorkerCount>)],
     ) -> Result<(), Error> {
-        self.quick(|tx| store_counts(tx, counts))
+        self.quick(|tx| store_counts(tx, counts.iter().copied()))
     }
 
     /// The rollout of the model server of the object with this UID.

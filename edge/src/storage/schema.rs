@@ -29,6 +29,15 @@ const THIRD: &str = "
     CREATE TABLE datasets (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
+/// Who may open the database besides this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locking {
+    /// Other processes. The index of the WAL is a file.
+    Shared,
+    /// Nobody. The index of the WAL is in memory, so that a full disk can be read.
+    Exclusive,
+}
+
 /// Whether the database is intact. Returns its layout.
 ///
 /// # Errors
@@ -45,11 +54,15 @@ pub fn check(connection: &Connection, path: &Path) -> Result<u32, Error> {
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::NewerStore`], [`Error::Store`].
-pub fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
+pub fn prepare(connection: &Connection, path: &Path, locking: Locking) -> Result<(), Error> {
     connection.busy_timeout(Duration::from_secs(5))?;
-    // A page cache of 512 KiB is enough for the small database.
+    if locking == Locking::Exclusive {
+        connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE;")?;
+    }
+    // A page cache of 512 KiB is enough for the small database. The WAL of 256 pages (1 MiB) fits
+    // into the reserve of disk space.
     connection.execute_batch(
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512;",
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512; PRAGMA wal_autocheckpoint=256;",
     )?;
     match check(connection, path)? {
         0 => connection.execute_batch(&format!(

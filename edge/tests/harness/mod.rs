@@ -8,6 +8,7 @@ mod agent;
 mod cloud;
 mod file_server;
 pub mod raw_mqtt;
+mod small_disk;
 mod worker;
 
 pub use agent::Agent;
@@ -18,6 +19,7 @@ pub use neptune_harness::{
     docker::{self, BusyboxImage, IDLE, UnmanagedContainer, docker},
     eventually, free_port, unique, within,
 };
+pub use small_disk::SmallDisk;
 pub use worker::{WorkerClient, service};
 
 /// User and password of `mqtt://user:password@host:port`.

@@ -287,3 +287,28 @@ fn edgemesh_is_checked_where_containers_use_its_name_server() {
     let refused = |it: &mut EdgeMeshFacts| it.dns = Err("connection refused".into());
     assert_finding(with_dns(refused), Level::Error, "does not answer: connection refused");
 }
+
+#[test]
+fn deleted_data_directory_of_a_running_agent_is_named() {
+    let mut facts = healthy();
+    facts.local.answer = LocalBrokerAnswer::Free(false);
+    let finding = |facts: &DoctorFacts| {
+        let mut findings = assess(facts);
+        findings.retain(|finding| finding.check == "data directory");
+        findings.remove(0)
+    };
+    assert_eq!(finding(&facts).level, Level::Ok);
+    facts.data.state = Ok(DataState::Absent { can_create: Ok(()) });
+    let found = finding(&facts);
+    assert_eq!(found.level, Level::Error);
+    assert!(format!("{found:?}").contains("restart the agent"), "{found:?}");
+    facts.data.state = Ok(DataState::Present {
+        owner: 998,
+        can_write: Ok(()),
+        is_in_use: false,
+        database: DatabaseState::Absent,
+    });
+    assert_eq!(finding(&facts).level, Level::Error);
+    facts.local.answer = LocalBrokerAnswer::Free(true);
+    assert_eq!(finding(&facts).level, Level::Ok);
+}

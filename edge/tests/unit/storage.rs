@@ -173,14 +173,14 @@ fn counts_are_kept_until_they_are_removed() {
     count.tally.observe(&report);
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);
     service(&mut store, 1, "uid-1");
-    store.save_counts([(&entry.0, Some(&entry.1))].into_iter()).unwrap();
+    store.save_counts(&[(&entry.0, Some(&entry.1))]).unwrap();
     store.sync().unwrap();
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
     assert_eq!(store.counts().unwrap(), [entry.clone()].into());
     service(&mut store, 2, "uid-2");
     assert_eq!(store.counts().unwrap(), [entry.clone()].into(), "the cloud may not have them");
-    store.save_counts([(&entry.0, None)].into_iter()).unwrap();
+    store.save_counts(&[(&entry.0, None)]).unwrap();
     assert_eq!(store.counts().unwrap(), BTreeMap::new());
 }
 

@@ -255,6 +255,7 @@ fn birth() -> NodeReport {
         address: Some("127.0.0.1".to_owned()),
         capacity: None,
         heartbeat_seconds: None,
+        problems: Vec::new(),
     }
 }
 

@@ -38,6 +38,7 @@ use std::{
 };
 
 use neptune_wire::TopicPrefix;
+use tracing::warn;
 
 pub use self::observer_file::read_observer_url;
 use self::{
@@ -60,8 +61,7 @@ pub struct BrokerSettings<'a> {
 /// `failed` is called if the broker cannot be restarted after a failure.
 ///
 /// # Errors
-/// [`Error::LocalBroker`] when the address is in use, [`Error::DataDir`] when the observer's file
-/// cannot be written.
+/// [`Error::LocalBroker`] when the address is in use.
 pub fn start<F: Future<Output = ()> + Send>(
     settings: &BrokerSettings<'_>,
     notes: WorkerNotes,
@@ -74,8 +74,11 @@ pub fn start<F: Future<Output = ()> + Send>(
     let address = reachable(listen);
     let (credentials, observer_password) =
         BrokerCredentials::new(address, settings.allow_anonymous, notes).map_err(error)?;
-    observer_file::write(settings.data_dir, address, &observer_password)
-        .map_err(|source| Error::DataDir { path: settings.data_dir.to_owned(), source })?;
+    // The broker works without the file, for example on a full disk.
+    if let Err(error) = observer_file::write(settings.data_dir, address, &observer_password) {
+        let data_dir = settings.data_dir.display();
+        warn!(%error, %data_dir, "cannot write observer-url; people cannot log in to the embedded broker");
+    }
     let credentials = Arc::new(credentials);
     let supervisor = Supervisor {
         listener,

@@ -15,8 +15,15 @@ fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("observer-url")
 }
 
-/// Replaces the file. Each start of the agent has another password.
+/// Replaces the file. Each start of the agent has another password, so that the earlier file is
+/// removed if this fails.
 pub fn write(data_dir: &Path, address: SocketAddr, password: &str) -> io::Result<()> {
+    replace(data_dir, address, password).inspect_err(|_| {
+        let _ = fs::remove_file(path(data_dir));
+    })
+}
+
+fn replace(data_dir: &Path, address: SocketAddr, password: &str) -> io::Result<()> {
     let new = data_dir.join("observer-url.new");
     // A file that exists keeps its mode, so that it is created again.
     match fs::remove_file(&new) {

@@ -26,7 +26,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok("settings", format!("node {}, user id {}", facts.node, facts.user)),
         clock(facts),
-        data(&facts.data, facts.user),
+        data(&facts.data, facts.user, &facts.local),
         disk(&facts.disk),
         engine(&facts.engine),
         local(&facts.local),
@@ -78,9 +78,19 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
-fn data(data: &DataDirFacts, user: u32) -> Finding {
+fn data(data: &DataDirFacts, user: u32, local: &LocalBrokerFacts) -> Finding {
     const CHECK: &str = "data directory";
     let path = data.path.display();
+    if is_lost(data, local) {
+        return Finding::error(
+            CHECK,
+            format!(
+                "{path} has no database that an agent uses, but {} is in use: its directory was probably deleted while the agent runs",
+                local.url
+            ),
+            "restart the agent (systemctl restart neptune-edge), which then counts as a new instance; workers keep running",
+        );
+    }
     let (owner, can_write, is_in_use, database) = match &data.state {
         Err(why) => {
             return Finding::error(
@@ -134,6 +144,18 @@ fn data(data: &DataDirFacts, user: u32) -> Finding {
         );
     }
     Finding::ok(CHECK, seen)
+}
+
+/// Whether an agent seems to run whose data directory was deleted.
+fn is_lost(data: &DataDirFacts, local: &LocalBrokerFacts) -> bool {
+    let is_absent = match &data.state {
+        Ok(DataState::Absent { can_create: Ok(()) }) => true,
+        Ok(DataState::Present { can_write: Ok(()), is_in_use, database, .. }) => {
+            !is_in_use && matches!(database, DatabaseState::Absent)
+        }
+        _ => false,
+    };
+    is_absent && matches!(local.answer, LocalBrokerAnswer::Free(false))
 }
 
 fn disk(disk: &Checked<DiskFacts>) -> Finding {
