@@ -29,7 +29,7 @@ use crate::{
         identity::AgentIdentity,
         node_context::{DOWNLOADS_DIR, NodeContext},
     },
-    engine::{docker::Docker, image_pulls::ImagePulls, watch},
+    engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     random::unique_id,
     report::{
@@ -86,6 +86,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let publisher = CloudPublisher { link, node, event_bus };
     let docker = Arc::new(Docker::new(&config.docker_socket));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
+    let former = store.set_owner(&config.node)?;
+    if !former.is_empty() {
+        let (docker, instance) = (Arc::clone(&docker), identity.instance.clone());
+        tokio::spawn(former_nodes::remove_containers(docker, instance, former));
+    }
     let context = Arc::new(node_context(&config));
     let reporter = Reporter::new(identity).starting_after(seq);
     let replica = store.replica()?;

@@ -637,6 +637,32 @@ async fn agents_on_one_machine_leave_foreign_containers_alone() {
 }
 
 #[tokio::test]
+async fn renamed_node_removes_only_containers_of_its_earlier_name() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agents = [Agent::started(&broker.url()), Agent::started(&broker.url())];
+    for agent in &agents {
+        let cloud = Cloud::connect(agent);
+        cloud.insert(MODEL, &local_model(agent));
+        cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+        cloud.status(SERVICE, "running", runs).await;
+    }
+    let theirs = agents[1].containers();
+    agents[0].terminate().await;
+    let (earlier, before) = (agents[0].node.clone(), agents[0].containers());
+    agents[0].node = unique("renamed").parse().unwrap();
+    agents[0].start();
+    eventually("the earlier containers to be removed", || {
+        docker::node_containers(earlier.as_str()).is_empty()
+    })
+    .await;
+    let log = agents[0].log();
+    assert!(log.contains("earlier node name") && log.contains(&before[0]), "{log}");
+    // The stored service runs under the new name, and the other agent's is untouched.
+    eventually("the new container", || agents[0].containers().len() == 1).await;
+    assert_eq!(agents[1].containers(), theirs);
+}
+
+#[tokio::test]
 async fn missing_docker_is_reported_until_it_is_available() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::new(&broker.url());

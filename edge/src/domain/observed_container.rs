@@ -1,7 +1,7 @@
 //! The observed containers of this node, and the labels that identify them. Requests to the engine
 //! are left to the `engine` folder.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
@@ -11,7 +11,8 @@ use crate::domain::broker_login::PasswordDigest;
 pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
 /// Label with the node whose agent created the container.
 pub const NODE: &str = "io.neptune.node";
-const INSTANCE: &str = "io.neptune.instance";
+/// Label with the data directory of that agent.
+pub const INSTANCE: &str = "io.neptune.instance";
 const OBJECT: &str = "io.neptune.object";
 const UID: &str = "io.neptune.uid";
 const WORKER: &str = "io.neptune.worker";
@@ -108,6 +109,17 @@ impl ContainerIdentity {
     }
 }
 
+/// The node of a container that this data directory created when it belonged to one of these nodes.
+pub fn is_of_former_node<'a>(
+    labels: &HashMap<String, String>,
+    instance: &AgentInstance,
+    former: &'a BTreeSet<NodeName>,
+) -> Option<&'a NodeName> {
+    let has = |name: &str, value: &str| labels.get(name).is_some_and(|found| found == value);
+    let is_ours = has(MANAGED.0, MANAGED.1) && has(INSTANCE, &instance.0);
+    former.iter().find(|node| is_ours && has(NODE, node.as_str()))
+}
+
 impl ObservedContainer {
     pub fn is_alive(&self) -> bool {
         matches!(self.state, ContainerState::Running | ContainerState::Paused)
@@ -137,5 +149,19 @@ pub mod tests {
         assert_eq!(ContainerIdentity::of(&labels, &"edge1".parse().unwrap()), None);
         labels.remove(MANAGED.0);
         assert_eq!(ContainerIdentity::of(&labels, &identity.node), None);
+    }
+
+    #[test]
+    fn container_of_former_node_is_one_of_the_same_data_directory() {
+        let identity = container_identity();
+        let labels = identity.labels();
+        let of = |nodes: &[&str], instance: &AgentInstance| {
+            let former = nodes.iter().map(|node| node.parse().unwrap()).collect();
+            is_of_former_node(&labels, instance, &former).cloned()
+        };
+        let node = identity.node.as_str();
+        assert_eq!(of(&["other", node], &identity.instance), Some(identity.node.clone()));
+        assert_eq!(of(&["other"], &identity.instance), None);
+        assert_eq!(of(&[node], &AgentInstance("another data directory".into())), None);
     }
 }

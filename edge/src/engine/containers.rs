@@ -178,7 +178,7 @@ impl Docker {
         }
     }
 
-    async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
+    pub(super) async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
         for id in ids {
             // Uses the container's stop timeout, or 10 s. An error of the engine is ignored here:

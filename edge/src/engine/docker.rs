@@ -7,11 +7,11 @@ use bollard::{
     query_parameters as query,
 };
 use futures::{Stream, StreamExt as _};
-use neptune_wire::{NodeName, WorkerReason};
+use neptune_wire::{AgentInstance, NodeName, WorkerReason};
 
 use crate::{
     domain::{
-        observed_container::{MANAGED, NODE},
+        observed_container::{INSTANCE, MANAGED, NODE},
         problem::Problem,
     },
     engine::inspect::EngineSocket,
@@ -117,6 +117,12 @@ fn change(event: EventMessage) -> ContainerChange {
 pub(super) fn labels_of(node: &NodeName) -> Vec<String> {
     let (managed, yes) = MANAGED;
     vec![format!("{managed}={yes}"), format!("{NODE}={node}")]
+}
+
+/// The labels of the containers that a data directory created.
+pub(super) fn labels_of_instance(instance: &AgentInstance) -> Vec<String> {
+    let (managed, yes) = MANAGED;
+    vec![format!("{managed}={yes}"), format!("{INSTANCE}={}", instance.0)]
 }
 
 pub(super) fn status_code(error: &DockerError) -> Option<u16> {

@@ -3,6 +3,7 @@
 mod containers;
 pub mod create;
 pub mod docker;
+pub mod former_nodes;
 pub mod image_pulls;
 mod images;
 pub mod inspect;

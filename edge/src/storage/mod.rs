@@ -17,6 +17,7 @@
 //! is wrong.
 
 mod health;
+mod owner;
 mod records;
 mod replica;
 mod schema;
