@@ -7,6 +7,9 @@ use neptune_backoff::Backoff;
 /// Between the starts of a worker that exits repeatedly.
 pub const WORKER_RESTART: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
+/// How long to leave the containers to another agent that uses the node's name.
+pub const YIELD_CONTAINERS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(5 * 60));
 /// Between pulls of an image that is not available in the registry.
 pub const IMAGE_PULL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10 * 60));
 /// Between attempts to create or start a container that the engine refuses. Short: an attempt is

@@ -12,7 +12,8 @@ use harness::{
 };
 use neptune_harness::docker::try_docker;
 use neptune_wire::{
-    Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
+    Index, NodeProblemReason, NodeReport, Phase, Revision, StatusReport, Sync, Topic, WorkerReason,
+    decode, encode,
 };
 use serde_json::{Value, json};
 
@@ -660,6 +661,42 @@ async fn renamed_node_removes_only_containers_of_its_earlier_name() {
     // The stored service runs under the new name, and the other agent's is untouched.
     eventually("the new container", || agents[0].containers().len() == 1).await;
     assert_eq!(agents[1].containers(), theirs);
+}
+
+#[tokio::test]
+async fn two_agents_of_one_node_name_are_detected_and_yield() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut first = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&first);
+    cloud.insert(MODEL, &local_model(&first));
+    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    let mut second = Agent::new(&broker.url());
+    second.node = first.node.clone();
+    second.start();
+    let in_use = |report: &NodeReport| {
+        let mut problems = report.problems.iter();
+        problems.any(|it| it.reason == NodeProblemReason::NodeNameInUse)
+    };
+    let report = cloud.node("the name in use", in_use).await;
+    assert!(report.problems[0].message.contains("stop the other agent"), "{report:?}");
+    let says = |agent: &Agent, text: &str| agent.log().matches(text).count();
+    eventually("both to see the other client", || {
+        [&first, &second].iter().all(|it| says(it, "another client with this client ID") == 1)
+    })
+    .await;
+    // Both pause for longer and longer.
+    let ups = says(&first, "link up") + says(&second, "link up");
+    assert!(ups < 30, "{ups} connections");
+    let starts = says(&first, "worker started") + says(&second, "worker started");
+    assert!(starts < 12, "{starts} containers");
+    // Without the other one, the service runs and the problem ends.
+    second.kill();
+    first.terminate().await;
+    first.start();
+    let well = |report: &NodeReport| report.online && report.problems.is_empty();
+    cloud.node("well again", |report| report.epoch == 2 && well(report)).await;
+    cloud.status(SERVICE, "running", |report| report.epoch == 2 && runs(report)).await;
 }
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 //! this file polls, and nothing else is awaited around a poll: a cancelled poll loses packets.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use neptune_backoff::{Backoff, Retries};
 use rumqttc::{
     AsyncClient, ConnectReturnCode, ConnectionError, EventLoop, LastWill, MqttOptions, Outgoing,
-    Packet, QoS, SubAck, SubscribeFilter, SubscribeReasonCode,
+    Packet, QoS, StateError, SubAck, SubscribeFilter, SubscribeReasonCode,
 };
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -16,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::outbox::WINDOW;
 use crate::shared::{CHANNEL, LinkPhase, Shared};
+use crate::takeover::{ConnectionEnd, REPORTED_FOR, Takeovers};
 use crate::{LinkEvent, LinkOptions, Message, secrets};
 
 /// The delay before a reconnect.
@@ -48,6 +50,7 @@ struct Lost {
     reason: String,
     was_up: bool,
     was_stable: bool,
+    end: ConnectionEnd,
 }
 
 /// One connection, from the connection attempt to its loss.
@@ -80,6 +83,7 @@ impl Connection {
     /// Returns when the link is closing and the connection is closed.
     pub async fn run(self) {
         let mut retries = Retries::new(RECONNECT);
+        let mut takeovers = Takeovers::default();
         let mut last_reason: Option<String> = None;
         loop {
             let lost = self.attempt().await;
@@ -101,10 +105,31 @@ impl Connection {
             }
             // The standard library's only source of randomness.
             let random = RandomState::new().build_hasher().finish();
+            let delay = match takeovers.record(lost.end, random) {
+                Some(delay) => {
+                    self.yield_id(delay);
+                    delay
+                }
+                None => retries.failed(random),
+            };
             tokio::select! {
-                () = tokio::time::sleep(retries.failed(random)) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = self.shared.reached(LinkPhase::Closing) => {}
             }
+        }
+    }
+
+    /// Another client takes over the connections of this client ID.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn yield_id(&self, delay: Duration) {
+        if self.shared.taken_over(Instant::now() + REPORTED_FOR) {
+            warn!(
+                client = self.options.client_id,
+                broker = %self.options.url,
+                "another client with this client ID takes over each connection; reconnecting with growing pauses (stop the other program, or give it another name)"
+            );
+        } else {
+            debug!(client = self.options.client_id, ?delay, "taken over again");
         }
     }
 
@@ -113,26 +138,37 @@ impl Connection {
     async fn attempt(&self) -> Lost {
         let mqtt = match self.prepare().await {
             Ok(mqtt) => mqtt,
-            Err(reason) => return Lost { reason, was_up: false, was_stable: false },
+            Err(reason) => {
+                let end = ConnectionEnd::Other;
+                return Lost { reason, was_up: false, was_stable: false, end };
+            }
         };
         #[expect(clippy::disallowed_methods, reason = "the one MQTT client")]
         let (client, mut event_loop) = AsyncClient::new(mqtt, CHANNEL);
         // Each packet is flushed separately, so Nagle's algorithm would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);
         let mut attempt = Attempt { client, up_since: None, has_acknowledged: false };
-        let mut result = Ok(());
+        let (mut result, mut is_closed) = (Ok(()), false);
         while result.is_ok() {
             result = match event_loop.poll().await {
                 Ok(event) => self.handle(&mut attempt, event).await,
-                Err(error) => Err(self.describe(&error)),
+                Err(error) => {
+                    is_closed = is_closed_by_broker(&error);
+                    Err(self.describe(&error))
+                }
             };
         }
         self.drain(&mut attempt, &mut event_loop).await;
+        let end = match attempt.up_since {
+            Some(since) if is_closed => ConnectionEnd::ClosedByBroker(since.elapsed()),
+            _ => ConnectionEnd::Other,
+        };
         Lost {
             reason: result.err().unwrap_or_default(),
             was_up: attempt.up_since.is_some(),
             was_stable: attempt.has_acknowledged
                 || attempt.up_since.is_some_and(|since| since.elapsed() >= STABLE_AFTER),
+            end,
         }
     }
 
@@ -283,4 +319,21 @@ impl Connection {
             None => error,
         }
     }
+}
+
+/// Whether the broker, and not the network, ended the connection.
+fn is_closed_by_broker(error: &ConnectionError) -> bool {
+    let error = match error {
+        ConnectionError::MqttState(StateError::ConnectionAborted) => return true,
+        ConnectionError::MqttState(StateError::Io(error)) | ConnectionError::Io(error) => error,
+        _ => return false,
+    };
+    let kind = error.kind();
+    matches!(
+        kind,
+        ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::BrokenPipe
+    )
 }

@@ -45,6 +45,7 @@ mod options;
 mod outbox;
 mod secrets;
 mod shared;
+mod takeover;
 
 use std::path::PathBuf;
 

@@ -107,6 +107,12 @@ impl Link {
         self.0.shared.is_up()
     }
 
+    /// Returns whether another client with the same client ID takes over the connections. The link
+    /// then reconnects with growing pauses.
+    pub fn is_taken_over(&self) -> bool {
+        self.0.shared.is_taken_over()
+    }
+
     /// Returns the number of received messages that were dropped because they exceed
     /// [`LinkOptions::max_packet_size`], and its changes.
     pub fn oversized(&self) -> watch::Receiver<u64> {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use rumqttc::{AsyncClient, QoS, SubscribeFilter};
 use tokio::sync::{Notify, watch};
@@ -46,6 +47,8 @@ struct SharedState {
     resubscription: Resubscription,
     /// Topics whose dropped messages were logged.
     oversized_topics: BTreeSet<String>,
+    /// Until when another client is assumed to take over the connections.
+    taken_over_until: Option<Instant>,
 }
 
 /// Subscriptions beside the first one of a connection. At most one is in flight, because the
@@ -121,6 +124,20 @@ impl Shared {
         state.hand_over();
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Another client takes over the connections, as far as known until then. Returns whether that
+    /// is new.
+    pub fn taken_over(&self, until: Instant) -> bool {
+        self.lock().taken_over_until.replace(until).is_none()
+    }
+
+    /// Whether another client takes over the connections.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn is_taken_over(&self) -> bool {
+        let mut state = self.lock();
+        state.taken_over_until = state.taken_over_until.filter(|until| *until > Instant::now());
+        state.taken_over_until.is_some()
     }
 
     /// A received message was dropped. Returns whether to log it.

@@ -7,7 +7,7 @@ use neptune_wire::{ContentHash, NodeName, WorkerName};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::executor::Executor;
+use super::{executor::Executor, name_contest::NameContest};
 use crate::{
     desired::Desired,
     domain::{
@@ -29,6 +29,8 @@ pub struct Containers {
     interrupted: BTreeMap<String, u64>,
     /// The steps in flight that may pull an image: the image, and how to end its pull.
     pulls: BTreeMap<WorkerName, (String, Arc<Notify>)>,
+    /// Whether another agent uses the node's name on this engine.
+    pub contest: NameContest,
 }
 
 impl Containers {
@@ -39,6 +41,7 @@ impl Containers {
             executor,
             interrupted: BTreeMap::new(),
             pulls: BTreeMap::new(),
+            contest: NameContest::default(),
         }
     }
 
@@ -111,7 +114,10 @@ impl Containers {
         if !is_answered {
             return false;
         }
+        let mut contest = std::mem::take(&mut self.contest);
         let containers = self.observer.containers();
+        contest.observe(containers, |worker| self.may_appear(worker), now, random_number);
+        self.contest = contest;
         let has_exited = |id: &String| containers.iter().any(|it| it.id == *id && !it.is_alive());
         self.interrupted.retain(|id, since| seq < *since || has_exited(id));
         for (name, attempts) in &mut self.attempts {
@@ -182,6 +188,9 @@ impl Containers {
         now: Instant,
     ) {
         self.pulls.remove(worker);
+        if let StepOutcome::Started { id } = &outcome {
+            self.contest.started(id);
+        }
         let seq = self.observer.invalidate(now);
         let attempts = self.attempts_of(worker);
         attempts.done(outcome, spec, seq, now, random());

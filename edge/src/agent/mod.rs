@@ -18,7 +18,9 @@ mod dropped;
 pub mod executor;
 mod model_reloads;
 mod model_servers;
+mod name_contest;
 mod node_artifacts;
+mod node_problems;
 mod object_status;
 mod on_event;
 mod rollout_log;
@@ -33,7 +35,7 @@ use std::{
 
 use neptune_wire::{NodeProblem, WorkerState};
 use tokio::sync::mpsc;
-use tracing::{debug, info, info_span};
+use tracing::{debug, info, info_span, warn};
 
 pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
@@ -149,7 +151,7 @@ impl Agent {
         }
         if self.schedule.is_plan_due(now) {
             let plan = self.plan(now);
-            self.execute(plan);
+            self.execute(plan, now);
         }
         let probe_at = self.servers.send_probes(&self.containers.executor.events, now);
         self.workers.save_counts(&mut self.store);
@@ -175,7 +177,19 @@ impl Agent {
     /// Looks for problems of the node. Returns when to do so again.
     fn check_node(&mut self, now: Instant) -> Instant {
         let check_at = self.store.check(now);
-        let problems: Vec<NodeProblem> = self.store.problem().into_iter().collect();
+        let has_other_client = self.cloud.publisher.link.is_taken_over();
+        let has_other_containers = self.containers.contest.is_detected(now);
+        let contest = node_problems::name_in_use(
+            &self.config.node,
+            has_other_client.then_some(&self.config.mqtt_url),
+            has_other_containers.then_some(self.config.docker_socket.as_path()),
+        );
+        if let Some(problem) = &contest
+            && !self.cloud.problems().iter().any(|known| known.reason == problem.reason)
+        {
+            warn!("{}", problem.message);
+        }
+        let problems: Vec<NodeProblem> = self.store.problem().into_iter().chain(contest).collect();
         if problems != self.cloud.problems() {
             self.cloud.set_problems(problems, now);
             // The states of the workers contain them.
@@ -229,7 +243,11 @@ impl Agent {
         plan
     }
 
-    fn execute(&mut self, plan: NodePlan) {
+    fn execute(&mut self, mut plan: NodePlan, now: Instant) {
+        if let Some(at) = self.containers.contest.yield_until(now) {
+            plan.steps.clear();
+            plan.schedule(at);
+        }
         self.schedule.plan_at = plan.next_at;
         self.containers.execute(plan.steps);
         let mut health = plan.health;

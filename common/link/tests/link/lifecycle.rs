@@ -118,3 +118,22 @@ async fn link_works_when_only_one_handle_is_kept() {
         assert_eq!(next_message(&mut read).await.topic, format!("t/{n}"));
     }
 }
+
+#[tokio::test]
+async fn clients_of_one_id_yield_to_each_other() {
+    let broker = Broker::start().await;
+    let (_watcher, mut watch) = link(broker.port(), "watcher", &["state"]).await;
+    let clients = ["one", "two"].map(|name| {
+        let mut options = options(broker.port(), "same", &["state"]);
+        options.will = Some(message("state", name));
+        Link::start(options).unwrap()
+    });
+    // Each takeover publishes a last will. Without pauses there are about five per second.
+    let mut wills = 0;
+    let end = tokio::time::Instant::now() + Duration::from_secs(12);
+    while let Ok(Some(event)) = tokio::time::timeout_at(end, watch.next()).await {
+        wills += u32::from(matches!(event, LinkEvent::Message(_)));
+    }
+    assert!((4..=16).contains(&wills), "{wills} takeovers in 12 s");
+    assert!(clients.iter().all(|(link, _)| link.is_taken_over()));
+}
