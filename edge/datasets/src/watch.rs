@@ -53,6 +53,9 @@ impl Default for WatchIntervals {
     }
 }
 
+/// Between two reports of the bytes that a count has read so far.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The current count of a watched dataset.
 #[derive(Debug, Clone, Default)]
 pub struct CountReport {
@@ -62,7 +65,7 @@ pub struct CountReport {
     pub error: Option<DatasetError>,
     /// How changes are detected; `None` before the first count.
     pub change_detection: Option<ChangeDetection>,
-    /// Bytes read from the dataset since the watch started.
+    /// Bytes read from the dataset since the watch started. Grows during a long count.
     pub bytes_read: u64,
     /// State to store and to pass as `initial` to the next watch of this dataset.
     pub state: Option<Arc<CountState>>,
@@ -100,14 +103,23 @@ pub fn watch_dataset(
         malformed: None,
     };
     tokio::spawn(async move {
+        let _stop = StopOnDrop(meter);
         tokio::select! {
             () = run(task, intervals, &reports) => {}
             () = reports.closed() => {}
         }
-        // The result of a count that still runs on another thread is not needed any more.
-        meter.stop();
     });
     receiver
+}
+
+/// Stops a count that still runs on another thread when its result is not needed any more, also
+/// because the runtime shuts down.
+struct StopOnDrop(Arc<ReadMeter>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// The inputs and results of a count. Moves to a blocking thread and back.
@@ -139,7 +151,15 @@ async fn run(mut task: CountTask, intervals: WatchIntervals, reports: &watch::Se
         let permit = CONCURRENT_COUNTS.acquire().await.expect("the semaphore is never closed");
         let started = Instant::now();
         let outcome;
-        (task, outcome) = match spawn_blocking(move || task.count_once()).await {
+        let meter = Arc::clone(&task.meter);
+        let mut counting = spawn_blocking(move || task.count_once());
+        let counted = loop {
+            tokio::select! {
+                counted = &mut counting => break counted,
+                () = sleep(PROGRESS_INTERVAL) => publish_progress(reports, meter.bytes_read()),
+            }
+        };
+        (task, outcome) = match counted {
             Ok(counted) => counted,
             Err(error) => return tracing::error!(%error, "dataset count task failed"),
         };
@@ -167,6 +187,13 @@ async fn wait(changed: &Notify, earliest: Instant, idle: Duration) {
         sleep(SETTLE_TIME).await;
     }
     sleep_until(earliest).await;
+}
+
+/// Publishes how far a long count is.
+fn publish_progress(reports: &watch::Sender<CountReport>, bytes_read: u64) {
+    reports.send_if_modified(|report| {
+        std::mem::replace(&mut report.bytes_read, bytes_read) != bytes_read
+    });
 }
 
 fn publish(

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{counts::MAX_NAME, error::DatasetError};
 
+/// Maximum number of open brackets. Programs that read the samples accept no more: the default
+/// limits are 128 of `serde_json`, 512 of PHP and 1000 of Python.
+const MAX_DEPTH: u64 = 512;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Json {
     /// The member that holds the samples. `None`: the top-level value is the array.
@@ -145,6 +149,9 @@ impl Json {
         }
         match byte {
             b'"' => self.string = InString::Yes,
+            b'{' | b'[' if self.depth == MAX_DEPTH => {
+                return Err(self.error("values are nested deeper than 512 levels"));
+            }
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => self.close()?,
             b',' => match self.position {
@@ -249,6 +256,16 @@ mod tests {
             count(Some("none"), coco),
             Err(DatasetError::NoSuchMember { member: "none".into() })
         );
+    }
+
+    #[test]
+    fn deeply_nested_value_is_malformed() {
+        for (depth, is_valid) in [(512, true), (513, false), (100_000, false)] {
+            let counted = count(None, &"[".repeat(depth));
+            assert_eq!(counted.is_ok(), is_valid, "{depth}: {counted:?}");
+        }
+        let closed = format!("{}{}", "[".repeat(512), "]".repeat(512));
+        assert_eq!(count(None, &closed).unwrap(), (1, false));
     }
 
     #[test]

@@ -254,3 +254,15 @@ async fn specification_error_is_reported_and_ends_the_watch() {
     reports.borrow_and_update();
     assert!(reports.changed().await.is_err());
 }
+
+#[tokio::test]
+async fn long_count_reports_its_progress() {
+    let dirs = DataDirs::new();
+    // A sparse file, which takes far longer to read than the test waits.
+    fs::File::create(dirs.path("a.txt")).unwrap().set_len(64 << 30).unwrap();
+    let mut reports =
+        watch_dataset(dirs.dataset("a.txt", DatasetFormat::Txt), dirs.policy(), intervals(), None);
+    let first = until(&mut reports, |report| report.bytes_read > 0).await.bytes_read;
+    let later = until(&mut reports, |report| report.bytes_read > first).await;
+    assert_eq!((later.counts, later.error), (None, None));
+}
