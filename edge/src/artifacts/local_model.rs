@@ -92,6 +92,11 @@ impl LocalModelWatch {
     async fn check(&self) -> Result<Option<u64>, Error> {
         let on_disk = |source| Error::File { path: self.path.clone(), source };
         let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
+        if !found.is_file() && !found.is_dir() {
+            // Reading a device or a pipe may never end, and a socket is no model.
+            let source = io::Error::other("is neither a file nor a directory");
+            return Err(on_disk(source));
+        }
         let bytes = found.is_file().then_some(found.len());
         let Some(expected) = &self.wanted.sha256 else { return Ok(bytes) };
         let file = self.path.clone();
@@ -128,6 +133,36 @@ fn sha256_of(path: &Path) -> io::Result<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::{desired::model::ModelSource, fixtures::node_context};
+
+    #[tokio::test]
+    async fn special_file_is_no_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        fs::write(dir.path().join("model"), "x").unwrap();
+        let (events, _received) = mpsc::channel(1);
+        let watch = |path: &Path| LocalModelWatch {
+            key: "d/models/m".parse().unwrap(),
+            wanted: WantedModel {
+                source: Ok(ModelSource::Local(path.to_owned())),
+                shown_url: path.display().to_string(),
+                sha256: None,
+                content_key: String::new(),
+            },
+            path: path.to_owned(),
+            context: Arc::new(node_context()),
+            events: events.clone(),
+        };
+        for path in [Path::new("/dev/zero"), &socket] {
+            let error = watch(path).check().await.unwrap_err();
+            let problem = watch(path).problem(&error);
+            assert_eq!(problem.reason, WorkerReason::ModelUnavailable);
+            assert!(problem.message.contains("neither a file nor a directory"), "{problem:?}");
+        }
+        assert_eq!(watch(&dir.path().join("model")).check().await.unwrap(), Some(1));
+        assert_eq!(watch(dir.path()).check().await.unwrap(), None);
+    }
 
     #[test]
     fn digest_equals_output_of_sha256sum() {

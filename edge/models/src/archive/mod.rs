@@ -117,7 +117,7 @@ fn unpack_entries<R: Read>(
         }
     }
     check_rest_is_zero(&mut archive.into_inner()).map_err(|reason| tree.invalid(b"", &reason))?;
-    Ok(tree.finish())
+    tree.finish()
 }
 
 fn unsupported_kind(kind: EntryType) -> &'static str {
@@ -270,7 +270,7 @@ pub fn unzip(
         // One more byte than the stated size is enough to detect a wrong size.
         tree.add_file(&name, size, (&mut entry).take(size.saturating_add(1)))?;
     }
-    Ok(tree.finish())
+    tree.finish()
 }
 
 fn open_zip(

@@ -26,6 +26,8 @@ pub struct TreeWriter {
     usage: ArchiveUsage,
     space: PeriodicCheck,
     buffer: Vec<u8>,
+    /// Whether the archive has a file.
+    has_file: bool,
 }
 
 /// A completely unpacked archive.
@@ -49,6 +51,7 @@ impl TreeWriter {
             usage: ArchiveUsage::new(limits),
             space: PeriodicCheck::new(reserve.clone(), true),
             buffer: vec![0; BUFFER],
+            has_file: false,
         })
     }
 
@@ -69,6 +72,7 @@ impl TreeWriter {
             let reason = format!("file has {written} bytes instead of {size}");
             return Err(self.invalid(name, &reason));
         }
+        self.has_file = true;
         Ok(())
     }
 
@@ -125,8 +129,13 @@ impl TreeWriter {
         invalid_archive(&self.space.reserve.url, name, reason)
     }
 
-    pub fn finish(&self) -> UnpackedTree {
-        UnpackedTree { bytes: self.usage.bytes() }
+    /// # Errors
+    /// [`ModelError::InvalidArchive`] for an archive without a file, such as one of 0 bytes.
+    pub fn finish(&self) -> Result<UnpackedTree, ModelError> {
+        if !self.has_file {
+            return Err(self.invalid(b"", "contains no file; pack the files of the model"));
+        }
+        Ok(UnpackedTree { bytes: self.usage.bytes() })
     }
 }
 

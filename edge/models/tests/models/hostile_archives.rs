@@ -24,6 +24,14 @@ fn case(what: &'static str, end: &'static str, body: Vec<u8>, reason: &'static s
     Case { what, end, body, reason }
 }
 
+/// Archives that unpack to no model.
+fn empty() -> Vec<Case> {
+    vec![
+        case("0 bytes", "tar", Vec::new(), "contains no file"),
+        case("only the end", "tar", vec![0; 1024], "contains no file"),
+    ]
+}
+
 fn names() -> Vec<Case> {
     let one = |name: &str| tar(&[file("good", b"x"), file(name, b"x")]);
     let long = "n".repeat(300);
@@ -283,7 +291,7 @@ async fn hostile_archives_are_refused_and_leave_no_files() {
         archive_limits: LIMITS,
         ..policy()
     });
-    let all = [names(), kinds(), desynced(), bombs(), zips()];
+    let all = [names(), kinds(), desynced(), bombs(), zips(), empty()];
     let mut wrong = Vec::new();
     let all: Vec<Case> = all.into_iter().flatten().collect();
     assert!(all.len() >= 30, "{} archives", all.len());

@@ -47,9 +47,22 @@ fn nearest(path: &Path) -> &Path {
 
 /// Writes and removes a file. This detects missing permissions, a read-only mount and a full disk.
 fn write(dir: &Path) -> Checked<()> {
-    let path = dir.join(format!(".doctor-{}", std::process::id()));
-    let written = fs::write(&path, "x").and_then(|()| fs::remove_file(&path));
-    written.map_err(|error| error.to_string())
+    remove_leftovers(dir);
+    let path = dir.join(".doctor");
+    let written = fs::write(&path, "x");
+    // On a full disk the file exists although nothing was written.
+    let removed = fs::remove_file(&path);
+    written.and(removed).map_err(|error| error.to_string())
+}
+
+/// Removes the files of earlier versions, whose names had a process ID, and which stayed when the
+/// process was killed or the disk was full.
+fn remove_leftovers(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(".doctor-") {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Whether an agent holds the lock. An agent that starts at the same moment exits and is restarted.
@@ -192,6 +205,7 @@ mod tests {
         let lock = File::create(dir.path().join("lock")).unwrap();
         lock.try_lock().unwrap();
         let names = files(dir.path());
+        fs::write(dir.path().join(".doctor-7"), "left by an earlier version").unwrap();
         let (state, replica) = data(dir.path());
         assert!(replica.is_some());
         let Ok(DataState::Present { can_write: Ok(()), is_in_use: true, database: stored, .. }) =
