@@ -680,15 +680,15 @@ async fn two_agents_of_one_node_name_are_detected_and_yield() {
     };
     let report = cloud.node("the name in use", in_use).await;
     assert!(report.problems[0].message.contains("stop the other agent"), "{report:?}");
-    let says = |agent: &Agent, text: &str| agent.log().matches(text).count();
+    let logged = |agent: &Agent, text: &str| agent.log().matches(text).count();
     eventually("both to see the other client", || {
-        [&first, &second].iter().all(|it| says(it, "another client with this client ID") == 1)
+        [&first, &second].iter().all(|it| logged(it, "another client with this client ID") == 1)
     })
     .await;
     // Both pause for longer and longer.
-    let ups = says(&first, "link up") + says(&second, "link up");
+    let ups = logged(&first, "link up") + logged(&second, "link up");
     assert!(ups < 30, "{ups} connections");
-    let starts = says(&first, "worker started") + says(&second, "worker started");
+    let starts = logged(&first, "worker started") + logged(&second, "worker started");
     assert!(starts < 12, "{starts} containers");
     // Without the other one, the service runs and the problem ends.
     second.kill();

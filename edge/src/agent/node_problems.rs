@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_in_use_says_where_and_what_to_do() {
+    fn name_in_use_names_place_and_remedy() {
         let node = "edge0".parse().unwrap();
         assert_eq!(name_in_use(&node, None, None), None);
         let url = "mqtt://user:secret@broker:1883".parse().unwrap();

@@ -1,7 +1,10 @@
 //! The observed containers of this node, and the labels that identify them. Requests to the engine
 //! are left to the `engine` folder.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::BuildHasher,
+};
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
@@ -109,9 +112,9 @@ impl ContainerIdentity {
     }
 }
 
-/// The node of a container that this data directory created when it belonged to one of these nodes.
-pub fn is_of_former_node<'a>(
-    labels: &HashMap<String, String>,
+/// The node of a container with these labels that this data directory created when it belonged to one of these nodes.
+pub fn former_node<'a, S: BuildHasher>(
+    labels: &HashMap<String, String, S>,
     instance: &AgentInstance,
     former: &'a BTreeSet<NodeName>,
 ) -> Option<&'a NodeName> {
@@ -157,7 +160,7 @@ pub mod tests {
         let labels = identity.labels();
         let of = |nodes: &[&str], instance: &AgentInstance| {
             let former = nodes.iter().map(|node| node.parse().unwrap()).collect();
-            is_of_former_node(&labels, instance, &former).cloned()
+            former_node(&labels, instance, &former).cloned()
         };
         let node = identity.node.as_str();
         assert_eq!(of(&["other", node], &identity.instance), Some(identity.node.clone()));

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use crate::{
     backoff::ENGINE_CONNECT,
-    domain::{observed_container::is_of_former_node, problem::Problem},
+    domain::{observed_container::former_node, problem::Problem},
     engine::docker::{Docker, labels_of_instance},
     random::random,
 };
@@ -39,7 +39,7 @@ async fn remove(
     let found = docker.socket().list(&labels_of_instance(instance)).await;
     for summary in found.map_err(|error| docker.problem(&error))? {
         let labels = summary.labels.unwrap_or_default();
-        let Some(node) = is_of_former_node(&labels, instance, former) else { continue };
+        let Some(node) = former_node(&labels, instance, former) else { continue };
         info!(container = summary.id, %node, "removing a container of an earlier node name");
         docker
             .remove_all(std::slice::from_ref(&summary.id))

@@ -13,7 +13,7 @@
 //! version does not support.
 
 //! A full disk is expected: `space_reserve.rs` keeps space for the database, and a database that
-//! cannot be written is still read, so that the stored workers start. [`Store::problem`] says what
+//! cannot be written is still read, so that the stored workers start. [`Store::problem`] is what
 //! is wrong.
 
 mod health;
