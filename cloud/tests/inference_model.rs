@@ -216,7 +216,7 @@ async fn cloud_model_is_a_deployment_and_layer_change_cleans_up() {
     status(&harness, "the switch", |s| serves(s, "3") && is(s, TransitionStatus::UpToDate)).await;
 
     patch(&harness, json!({"spec": {"serviceType": "ClusterIP", "replicas": 0}})).await;
-    let url = format!("http://{name}.default.svc:8501");
+    let url = format!("http://{name}.default.svc.cluster.local:8501");
     status(&harness, "the cluster-internal URL", |s| s.url.as_deref() == Some(&url)).await;
 
     patch(&harness, json!({"spec": {"deployToLayer": "edge", "nodeName": NODE}})).await;

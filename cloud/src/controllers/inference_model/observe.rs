@@ -69,7 +69,7 @@ fn placed(model: &InferenceModel, valid: &ValidInferenceModel, context: &Context
             let external = is_external
                 .then(|| external_address(valid, placement.node.as_deref(), caches))
                 .flatten();
-            let url = Some(service_url(valid, external));
+            let url = Some(service_url(valid, external, context.cluster_domain()));
             let deployment = caches.deployment_of(model);
             let status = deployment.as_ref().and_then(|deployment| deployment.status.as_ref());
             let replicas = status.and_then(|status| status.replicas).unwrap_or_default();
@@ -87,10 +87,15 @@ fn agent_url(node: &NodeName, valid: &ValidInferenceModel, context: &Context) ->
     address.map(|address| format!("http://{}:{}", in_url(&address), valid.port))
 }
 
-/// The URL of the Service: its address outside the cluster if it has one, or else its DNS name.
-fn service_url(valid: &ValidInferenceModel, external: Option<(String, i32)>) -> String {
+/// The URL of the Service: its address outside the cluster if it has one, or else its full DNS name,
+/// which EdgeMesh and containers outside Pods resolve too.
+fn service_url(
+    valid: &ValidInferenceModel,
+    external: Option<(String, i32)>,
+    cluster_domain: &str,
+) -> String {
     let (host, port) = external.unwrap_or_else(|| {
-        let host = format!("{}.{}.svc", valid.name, valid.metadata.namespace);
+        let host = format!("{}.{}.svc.{cluster_domain}", valid.name, valid.metadata.namespace);
         (host, i32::from(valid.port))
     });
     format!("http://{}:{port}", in_url(&host))
