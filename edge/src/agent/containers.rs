@@ -116,7 +116,8 @@ impl Containers {
         }
         let mut contest = std::mem::take(&mut self.contest);
         let containers = self.observer.containers();
-        contest.observe(containers, |worker| self.may_appear(worker), now, random_number);
+        let may_appear = |worker: &WorkerName| self.may_appear(worker);
+        contest.observe((seq, containers), may_appear, now, random_number);
         self.contest = contest;
         let has_exited = |id: &String| containers.iter().any(|it| it.id == *id && !it.is_alive());
         self.interrupted.retain(|id, since| seq < *since || has_exited(id));
@@ -188,10 +189,12 @@ impl Containers {
         now: Instant,
     ) {
         self.pulls.remove(worker);
-        if let StepOutcome::Started { id } = &outcome {
-            self.contest.started(id);
-        }
         let seq = self.observer.invalidate(now);
+        match &outcome {
+            StepOutcome::Started { id } => self.contest.started(worker, id, seq),
+            StepOutcome::Failed(_) => self.contest.step_failed(worker),
+            _ => {}
+        }
         let attempts = self.attempts_of(worker);
         attempts.done(outcome, spec, seq, now, random());
         if is_outdated {
