@@ -88,7 +88,7 @@ fn agent_url(node: &NodeName, valid: &ValidInferenceModel, context: &Context) ->
 }
 
 /// The URL of the Service: its address outside the cluster if it has one, or else its full DNS name,
-/// which EdgeMesh and containers outside Pods resolve too.
+/// which `EdgeMesh` and containers outside Pods resolve too.
 fn service_url(
     valid: &ValidInferenceModel,
     external: Option<(String, i32)>,
