@@ -30,5 +30,7 @@ pub const ENGINE_OBSERVE: Backoff = Backoff::new(Duration::from_secs(1), Duratio
 pub const ENGINE_CONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between syncs while objects are missing.
 pub const RESYNC: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+/// Between posts of a cloud worker's report to a controller that does not accept it.
+pub const REPORT_POST: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 /// Between checks for a script, image or file that a user must provide on the node.
 pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);

@@ -35,6 +35,8 @@ pub enum Error {
         "embedded broker cannot listen on {listen}: {why}; free the port, use another with --local-listen, or use an existing broker with --local-broker mqtt://HOST:PORT"
     )]
     LocalBroker { listen: std::net::SocketAddr, why: String },
+    #[error("no broker of a sidecar on {listen}: {source}")]
+    SidecarBroker { listen: std::net::SocketAddr, source: io::Error },
     #[error("link: {0}")]
     Link(#[from] neptune_link::LinkError),
     #[error(transparent)]

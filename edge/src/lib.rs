@@ -14,6 +14,7 @@
 //! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
 //! | `agent` | all of these |
 //! | `broker` | `config`, `domain` |
+//! | `sidecar` | `broker` |
 //! | `commands` | `startup`, which assembles the agent |
 
 pub mod cli;
@@ -34,6 +35,7 @@ mod event;
 mod plan;
 mod random;
 mod report;
+mod sidecar;
 mod startup;
 mod worker;
 

@@ -137,7 +137,8 @@ fn start_embedded_broker(
         listen,
         prefix: config.prefix.clone(),
         allow_anonymous: config.allow_anonymous_workers,
-        data_dir: &config.data_dir,
+        data_dir: Some(&config.data_dir),
+        consumer: None,
     };
     let failed = move |error| async move {
         drop(failed.send(AgentEvent::BrokerFailed(error)).await);

@@ -3,6 +3,7 @@
 
 pub mod doctor;
 mod fetch;
+mod sidecar;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -60,18 +61,17 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
                 let policy =
                     neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
                 let config = Config { policy, ..config };
-                let mut terminate = signal(SignalKind::terminate())?;
-                let mut interrupt = signal(SignalKind::interrupt())?;
-                let stop = async {
-                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                };
                 // The future holds the whole state of the agent.
-                Box::pin(startup::run(config, stop)).await?;
+                Box::pin(startup::run(config, stop_signal()?)).await?;
                 Ok(true)
             }
             Command::Doctor(args) => Ok(Box::pin(doctor::doctor(*args)).await),
             Command::Fetch(args) => {
                 fetch::fetch(args).await?;
+                Ok(true)
+            }
+            Command::Sidecar(args) => {
+                sidecar::sidecar(args, stop_signal()?).await?;
                 Ok(true)
             }
         }
@@ -80,6 +80,15 @@ fn execute(cli: Cli) -> anyhow::Result<bool> {
     // like a power cut.
     runtime.shutdown_background();
     result
+}
+
+/// Resolves after SIGTERM or SIGINT, which end the program otherwise.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    })
 }
 
 fn log(cli: &Cli) -> anyhow::Result<()> {

@@ -37,6 +37,10 @@ pub const QUEUE: usize = 16;
 /// How long a message waits for this agent's own connection, for example while it starts.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Takes the payloads of workers' info messages in this process, in place of the agent's connection.
+/// Must not block. A message is acknowledged when it returns.
+pub type Consumer = Arc<dyn Fn(Bytes) + Send + Sync>;
+
 /// The connections, and the retained messages of the agent.
 pub struct Hub {
     inner: Mutex<Inner>,
@@ -44,6 +48,7 @@ pub struct Hub {
     agent: watch::Sender<Option<mpsc::Sender<Bytes>>>,
     /// Topics whose messages the agent receives.
     agent_filter: String,
+    consumer: Option<Consumer>,
     packet_id: AtomicU16,
 }
 
@@ -79,12 +84,13 @@ impl Drop for Registration {
 }
 
 impl Hub {
-    /// `agent_filter`: the topics whose messages the agent receives.
-    pub fn new(agent_filter: String) -> Self {
+    /// `agent_filter`: the topics whose messages the agent receives, or the `consumer` in its place.
+    pub fn new(agent_filter: String, consumer: Option<Consumer>) -> Self {
         Self {
             inner: Mutex::default(),
             agent: watch::Sender::new(None),
             agent_filter,
+            consumer,
             packet_id: AtomicU16::new(0),
         }
     }
@@ -161,6 +167,10 @@ impl Hub {
         }
         self.deliver_to_subscribers(message);
         if filter_matches(&self.agent_filter, &message.topic) {
+            if let Some(consumer) = &self.consumer {
+                consumer(message.payload.clone());
+                return Ok(());
+            }
             return timeout(AGENT_TIMEOUT, self.deliver_to_agent(message))
                 .await
                 .map_err(|_| AgentUnavailable);
@@ -280,7 +290,7 @@ mod tests {
     }
 
     fn hub() -> Arc<Hub> {
-        Arc::new(Hub::new("neptune/workers/+/info".into()))
+        Arc::new(Hub::new("neptune/workers/+/info".into(), None))
     }
 
     fn message(topic: &str, payload: &'static str) -> Publish {

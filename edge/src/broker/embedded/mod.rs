@@ -43,6 +43,7 @@ use tracing::warn;
 pub use self::observer_file::read_observer_url;
 use self::{
     credentials::BrokerCredentials,
+    hub::Consumer,
     notes::WorkerNotes,
     supervisor::{ProbeTimes, Supervisor},
 };
@@ -53,8 +54,10 @@ pub struct BrokerSettings<'a> {
     pub listen: SocketAddr,
     pub prefix: TopicPrefix,
     pub allow_anonymous: bool,
-    /// The file with the observer's URL is created here.
-    pub data_dir: &'a Path,
+    /// The file with the observer's URL is created here. `None`: nobody knows that URL.
+    pub data_dir: Option<&'a Path>,
+    /// Takes the workers' info messages in place of the agent's connection.
+    pub consumer: Option<Consumer>,
 }
 
 /// Starts the broker in threads of its own, until the process exits. Returns the logins.
@@ -75,8 +78,10 @@ pub fn start<F: Future<Output = ()> + Send>(
     let (credentials, observer_password) =
         BrokerCredentials::new(address, settings.allow_anonymous, notes).map_err(error)?;
     // The broker works without the file, for example on a full disk.
-    if let Err(error) = observer_file::write(settings.data_dir, address, &observer_password) {
-        let data_dir = settings.data_dir.display();
+    if let Some(data_dir) = settings.data_dir
+        && let Err(error) = observer_file::write(data_dir, address, &observer_password)
+    {
+        let data_dir = data_dir.display();
         warn!(%error, %data_dir, "cannot write observer-url; people cannot log in to the embedded broker");
     }
     let credentials = Arc::new(credentials);
@@ -85,6 +90,7 @@ pub fn start<F: Future<Output = ()> + Send>(
         address,
         prefix: settings.prefix.clone(),
         credentials: Arc::clone(&credentials),
+        consumer: settings.consumer.clone(),
         times: ProbeTimes::default(),
     };
     let instance = supervisor.start_instance().map_err(error)?;

@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use super::{
     credentials::BrokerCredentials,
     encode::{connack, connect, disconnect},
-    hub::Hub,
+    hub::{Consumer, Hub},
     listener::Instance,
     packet::ConnectCode,
     session::Shared,
@@ -51,6 +51,8 @@ pub struct Supervisor {
     pub address: SocketAddr,
     pub prefix: TopicPrefix,
     pub credentials: Arc<BrokerCredentials>,
+    /// Takes the workers' info messages in place of the agent's connection.
+    pub consumer: Option<Consumer>,
     pub times: ProbeTimes,
 }
 
@@ -61,7 +63,8 @@ impl Supervisor {
     /// # Errors
     /// No file descriptor or thread is available.
     pub fn start_instance(&self) -> io::Result<Instance> {
-        self.start_instance_with(Arc::new(Hub::new(self.prefix.worker_info_filter())))
+        let hub = Hub::new(self.prefix.worker_info_filter(), self.consumer.clone());
+        self.start_instance_with(Arc::new(hub))
     }
 
     pub(super) fn start_instance_with(&self, hub: Arc<Hub>) -> io::Result<Instance> {

@@ -54,6 +54,7 @@ fn broker(allow_anonymous: bool) -> Broker {
         address,
         prefix: TopicPrefix::default(),
         credentials: Arc::clone(&credentials),
+        consumer: None,
         times,
     };
     Broker { address, credentials, supervisor }
@@ -281,7 +282,7 @@ async fn connection_of_a_removed_container_is_closed() {
 #[tokio::test]
 async fn broker_that_does_not_answer_is_replaced() {
     let Broker { address, credentials, supervisor } = broker(false);
-    let hub = Arc::new(Hub::new("neptune/workers/+/info".into()));
+    let hub = Arc::new(Hub::new("neptune/workers/+/info".into(), None));
     let instance = supervisor.start_instance_with(Arc::clone(&hub)).unwrap();
     // Its thread blocks for as long as another thread has the lock, as after a deadlock.
     let is_blocked = Arc::new(AtomicBool::new(true));
