@@ -195,7 +195,7 @@ pub struct Run {
     )]
     pub status_writes_per_second: u32,
     /// Image with neptune-edge, used by the init container that downloads and verifies models for
-    /// Pods.
+    /// Pods, and by the sidecar that posts reports of cloud workers.
     #[arg(
         long,
         value_name = "IMAGE",
@@ -361,8 +361,9 @@ pub struct EventBus {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reports of cloud workers in Pods")]
 pub struct WorkerReportFlags {
-    /// URL at which Pods reach --worker-report-listen. Cloud workers in Pods get an address below it
-    /// in WORKER_REPORT_URL. Without this flag they cannot report.
+    /// URL at which Pods reach --worker-report-listen. Cloud workers in Pods then get MQTT_URL,
+    /// WORKER_INFO_TOPIC and WORKER_REPORT_URL, and a sidecar of --fetch-image that posts their
+    /// reports. Without this flag they cannot report.
     #[arg(
         long,
         value_name = "URL",
@@ -379,7 +380,8 @@ pub struct WorkerReportFlags {
     )]
     pub worker_report_listen: SocketAddr,
     /// File with the key of the workers' tokens: 16 to 256 letters, digits, '-' and '_'. It may be
-    /// that of --upstream-token-file. It is read at the start; another key replaces the Pods.
+    /// that of --upstream-token-file. The file is read again every 10 seconds. Another key replaces
+    /// the Pods; tokens of the previous key stay valid for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_WORKER_REPORT_KEY_FILE")]
     pub worker_report_key_file: Option<PathBuf>,
 }

@@ -2,8 +2,8 @@
 //! and writes what the nodes report into statuses.
 //!
 //! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
-//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on `cache` and `fleet`, and
-//! all on `kubernetes`, `transport` and `worker`.
+//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on `cache`
+//! and `fleet`, and all on `kubernetes`, `transport`, `worker` and `receiver`.
 
 #[macro_use]
 mod kinds;
@@ -20,6 +20,7 @@ mod health;
 mod kubernetes;
 mod metrics;
 mod reason;
+mod receiver;
 pub mod run;
 mod token_key;
 mod transport;

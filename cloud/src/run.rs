@@ -71,13 +71,13 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         None => None,
         Some(target) => {
             let listener = worker_reports::bind(flags.worker_reports.worker_report_listen).await?;
-            let (key, changes) = (target.key.clone(), upstream.changes.clone());
             let (caches, fleet) = (caches.clone(), fleet.clone());
-            let receiver = WorkerReports::new(key, caches, fleet, changes, health_state.clone());
-            Some((receiver, listener))
+            let changes = upstream.changes.clone();
+            let health = health_state.clone();
+            Some((WorkerReports::new(target.clone(), caches, fleet, changes, health), listener))
         }
     };
-    let pods = pod_settings(&flags, target);
+    let pods = pod_settings(&flags, target.clone());
     let context = Context::new(
         client.clone(),
         caches.clone(),
@@ -100,6 +100,11 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         follow.spawn(upstream::listen(events, upstream));
         if let Some((receiver, listener)) = worker_reports {
             follow.spawn(receiver.serve(listener));
+        }
+        if let Some((target, file)) =
+            target.zip(flags.worker_reports.worker_report_key_file.clone())
+        {
+            follow.spawn(worker_reports::follow_key(target, file, context.clone()));
         }
         let follow = async {
             follow.join_all().await;
@@ -134,8 +139,8 @@ fn report_target(flags: &Run) -> Result<Option<ReportTarget>, Error> {
     let Some((url, file)) = worker_report_url.as_ref().zip(worker_report_key_file.as_ref()) else {
         return Ok(None);
     };
-    let key = TokenKey::read("--worker-report-key-file", file)?;
-    Ok(Some(ReportTarget { url: url.to_string(), key }))
+    let key = TokenKey::read(worker_reports::KEY_FLAG, file)?;
+    Ok(Some(ReportTarget::new(url.to_string(), flags.topic_prefix.clone(), key)))
 }
 
 fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {

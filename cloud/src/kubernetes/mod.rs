@@ -13,6 +13,7 @@ pub mod pod_policy;
 pub mod pod_security;
 pub mod pods;
 pub mod quantities;
+pub mod report_sidecar;
 pub mod report_target;
 pub mod secrets;
 pub mod workloads;

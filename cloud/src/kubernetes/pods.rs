@@ -47,9 +47,10 @@ pub fn pod_pending(pod: &Pod) -> Option<String> {
 }
 
 /// An init container that failed and runs again has a problem until it succeeds: it usually fails
-/// for the same reason.
+/// for the same reason. A sidecar, which never ends, has none once it is ready.
 fn init_problem(container: &ContainerStatus) -> Option<String> {
-    let is_restarted = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    let is_running = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    let is_restarted = is_running && !container.ready;
     stopped(container).or_else(|| termination_message(container).filter(|_| is_restarted))
 }
 
@@ -191,6 +192,18 @@ mod tests {
             pod_problem(&init(&back_off, &killed)).unwrap(),
             "Pod p: fetch-model exited with code 137 (OOMKilled)"
         );
+    }
+
+    #[test]
+    fn restarted_sidecar_has_a_problem_until_it_is_ready() {
+        let ended = json!({"terminated": {"exitCode": 1, "message": "port in use"}});
+        let pod = |ready: bool| {
+            let mut sidecar = container(&json!({"running": {}}), &ended);
+            sidecar["ready"] = ready.into();
+            pod(&json!({"initContainerStatuses": [sidecar]}))
+        };
+        assert!(pod_problem(&pod(false)).unwrap().ends_with("port in use"));
+        assert_eq!((pod_problem(&pod(true)), pod_pending(&pod(true))), (None, None));
     }
 
     #[test]

@@ -1,39 +1,65 @@
-//! The address to which a cloud worker in a Pod posts its reports. Pure.
+//! Where the cloud workers in Pods report: the address of each service, its token, and the keys from
+//! which tokens are derived. Pure, except that the keys are shared.
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
-use crate::token_key::TokenKey;
+use neptune_wire::TopicPrefix;
+
+use crate::token_key::{RotatingKey, TokenKey};
 
 /// The variable with the Pod's uid, which the address contains.
-const POD_UID: &str = "WORKER_POD_UID";
+pub const POD_UID: &str = "WORKER_POD_UID";
 
-/// Where cloud workers in Pods post their reports.
+/// Where cloud workers in Pods report. Cheap to clone; the keys are shared.
 #[derive(Debug, Clone)]
 pub struct ReportTarget {
-    /// The URL of the receiver, as Pods reach it.
+    url: String,
+    prefix: TopicPrefix,
+    keys: Arc<Mutex<RotatingKey>>,
+}
+
+/// How the cloud worker of one service reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportAccess {
+    /// The URL to which reports are posted. The kubelet replaces `$(WORKER_POD_UID)`.
     pub url: String,
-    /// The key of the workers' tokens.
-    pub key: TokenKey,
+    /// The worker's password at the broker in its Pod.
+    pub broker_password: String,
+    /// The prefix of the worker's topics.
+    pub prefix: TopicPrefix,
 }
 
 impl ReportTarget {
-    /// The address of a service's cloud worker. The kubelet replaces the Pod's uid.
-    pub fn address(&self, namespace: &str, name: &str, uid: &str) -> String {
-        let token = self.key.worker_token(uid);
-        format!("{}/workers/{namespace}/{name}/$({POD_UID})/{token}", self.url)
+    /// `url`: the receiver, as Pods reach it.
+    pub fn new(url: String, prefix: TopicPrefix, key: TokenKey) -> Self {
+        Self { url, prefix, keys: Arc::new(Mutex::new(RotatingKey::new(key))) }
     }
-}
 
-/// The variables with this address. The first one has to precede the second.
-pub fn variables(address: &str) -> [EnvVar; 2] {
-    let field = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
-    let source = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-    [
-        EnvVar { name: POD_UID.to_owned(), value: None, value_from: Some(source) },
-        EnvVar {
-            name: "WORKER_REPORT_URL".to_owned(),
-            value: Some(address.to_owned()),
-            value_from: None,
-        },
-    ]
+    /// The access of the cloud worker of a service.
+    pub fn access(&self, namespace: &str, name: &str, uid: &str) -> ReportAccess {
+        let key = self.keys().current().clone();
+        let token = key.worker_token(uid);
+        ReportAccess {
+            url: format!("{}/workers/{namespace}/{name}/$({POD_UID})/{token}", self.url),
+            broker_password: key.broker_password(uid),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// Whether this is the token of the service with this uid.
+    pub fn admits(&self, uid: &str, given: &str, now: Instant) -> bool {
+        self.keys().admits(given, now, |key| key.worker_token(uid))
+    }
+
+    /// Replaces the key. Returns whether it differs from the current one.
+    pub fn replace_key(&self, key: TokenKey, now: Instant) -> bool {
+        self.keys().replace(key, now)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, RotatingKey> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

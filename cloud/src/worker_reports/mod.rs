@@ -4,35 +4,37 @@
 
 mod outputs;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Instant};
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Path, State},
-    http::StatusCode,
-    routing::post,
-};
 use futures::channel::mpsc::UnboundedSender;
+use http_body_util::BodyExt as _;
+use hyper::{Method, Request, StatusCode, body::Incoming};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{NodeName, ObjectKey, Resource, WorkerInfo, WorkerModel};
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 
 use crate::{
     cache::Caches,
+    controllers::runtime::Context,
     error::Error,
     fleet::{CloudWorkerReport, Fleet, upstream::FleetChange},
     health::HealthState,
-    token_key::{TokenKey, is_equal},
+    kubernetes::report_target::ReportTarget,
+    receiver::{self, TokenCheck},
+    token_key,
 };
+
+/// The flag that names the file with the key.
+pub const KEY_FLAG: &str = "--worker-report-key-file";
 
 /// Maximum size of a report, as of the embedded broker.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
 
-/// Reports that are processed at the same time.
-const MAX_CONCURRENT: usize = 32;
+/// Bytes that are read of a report that is too large. A client reads the answer only after it has
+/// sent its request.
+const MAX_READ_BYTES: usize = 4 * MAX_REPORT_BYTES;
 
 /// The longest status of a worker, in characters.
 const MAX_STATUS: usize = 64;
@@ -42,12 +44,11 @@ const MAX_STATUS: usize = 64;
 pub struct WorkerReports(Arc<Inner>);
 
 struct Inner {
-    key: TokenKey,
+    target: ReportTarget,
     caches: Caches,
     fleet: Fleet,
     changes: UnboundedSender<FleetChange>,
     health: HealthState,
-    slots: Semaphore,
 }
 
 /// The answer to a report that is not accepted.
@@ -62,60 +63,91 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { flag, address, source })
 }
 
+/// Applies changes of the key's file, indefinitely: the Pods of cloud workers are replaced.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+pub async fn follow_key(target: ReportTarget, path: impl AsRef<Path>, context: Context) {
+    let on_key = |key| {
+        if target.replace_key(key, Instant::now()) {
+            tracing::info!("key of workers' reports changed; replacing Pods of cloud workers");
+            context.enqueue_where(|_: &JointInferenceService| true);
+        }
+    };
+    token_key::follow(KEY_FLAG, path.as_ref(), on_key).await;
+}
+
 impl WorkerReports {
-    /// A receiver of reports whose tokens are derived from this key.
+    /// A receiver of reports for this target.
     pub fn new(
-        key: TokenKey,
+        target: ReportTarget,
         caches: Caches,
         fleet: Fleet,
         changes: UnboundedSender<FleetChange>,
         health: HealthState,
     ) -> Self {
-        let slots = Semaphore::new(MAX_CONCURRENT);
-        Self(Arc::new(Inner { key, caches, fleet, changes, health, slots }))
+        Self(Arc::new(Inner { target, caches, fleet, changes, health }))
     }
 
     /// Serves until the program exits. The caches must be complete.
     pub async fn serve(self, listener: TcpListener) {
-        let router = Router::new()
-            .route("/workers/{namespace}/{service}/{pod}/{token}", post(receive))
-            .layer(DefaultBodyLimit::max(MAX_REPORT_BYTES))
-            .with_state(self);
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "HTTP server for workers' reports stopped");
-        }
+        let answer = move |request, check| {
+            let Self(inner) = self.clone();
+            async move {
+                let accepted = answer(&inner, request).await;
+                // Held until here: a Pod that sends its reports slowly delays no other.
+                let _: TokenCheck = check;
+                accepted.err().unwrap_or((StatusCode::OK, String::new()))
+            }
+        };
+        receiver::serve(&listener, answer).await;
     }
 }
 
-async fn receive(
-    State(WorkerReports(inner)): State<WorkerReports>,
-    Path((namespace, name, pod, token)): Path<(String, String, String, String)>,
-    body: Bytes,
-) -> Result<(), Refusal> {
-    let busy = (StatusCode::SERVICE_UNAVAILABLE, "too many reports; try again\n".to_owned());
-    let _slot = inner.slots.try_acquire().map_err(|_| busy)?;
-    inner.take(&namespace, &name, &pod, &token, &body)
+async fn answer(inner: &Inner, request: Request<Incoming>) -> Result<(), Refusal> {
+    let (head, body) = request.into_parts();
+    let path = path(&head.method, head.uri.path());
+    let [namespace, name, pod, token] = path.ok_or_else(|| {
+        refusal(StatusCode::NOT_FOUND, "use POST /workers/<namespace>/<service>/<Pod uid>/<token>")
+    })?;
+    if inner.health.is_standby() {
+        return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "this replica is not active"));
+    }
+    let (service, pod) = inner.authenticate(namespace, name, pod, token)?;
+    inner.take(&service, &pod, &read(body).await?)
+}
+
+/// The namespace, service, Pod and token in a request.
+fn path<'a>(method: &Method, path: &'a str) -> Option<[&'a str; 4]> {
+    let rest = path.strip_prefix("/workers/").filter(|_| method == Method::POST)?;
+    let parts: Vec<_> = rest.split('/').collect();
+    parts.try_into().ok()
+}
+
+async fn read(mut body: Incoming) -> Result<Vec<u8>, Refusal> {
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let incomplete = |_| refusal(StatusCode::BAD_REQUEST, "the body is incomplete");
+        let Ok(data) = frame.map_err(incomplete)?.into_data() else { continue };
+        length += data.len();
+        if length <= MAX_REPORT_BYTES {
+            bytes.extend_from_slice(&data);
+        } else if length > MAX_READ_BYTES {
+            break;
+        }
+    }
+    if length > MAX_REPORT_BYTES {
+        return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, "a report has at most 64 KiB"));
+    }
+    Ok(bytes)
 }
 
 impl Inner {
-    fn take(
-        &self,
-        namespace: &str,
-        name: &str,
-        pod: &str,
-        token: &str,
-        body: &[u8],
-    ) -> Result<(), Refusal> {
-        if self.health.is_standby() {
-            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "this replica is not active"));
-        }
-        let (service, pod) = self.authenticate(namespace, name, pod, token)?;
+    fn take(&self, service: &JointInferenceService, pod: &Pod, body: &[u8]) -> Result<(), Refusal> {
         let invalid = |why: String| refusal(StatusCode::BAD_REQUEST, &why);
         let info = WorkerInfo::decode(body).map_err(|error| invalid(error.to_string()))?;
         let models = info.models().map_err(|error| invalid(error.to_string()))?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()?.parse().ok());
         let node: NodeName = node.ok_or_else(|| invalid("the Pod has no node".to_owned()))?;
-        let key = service_key(&service).ok_or_else(|| invalid("invalid name".to_owned()))?;
+        let key = service_key(service).ok_or_else(|| invalid("invalid name".to_owned()))?;
         let status = info.status.chars().take(MAX_STATUS).collect();
         let report = CloudWorkerReport { pod: pod.uid().unwrap_or_default(), status };
         let uid = service.uid().unwrap_or_default();
@@ -127,12 +159,13 @@ impl Inner {
             self.report(FleetChange::Object(key.clone()));
         }
         for model in &models {
-            self.on_model(&service, &key, &node, model);
+            self.on_model(service, &key, &node, model);
         }
         Ok(())
     }
 
     /// The service and the Pod of a report. A wrong token and an unknown service have one answer.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn authenticate(
         &self,
         namespace: &str,
@@ -142,7 +175,7 @@ impl Inner {
     ) -> Result<(Arc<JointInferenceService>, Arc<Pod>), Refusal> {
         let service = self.caches.get::<JointInferenceService>(namespace, name);
         let is_admitted = |service: &Arc<JointInferenceService>| {
-            service.uid().is_some_and(|uid| is_equal(&self.key.worker_token(&uid), token))
+            service.uid().is_some_and(|uid| self.target.admits(&uid, token, Instant::now()))
         };
         let service = service.filter(is_admitted).ok_or_else(|| {
             refusal(StatusCode::FORBIDDEN, "wrong token, or the service does not exist")
@@ -167,10 +200,15 @@ impl Inner {
         let namespace = key.namespace.as_str();
         let name = outputs::model_name(service, reported);
         let Some(model) = self.caches.get::<Model>(namespace, &name) else { return };
-        let Some(output) = outputs::of_model(&model, reported) else { return };
+        let (mut fleet, now) = (self.fleet.lock(), Timestamp::now());
+        let uid = model.uid().unwrap_or_default();
+        let held = fleet.evaluation(&uid).filter(|it| it.node == *node && it.object == *key);
+        let held = held.map(|held| &held.output);
+        let Some(output) = outputs::of_model(&model, reported, held, now) else { return };
         let model =
             ObjectKey { resource: Resource::Models, name: output.model.clone(), ..key.clone() };
-        if self.fleet.lock().on_model_output(node, key, &output, Timestamp::now()) {
+        if fleet.on_model_output(node, key, &output, now) {
+            drop(fleet);
             self.report(FleetChange::Object(model));
         }
     }
@@ -191,4 +229,19 @@ fn service_key(service: &JointInferenceService) -> Option<ObjectKey> {
         resource: Resource::JointInferenceServices,
         name: service.name_any().parse().ok()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_contains_service_pod_and_token() {
+        let parts = Some(["default", "digits", "uid", "token"]);
+        assert_eq!(path(&Method::POST, "/workers/default/digits/uid/token"), parts);
+        assert_eq!(path(&Method::GET, "/workers/default/digits/uid/token"), None);
+        for other in ["/workers/default/digits/uid", "/workers/a/b/c/d/e", "/readyz", "/workers"] {
+            assert_eq!(path(&Method::POST, other), None, "{other}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Resolves what a cloud worker reports of a model to the Model object. Pure.
 
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{ModelOutput, WorkerModel, redact};
@@ -10,14 +11,20 @@ pub fn model_name(service: &JointInferenceService, reported: &WorkerModel) -> St
     reported.name.as_ref().map_or_else(own, ToString::to_string)
 }
 
-/// The report as that of an agent. Its time is that of its arrival. `None` if the Model has no uid
-/// yet, or an invalid name.
-pub fn of_model(model: &Model, reported: &WorkerModel) -> Option<ModelOutput> {
+/// The report as that of an agent. Its time is that of the arrival of the first report with this
+/// content: `held` is the last one of this worker. `None` if the Model has no uid yet, or an invalid
+/// name.
+pub fn of_model(
+    model: &Model,
+    reported: &WorkerModel,
+    held: Option<&ModelOutput>,
+    now: Timestamp,
+) -> Option<ModelOutput> {
     let WorkerModel { format, url, metrics, .. } = reported.clone();
     // A Pod is replaced when its model changes, so it has the present one.
     let is_own = url.is_empty() || url.starts_with("/models/");
     let spec = &model.spec;
-    Some(ModelOutput {
+    let output = ModelOutput {
         model: model.name_any().parse().ok()?,
         uid: model.uid()?,
         format: if format.is_empty() { spec.format.clone() } else { format },
@@ -25,7 +32,11 @@ pub fn of_model(model: &Model, reported: &WorkerModel) -> Option<ModelOutput> {
         sha256: spec.sha256sum.clone().filter(|_| is_own),
         metrics,
         time: String::new(),
-    })
+    };
+    let is_same =
+        |held: &&ModelOutput| ModelOutput { time: String::new(), ..(*held).clone() } == output;
+    let time = held.filter(is_same).map_or_else(|| format!("{now:.3}"), |held| held.time.clone());
+    Some(ModelOutput { time, ..output })
 }
 
 #[cfg(test)]
@@ -50,10 +61,19 @@ mod tests {
             metrics: metrics.clone(),
             ..WorkerModel::default()
         };
-        let own = of_model(&model, &reported("/models/big/big.pb")).unwrap();
+        let [first, later] = [1, 2].map(|second| Timestamp::from_second(second).unwrap());
+        let of = |url: &str, held, now| of_model(&model, &reported(url), held, now).unwrap();
+        let own = of("/models/big/big.pb", None, first);
         assert_eq!((&*own.uid, &*own.format, own.metrics.len()), ("u", "pb", 1));
         assert!(own.url.contains("h/big.pb") && !own.url.contains("secret"), "{}", own.url);
-        assert_eq!(of_model(&model, &reported("")).unwrap(), own);
-        assert_eq!(of_model(&model, &reported("/out/trained.pb")).unwrap().url, "/out/trained.pb");
+        assert_eq!(of("", None, first), own);
+        let trained = of("/out/trained.pb", Some(&own), later);
+        assert_eq!(
+            (&*trained.url, &*trained.time),
+            ("/out/trained.pb", "1970-01-01T00:00:02.000Z")
+        );
+        // The status is written only for new metrics, and those are newer.
+        assert_eq!(of("", Some(&own), later), own);
+        assert!(own.time < trained.time, "{} {}", own.time, trained.time);
     }
 }

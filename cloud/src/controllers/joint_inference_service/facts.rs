@@ -43,10 +43,10 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
         cluster_ip: cluster_ip(service, &namespace, caches),
         cluster_domain: context.cluster_domain().to_owned(),
         pod_policy: context.pod_policy().clone(),
-        report_url: context
+        reports: context
             .report_target()
             .zip(service.uid())
-            .map(|(target, uid)| target.address(&namespace, &service.name_any(), &uid)),
+            .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
     }
 }
 

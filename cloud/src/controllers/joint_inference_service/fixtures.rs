@@ -44,7 +44,7 @@ pub fn facts() -> ServiceFacts {
         cluster_domain: "cluster.local".to_owned(),
         // The sample's cloud worker mounts /code.
         pod_policy: PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() },
-        report_url: None,
+        reports: None,
     }
 }
 

@@ -46,9 +46,9 @@ pub fn plan(
             tasks.entry(valid.cloud_node.clone()).or_default().push((cloud, &valid.cloud));
             None
         }
-        CloudRuntime::Kubelet { report_url, .. } => {
-            let report_url = report_url.as_deref();
-            Some(workload::objects(service, valid, &cloud, report_url, fetch_image))
+        CloudRuntime::Kubelet { reports, .. } => {
+            let reports = reports.as_ref();
+            Some(workload::objects(service, valid, &cloud, reports, fetch_image))
         }
     };
     let requirements = tasks
@@ -248,9 +248,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::controllers::joint_inference_service::{
-        fixtures,
-        validate::{ServiceFacts, validate},
+    use crate::{
+        controllers::joint_inference_service::{
+            fixtures,
+            validate::{ServiceFacts, validate},
+        },
+        kubernetes::report_target::ReportTarget,
     };
 
     fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
@@ -413,6 +416,75 @@ mod tests {
         assert_eq!(mounts(fetch), [("/models/big-model", false), ("/tmp", false)]);
         assert_eq!(worker["securityContext"]["readOnlyRootFilesystem"], true);
         assert!(pod["imagePullSecrets"].is_null() && fetch["env"].is_null());
+    }
+
+    fn pod_that_reports(model: &str) -> serde_json::Value {
+        let key = "0123456789abcdef".parse().unwrap();
+        let prefix = "fleet/a".parse().unwrap();
+        let target = ReportTarget::new("http://reports:8082".to_owned(), prefix, key);
+        let facts = ServiceFacts {
+            reports: Some(target.access("default", "helmet-detection-demo", "uid")),
+            cloud_model: Some(fixtures::model("big-model", model)),
+            ..fixtures::facts()
+        };
+        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
+        let deployment = serde_json::to_value(&objects.deployment).unwrap();
+        deployment["spec"]["template"]["spec"].clone()
+    }
+
+    fn variable<'a>(container: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+        let mut env = container["env"].as_array().unwrap().iter();
+        env.find(|variable| variable["name"] == name)
+            .map_or(&serde_json::Value::Null, |v| &v["value"])
+    }
+
+    #[test]
+    fn worker_in_a_pod_has_the_variables_of_an_agents_worker() {
+        let pod = pod_that_reports("https://models.test/big.pb");
+        let (worker, sidecar) = (&pod["containers"][0], &pod["initContainers"][1]);
+        let name = "helmet-detection-demo-work-1a02631a";
+        let topic = format!("fleet/a/workers/{name}/info");
+        assert_eq!(variable(worker, "WORKER_INFO_TOPIC"), &topic);
+        let password = variable(sidecar, "NEPTUNE_WORKER_PASSWORD").as_str().unwrap();
+        assert_eq!(password.len(), 64);
+        let url = format!("mqtt://{name}:{password}@127.0.0.1:1884");
+        assert_eq!(variable(worker, "MQTT_URL"), &url);
+        assert_eq!(variable(sidecar, "NEPTUNE_LISTEN"), "127.0.0.1:1884");
+        assert_eq!(variable(sidecar, "NEPTUNE_WORKER_NAME"), name);
+        assert_eq!(variable(sidecar, "NEPTUNE_TOPIC_PREFIX"), "fleet/a");
+        let report_url = variable(worker, "WORKER_REPORT_URL");
+        assert!(report_url.as_str().unwrap().contains("/$(WORKER_POD_UID)/"), "{report_url}");
+        assert!(!report_url.as_str().unwrap().contains(password), "another secret");
+        assert_eq!(variable(sidecar, "NEPTUNE_REPORT_URL"), report_url);
+        for container in [worker, sidecar] {
+            let env = container["env"].as_array().unwrap();
+            let place = |name: &str| env.iter().position(|variable| variable["name"] == name);
+            let url = place("WORKER_REPORT_URL").or(place("NEPTUNE_REPORT_URL"));
+            assert!(place("WORKER_POD_UID") < url, "the kubelet replaces earlier variables only");
+        }
+        let plain = planned(&fixtures::service(), &fixtures::facts()).objects.unwrap();
+        let plain = serde_json::to_value(&plain.deployment).unwrap();
+        let plain = &plain["spec"]["template"]["spec"];
+        assert_eq!(variable(&plain["containers"][0], "MQTT_URL"), &serde_json::Value::Null);
+        assert_eq!(plain["initContainers"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn sidecar_is_restricted_and_runs_before_and_after_the_worker() {
+        let pod = pod_that_reports("https://models.test/big.pb");
+        let inits = pod["initContainers"].as_array().unwrap();
+        let names: Vec<_> = inits.iter().map(|init| init["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["fetch-model", "report-sidecar"]);
+        let (fetch, sidecar) = (&inits[0], &inits[1]);
+        assert_eq!(sidecar["restartPolicy"], "Always", "a native sidecar");
+        assert_eq!(sidecar["image"], fetch["image"]);
+        assert_eq!(sidecar["securityContext"], fetch["securityContext"]);
+        let command = sidecar["startupProbe"]["exec"]["command"].as_array().unwrap();
+        assert_eq!(command, &["neptune-edge", "sidecar", "--check"]);
+        assert_eq!(sidecar["resources"]["limits"], serde_json::json!({"memory": "64Mi"}));
+        assert!(sidecar["readinessProbe"].is_null(), "the controller's outage stops no worker");
+        let pod = pod_that_reports("/code/big.pb");
+        assert_eq!(pod["initContainers"].as_array().unwrap().len(), 1, "no download");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::{
         node_selector::SelectedNodes,
         nodes::{internal_address, is_agent_node},
         pod_policy::PodPolicy,
+        report_target::ReportAccess,
     },
     reason::Reason,
     worker::frameworks::Frameworks,
@@ -50,8 +51,8 @@ pub struct ServiceFacts {
     pub cluster_domain: String,
     /// What the operator allows in Pods.
     pub pod_policy: PodPolicy,
-    /// The address to which a cloud worker in a Pod posts its reports.
-    pub report_url: Option<String>,
+    /// How a cloud worker in a Pod reports; `None` if it cannot.
+    pub reports: Option<ReportAccess>,
 }
 
 /// A valid service.
@@ -84,8 +85,8 @@ pub enum CloudRuntime {
         cluster_domain: String,
         /// The `ClusterIP` of the Service, once the API server assigned one.
         cluster_ip: Option<IpAddr>,
-        /// The address to which the worker posts its reports.
-        report_url: Option<String>,
+        /// How the worker reports; `None` if it cannot.
+        reports: Option<ReportAccess>,
     },
     /// The node's agent, on an address and a port of the node.
     Agent {
@@ -188,7 +189,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
         return Some(CloudRuntime::Kubelet {
             cluster_domain: facts.cluster_domain.clone(),
             cluster_ip: facts.cluster_ip,
-            report_url: facts.report_url.clone(),
+            reports: facts.reports.clone(),
         });
     }
     let internal = internal_address(node).map(str::to_owned);

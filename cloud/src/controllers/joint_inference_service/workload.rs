@@ -28,7 +28,8 @@ use crate::{
         labels::owner_annotation,
         placement::on_node,
         pod_security::restrict,
-        report_target,
+        report_sidecar,
+        report_target::ReportAccess,
         secrets::pull_secrets,
         workloads::{
             self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update, some,
@@ -45,7 +46,7 @@ pub fn objects(
     service: &JointInferenceService,
     valid: &ValidService,
     worker: &Worker,
-    report_url: Option<&str>,
+    reports: Option<&ReportAccess>,
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
@@ -72,7 +73,7 @@ pub fn objects(
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(spec, valid, worker, report_url, fetch_image)),
+                spec: Some(pod(spec, valid, worker, reports, fetch_image)),
             },
             ..DeploymentSpec::default()
         }),
@@ -86,7 +87,7 @@ fn pod(
     spec: &WorkerSpec,
     valid: &ValidService,
     worker: &Worker,
-    report_url: Option<&str>,
+    reports: Option<&ReportAccess>,
     fetch_image: &str,
 ) -> PodSpec {
     let Delivery { mut volumes, mount, fetch, model_url } =
@@ -100,7 +101,12 @@ fn pod(
         worker.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", valid.cloud_node.as_str()));
-    env.extend(report_url.into_iter().flat_map(report_target::variables));
+    env.extend(
+        reports.into_iter().flat_map(|it| report_sidecar::worker_variables(&worker.name, it)),
+    );
+    let sidecar = reports.map(|it| report_sidecar::container(&worker.name, it, fetch_image));
+    // The sidecar needs no memory while the model is downloaded.
+    let init_containers: Vec<_> = fetch.into_iter().chain(sidecar).collect();
     let container = Container {
         name: "worker".to_owned(),
         image: Some(worker.image.clone()),
@@ -121,7 +127,7 @@ fn pod(
     };
     let mut pod = PodSpec {
         affinity: Some(on_node(valid.cloud_node.as_str())),
-        init_containers: fetch.map(|fetch| vec![fetch]),
+        init_containers: Some(init_containers).filter(|all| !all.is_empty()),
         containers: vec![container],
         volumes: Some(volumes),
         // Workers do not use the API server.

@@ -3,54 +3,42 @@
 //! cloudcore logs the URLs of Rules. So each node has a token of its own, the HMAC of its name: who
 //! reads one can speak as that node, and learns neither the key nor another node's token.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use neptune_wire::NodeName;
 
-use crate::token_key::{TokenKey, is_equal};
-
-/// How long tokens of the previous key stay valid: until all Rules are recreated and messages in flight
-/// have arrived.
-const GRACE: Duration = Duration::from_secs(600);
+use crate::token_key::{RotatingKey, TokenKey};
 
 /// The keys whose tokens are valid.
 #[derive(Debug, Clone)]
-pub struct Tokens {
-    current: Option<TokenKey>,
-    former: Option<(TokenKey, Instant)>,
-}
+pub struct Tokens(Option<RotatingKey>);
 
 impl Tokens {
     /// Requires tokens of this key, or none.
     pub fn new(current: Option<TokenKey>) -> Self {
-        Self { current, former: None }
+        Self(current.map(RotatingKey::new))
     }
 
     /// The key of the tokens in the Rules' URLs.
     pub fn current(&self) -> Option<&TokenKey> {
-        self.current.as_ref()
+        self.0.as_ref().map(RotatingKey::current)
     }
 
     /// Replaces the key. Returns whether it differs from the current one.
     pub fn replace(&mut self, key: TokenKey, now: Instant) -> bool {
-        if self.current.as_ref() == Some(&key) {
-            return false;
+        if let Some(keys) = &mut self.0 {
+            return keys.replace(key, now);
         }
-        let former = self.current.replace(key);
-        self.former = former.map(|former| (former, now + GRACE));
+        self.0 = Some(RotatingKey::new(key));
         true
     }
 
     /// Whether this path segment after the node, or its absence, is valid.
     pub fn admit(&self, node: &NodeName, given: Option<&str>, now: Instant) -> bool {
-        match (&self.current, given) {
+        match (&self.0, given) {
             (None, given) => given.is_none(),
             (Some(_), None) => false,
-            (Some(current), Some(given)) => {
-                let former = self.former.as_ref().filter(|(_, until)| now < *until);
-                let matches = |key: &TokenKey| is_equal(&key.node_token(node), given);
-                matches(current) | former.is_some_and(|(former, _)| matches(former))
-            }
+            (Some(keys), Some(given)) => keys.admits(given, now, |key| key.node_token(node)),
         }
     }
 }
@@ -59,6 +47,7 @@ impl Tokens {
 mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use super::*;
+    use crate::token_key::GRACE;
 
     fn node(name: &str) -> NodeName {
         name.parse().unwrap()
