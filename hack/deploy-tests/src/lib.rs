@@ -31,7 +31,29 @@ pub fn text(path: &str) -> String {
 /// # Panics
 /// If kubectl is missing or refuses the overlay.
 pub fn objects(overlay: &str) -> Vec<Value> {
-    let folder = repository("build/deploy").join(overlay);
+    objects_in(&repository("build/deploy").join(overlay), overlay)
+}
+
+/// Like [`objects`], from a user's overlay that adds a component to one of this repository.
+///
+/// # Panics
+/// If kubectl is missing or refuses the overlay, or a temporary folder cannot be written.
+pub fn objects_with(overlay: &str, component: &str) -> Vec<Value> {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    // kustomize refuses absolute paths.
+    let from = dir.path().canonicalize().expect("the folder exists");
+    let up = "../".repeat(from.components().count() - 1);
+    let path = |name: &str| {
+        let folder = repository("build/deploy").join(name).canonicalize();
+        let folder = folder.unwrap_or_else(|error| fail(name, &error.to_string()));
+        format!("{up}{}", folder.display().to_string().trim_start_matches('/'))
+    };
+    let text = format!("resources: [{}]\ncomponents: [{}]\n", path(overlay), path(component));
+    fs::write(from.join("kustomization.yaml"), text).expect("the folder is writable");
+    objects_in(&from, overlay)
+}
+
+fn objects_in(folder: &Path, overlay: &str) -> Vec<Value> {
     let output = Command::new("kubectl")
         .arg("kustomize")
         .arg(folder)

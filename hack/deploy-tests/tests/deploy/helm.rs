@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use deploy_tests::{chart, helm, object, objects, repository, without_notes};
+use deploy_tests::{chart, helm, object, objects, objects_with, repository, text, without_notes};
 use serde_json::{Value, json};
 
 use crate::{cluster::Installation, manifests::whole_numbers};
@@ -86,12 +86,19 @@ fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
 
 #[test]
 fn chart_renders_the_same_objects_as_each_overlay() {
-    for (overlay, values) in [
-        ("mqtt", &[][..]),
-        ("kubeedge", &["transport=eventbus"]),
-        ("base", &["broker.enabled=false"]),
+    let reports = "worker-reports";
+    for (overlay, shipped, values) in [
+        ("mqtt", objects("mqtt"), &[][..]),
+        ("kubeedge", objects("kubeedge"), &["transport=eventbus"]),
+        ("base", objects("base"), &["broker.enabled=false"]),
+        ("mqtt", objects_with("mqtt", reports), &["workerReports.enabled=true"]),
+        (
+            "kubeedge",
+            objects_with("kubeedge", reports),
+            &["transport=eventbus", "workerReports.enabled=true"],
+        ),
     ] {
-        let (shipped, made) = (comparable(&objects(overlay)), comparable(&chart(values)));
+        let (shipped, made) = (comparable(&shipped), comparable(&chart(values)));
         let names = |objects: &BTreeMap<Key, Value>| objects.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&made), names(&shipped), "{overlay}");
         for (key, object) in &shipped {
@@ -101,8 +108,36 @@ fn chart_renders_the_same_objects_as_each_overlay() {
 }
 
 #[test]
+fn worker_reports_are_off_until_one_setting_turns_them_on() {
+    let service = |objects: &[Value]| {
+        objects.iter().any(|object| object["metadata"]["name"] == "neptune-worker-reports")
+    };
+    let program = text("cloud/src/cli.rs");
+    for transport in ["transport=mqtt", "transport=eventbus"] {
+        let without = chart(&[transport]);
+        assert!(!service(&without) && !Value::from(without).to_string().contains("WORKER_REPORT"));
+        let with = chart(&[transport, "workerReports.enabled=true"]);
+        assert!(service(&with));
+        let pod = &object(&with, "Deployment", "neptune-cloud")["spec"]["template"]["spec"];
+        let controller = &pod["containers"][0];
+        let env = controller["env"].as_array().unwrap().iter();
+        let set: Vec<_> = env.filter_map(|variable| variable["name"].as_str()).collect();
+        let reports = set.iter().filter(|name| name.starts_with("NEPTUNE_WORKER_REPORT"));
+        assert_eq!(reports.clone().count(), 2);
+        assert!(reports.clone().all(|name| program.contains(name)), "{set:?}");
+        let ports = controller["ports"].as_array().unwrap();
+        let port = ports.iter().find(|port| port["name"] == "reports").unwrap();
+        assert_eq!(port["containerPort"], 8082);
+    }
+    let command = "create secret generic neptune-worker-reports --from-literal=key=";
+    assert!(text("docs/operations.md").contains(command));
+}
+
+#[test]
 fn helm_lint_reports_nothing() {
-    for values in ["transport=mqtt", "transport=eventbus"] {
+    for values in
+        ["transport=mqtt", "transport=eventbus", "transport=eventbus,workerReports.enabled=true"]
+    {
         let folder = repository("build/helm/neptune");
         let lint =
             helm().args(["lint", "--strict", "--quiet", "--set", values]).arg(folder).output();
