@@ -2,7 +2,7 @@
 //!
 //! Reports are state, so an older one may be skipped. A report with models, which a worker may make
 //! only once, is kept until it is posted or until a newer one with models replaces it. At most two
-//! reports are held, whatever the worker sends.
+//! reports are held.
 
 use bytes::Bytes;
 use neptune_wire::WorkerInfo;
