@@ -407,3 +407,31 @@ async fn silent_client_is_disconnected_after_its_keep_alive() {
     assert_eq!(timeout(TIMEOUT, client.read(&mut [0; 1])).await.unwrap().unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
+
+#[tokio::test]
+async fn consumer_has_a_message_before_it_is_acknowledged_and_after_a_restart() {
+    let Broker { address, credentials, mut supervisor } = broker(false);
+    let received = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let consumed = Arc::clone(&received);
+    supervisor.consumer = Some(Arc::new(move |payload| consumed.lock().unwrap().push(payload)));
+    credentials.permit(&name("a"), "secret");
+    let acknowledged = async |payload: &str| {
+        let login = Login { user: "a".into(), password: b"secret".to_vec() };
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&encode::connect("a", &login)).await.unwrap();
+        let mut connack = [0; 4];
+        stream.read_exact(&mut connack).await.unwrap();
+        assert_eq!(connack[3], 0);
+        let message = encode::publish("neptune/workers/a/info", payload.as_bytes(), false, Some(7));
+        stream.write_all(&message).await.unwrap();
+        let mut puback = [0; 4];
+        timeout(TIMEOUT, stream.read_exact(&mut puback)).await.unwrap().unwrap();
+        received.lock().unwrap().clone()
+    };
+    let mut instance = supervisor.start_instance().unwrap();
+    assert_eq!(acknowledged("first").await, ["first"]);
+    instance.stop();
+    instance.ended().await;
+    let _instance = supervisor.start_instance().unwrap();
+    assert_eq!(acknowledged("second").await, ["first", "second"]);
+}
