@@ -9,9 +9,11 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
 
 /// The node agent of Neptune: runs the node's workers and model servers, counts inferences, and
 /// reports to the cloud.
@@ -221,7 +223,55 @@ pub struct RunArgs {
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
     pub keep_unused: usize,
     #[command(flatten)]
+    pub image_gc: ImageGcArgs,
+    #[command(flatten)]
     pub models: ModelArgs,
+}
+
+/// When images are removed that this agent pulled and that nothing on the node uses any more. Images
+/// of versions for rollback are used.
+#[derive(Debug, Args)]
+pub struct ImageGcArgs {
+    /// Disk space in bytes that unused images may occupy, as `docker images` shows it. Above it, the
+    /// longest unused ones are removed. 0: no limit.
+    #[arg(
+        long,
+        env = "NEPTUNE_IMAGE_GC_MAX_BYTES",
+        value_name = "BYTES",
+        default_value_t = 10 << 30
+    )]
+    pub image_gc_max_bytes: u64,
+    /// Age below which no unused image is removed, so that a service that comes back needs no
+    /// registry. An image ages while nothing uses it and the agent is connected to the cloud.
+    #[arg(
+        long,
+        env = "NEPTUNE_IMAGE_GC_MIN_AGE",
+        value_name = "DURATION",
+        default_value = "24h",
+        value_parser = duration
+    )]
+    pub image_gc_min_age: Duration,
+    /// Age at which unused images are removed. 0: never because of their age. With 0 for both limits
+    /// the agent removes no image.
+    #[arg(
+        long,
+        env = "NEPTUNE_IMAGE_GC_MAX_AGE",
+        value_name = "DURATION",
+        default_value = "720h",
+        value_parser = duration
+    )]
+    pub image_gc_max_age: Duration,
+}
+
+/// Parses a duration such as 720h, 30m or 0.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = if text == "0" { Ok(SignedDuration::ZERO) } else { text.parse() };
+    let is_valid = |duration: &SignedDuration| !duration.is_negative();
+    parsed
+        .ok()
+        .filter(is_valid)
+        .map(|duration: SignedDuration| duration.unsigned_abs())
+        .ok_or_else(|| "use a duration such as 720h, 30m or 0".to_owned())
 }
 
 /// Rights and limits of the containers of workers and model servers. A resource can change the user,

@@ -13,10 +13,10 @@ use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 use crate::{
     Error,
-    cli::{ContainerArgs, ModelArgs, RunArgs, Transport},
+    cli::{ContainerArgs, ImageGcArgs, ModelArgs, RunArgs, Transport},
     domain::{
         allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
-        node_context::WorkerBroker,
+        node_context::WorkerBroker, pulled_image::ImageGcLimits,
     },
 };
 
@@ -56,6 +56,8 @@ pub struct Config {
     pub policy: StorePolicy,
     /// Number of unused downloads to keep for offline rollback.
     pub keep_unused: usize,
+    /// When unused images are removed.
+    pub image_gc: ImageGcLimits,
     /// The directories that users may name in resources.
     pub allowed: AllowedDirs,
     /// The rights and limits of containers whose spec does not set them.
@@ -130,6 +132,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         dns: name_servers(args.dns)?,
         policy: policy(&args.models)?,
         keep_unused: args.keep_unused,
+        image_gc: image_gc(&args.image_gc)?,
         allowed,
         defaults: container_defaults(&args.containers),
     })
@@ -267,6 +270,20 @@ fn container_defaults(args: &ContainerArgs) -> ContainerDefaults {
     }
 }
 
+/// 0 is no limit.
+fn image_gc(args: &ImageGcArgs) -> Result<ImageGcLimits, Error> {
+    let limits = ImageGcLimits {
+        max_bytes: (args.image_gc_max_bytes > 0).then_some(args.image_gc_max_bytes),
+        min_age: args.image_gc_min_age,
+        max_age: (!args.image_gc_max_age.is_zero()).then_some(args.image_gc_max_age),
+    };
+    if limits.max_age.is_some_and(|max| max < limits.min_age) {
+        let remedy = "increase it, or decrease --image-gc-min-age";
+        return Err(invalid("--image-gc-max-age", "is less than --image-gc-min-age", remedy));
+    }
+    Ok(limits)
+}
+
 /// The directories of a flag. A variable that is set and empty allows none.
 fn absolute(flag: &'static str, dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let dirs = dirs.iter().filter(|dir| !dir.as_os_str().is_empty());
@@ -383,11 +400,26 @@ mod tests {
             ["--dns", "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"],
             ["--allow-data-dir", "data"],
             ["--allow-script-dir", "/code/../etc"],
+            ["--image-gc-max-age", "23h"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
             assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
+        }
+    }
+
+    #[test]
+    fn limit_of_zero_turns_the_removal_of_images_off() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let limits = parse(&[]).unwrap().image_gc;
+        let (max_bytes, max_age) = (Some(10 << 30), Some(hours(720)));
+        assert_eq!(limits, ImageGcLimits { max_bytes, min_age: hours(24), max_age });
+        let off = ["--image-gc-max-bytes", "0", "--image-gc-max-age", "0"];
+        assert!(parse(&off).unwrap().image_gc.is_off());
+        let base = ["neptune-edge", "run", "--node-name", "n", "--image-gc-max-age"];
+        for invalid in ["-1h", "30", "x"] {
+            assert!(Cli::try_parse_from(base.iter().chain([&invalid])).is_err(), "{invalid}");
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
         observed_container::ObservedContainer,
         outcome::StepOutcome,
         problem::Problem,
+        pulled_image::CollectedImages,
     },
 };
 
@@ -39,7 +40,11 @@ pub enum AgentEvent {
     DatasetChanged,
     /// A download progressed, finished or failed.
     Download { source: ArtifactSource, found: DownloadEvent },
-    /// An image pull finished or failed.
+    /// The agent pulled an image, which has this ID.
+    ImagePulled { image: String, id: String },
+    /// The result of removing unused images.
+    ImagesCollected(Result<CollectedImages, Problem>),
+    /// The state of an image that a model server waits for.
     ImagePull { image: String, found: ImageEvent },
     /// The result of a health probe of a model server's version in a run of its container.
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), String> },

@@ -16,8 +16,8 @@ use tracing::info;
 use crate::{
     Error,
     agent::{
-        Agent, CloudSession, Containers, DesiredState, DroppedMessages, LoopSchedule, ModelServers,
-        NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
+        Agent, CloudSession, Containers, DesiredState, DroppedMessages, ImageCollector,
+        LoopSchedule, ModelServers, NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{
@@ -104,6 +104,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
         servers: ModelServers::default(),
         artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
+        images: ImageCollector::new(config.image_gc, store.pulled_images()?),
         containers: Containers::new(
             Executor { docker, context, events: sender, credentials },
             Instant::now(),

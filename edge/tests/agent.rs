@@ -491,35 +491,6 @@ async fn completed_worker_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn corrected_image_and_deletion_end_a_pull_in_progress() {
-    let (broker, image) = (Broker::start().await, BusyboxImage::import());
-    let agent = Agent::started(&broker.url());
-    let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    // A registry that accepts connections and never answers.
-    let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let hung = format!("{}/{}:1", registry.local_addr().unwrap(), unique("hung"));
-    let (worker, other) = (unique("w"), "default/jointinferenceservices/other");
-    cloud.insert(SERVICE, &service(&worker, &hung, IDLE));
-    cloud.insert(other, &service(&unique("w"), &hung, IDLE));
-    let pulling = |report: &StatusReport| report.workers[0].message.contains("pulling it");
-    cloud.status(SERVICE, "pulling", pulling).await;
-    cloud.status(other, "pulling", pulling).await;
-    // The docker engine has connected, so that its pull is in progress.
-    let connected = tokio::task::spawn_blocking(move || (registry.accept().unwrap(), registry));
-    let _connected = connected.await.unwrap();
-
-    let changed = std::time::Instant::now();
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.delete(other);
-    cloud.status(SERVICE, "running with the corrected image", runs).await;
-    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
-    eventually("both pulls to end", || agent.log().matches("image pull cancelled").count() == 2)
-        .await;
-    assert_eq!(agent.containers().len(), 1);
-}
-
-#[tokio::test]
 async fn status_of_a_worker_is_reported_within_a_second() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());

@@ -163,6 +163,11 @@ impl Containers {
         }
     }
 
+    /// The images of steps in flight that may pull them.
+    pub fn pulling(&self) -> impl Iterator<Item = &String> {
+        self.pulls.values().map(|(image, _)| image)
+    }
+
     /// Ends pulls of images that are no longer wanted: the worker has another image, or was removed.
     pub fn cancel_outdated_pulls(&mut self, desired: &Desired) {
         self.pulls.retain(|name, (image, cancel)| {

@@ -48,6 +48,11 @@ impl DesiredState {
         (self.replica.index().revision, self.replica.is_complete())
     }
 
+    /// Whether the cloud sent an index, and this node has every object of it.
+    pub fn is_complete(&self) -> bool {
+        self.replica.index().revision.0 > 0 && self.replica.is_complete()
+    }
+
     /// Applies a message of the cloud, and stores the changes.
     ///
     /// # Errors

@@ -95,7 +95,11 @@ impl Executor {
                     return StepOutcome::Failed(problem);
                 }
                 let cancel_pull = may_pull.then_some(cancel_pull);
-                self.docker.start(identity, (spec, login), remove, cancel_pull).await
+                // Before anything is removed: it may be missing for long.
+                match self.docker.ensure_image(&spec.image, cancel_pull, &self.events).await {
+                    Ok(()) => self.docker.start(identity, (spec, login), remove).await,
+                    Err(outcome) => outcome,
+                }
             }
         }
     }

@@ -8,6 +8,7 @@
 //! | `CloudSession` | what was published, and when to publish next |
 //! | `Containers` | the observed containers, the attempts, the steps in flight |
 //! | `NodeArtifacts` | models, datasets, images and their downloads |
+//! | `ImageCollector` | the images that this agent pulled |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `ModelServers` | model servers: rollouts and probes |
 
@@ -16,6 +17,7 @@ mod containers;
 mod desired_state;
 mod dropped;
 pub mod executor;
+mod image_collector;
 mod model_reloads;
 mod model_servers;
 mod name_contest;
@@ -39,8 +41,8 @@ use tracing::{debug, info, info_span, warn};
 
 pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
-    dropped::DroppedMessages, model_servers::ModelServers, node_artifacts::NodeArtifacts,
-    service_notifier::ServiceNotifier, worker_pool::WorkerPool,
+    dropped::DroppedMessages, image_collector::ImageCollector, model_servers::ModelServers,
+    node_artifacts::NodeArtifacts, service_notifier::ServiceNotifier, worker_pool::WorkerPool,
 };
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
@@ -65,6 +67,7 @@ pub struct Agent {
     pub cloud: CloudSession,
     pub containers: Containers,
     pub artifacts: NodeArtifacts,
+    pub images: ImageCollector,
     pub workers: WorkerPool,
     pub servers: ModelServers,
     pub dropped: DroppedMessages,
@@ -156,6 +159,7 @@ impl Agent {
         let probe_at = self.servers.send_probes(&self.containers.executor.events, now);
         self.workers.save_counts(&mut self.store);
         let save_at = self.artifacts.datasets.save(&mut self.store, false, now);
+        let collect_at = self.collect_images(now);
         if self.cloud.is_up {
             self.cloud.publish_heartbeat(self.containers.observer.version(), now);
             self.report(now);
@@ -168,6 +172,7 @@ impl Agent {
             self.schedule.plan_at,
             probe_at,
             save_at,
+            collect_at,
             self.containers.observer.next_at(),
         ];
         let times = times.into_iter().chain(self.cloud.next_times()).flatten();
@@ -226,7 +231,7 @@ impl Agent {
         self.workers.update_finished(desired, &self.containers);
         let facts = NodeFacts {
             desired,
-            is_complete: replica.index().revision.0 > 0 && replica.is_complete(),
+            is_complete: self.desired.is_complete(),
             keep: &replica.index().keep,
             instance: &self.cloud.publisher.node.agent.instance,
             context: &context,

@@ -91,6 +91,13 @@ impl ModelServers {
         }
     }
 
+    /// The images of the targets, and of the versions that run or to which a server may return.
+    pub fn images<'a>(&'a self, desired: &'a Desired) -> impl Iterator<Item = &'a String> {
+        let versions = self.instances.values().flat_map(|server| server.rollout.probed_versions());
+        let targets = desired.servers.values().map(|wanted| &wanted.serving.image);
+        targets.chain(versions.map(|version| &version.serving.image))
+    }
+
     /// Creates the state of new model servers from the database, and drops the removed ones.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedServer>, store: &Store) {
         self.instances

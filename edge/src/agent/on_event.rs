@@ -27,6 +27,8 @@ impl Agent {
             event,
             AgentEvent::WorkerBroker(_)
                 | AgentEvent::OwnAddress(_)
+                | AgentEvent::ImagePulled { .. }
+                | AgentEvent::ImagesCollected(_)
                 | AgentEvent::ClearsPublished(_)
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
@@ -67,6 +69,12 @@ impl Agent {
             }
             AgentEvent::Download { source, found } => {
                 self.artifacts.downloads.on_event(&source, found);
+            }
+            AgentEvent::ImagePulled { image, id } => {
+                self.images.on_pulled(image, id, &mut self.store);
+            }
+            AgentEvent::ImagesCollected(result) => {
+                self.images.on_collected(result, &mut self.store);
             }
             AgentEvent::ImagePull { image, found } => self.artifacts.images.on_event(&image, found),
             AgentEvent::ProbeDone { key, version, run, answer } => {

@@ -12,6 +12,7 @@ pub mod node_context;
 pub mod observed_container;
 pub mod outcome;
 pub mod problem;
+pub mod pulled_image;
 pub mod rollout;
 pub mod served_version;
 pub mod step;

@@ -4,7 +4,6 @@
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
 use neptune_wire::{NodeName, WorkerReason};
-use tokio::sync::Notify;
 
 use crate::{
     domain::{
@@ -116,18 +115,15 @@ impl Docker {
         Ok(visible.collect())
     }
 
-    /// Removes the containers of these IDs, then creates and starts one. The mounted paths must
-    /// exist. If the image is not on the node and cannot be pulled, nothing is removed. `login`: of
-    /// a worker at the embedded broker. `cancel_pull` is set if a missing image may be pulled, and
-    /// ends the pull.
+    /// Removes the containers of these IDs, then creates and starts one. The image and the mounted
+    /// paths must exist. `login`: of a worker at the embedded broker.
     pub async fn start(
         &self,
         identity: &ContainerIdentity,
         (spec, login): (&ContainerSpec, Option<&BrokerLogin>),
         remove: &[String],
-        cancel_pull: Option<&Notify>,
     ) -> StepOutcome {
-        match self.replace(identity, (spec, login), remove, cancel_pull).await {
+        match self.replace(identity, (spec, login), remove).await {
             Ok(outcome) => outcome,
             Err(error) => StepOutcome::Failed(self.problem(&error)),
         }
@@ -138,19 +134,8 @@ impl Docker {
         identity: &ContainerIdentity,
         (spec, login): (&ContainerSpec, Option<&BrokerLogin>),
         remove: &[String],
-        cancel_pull: Option<&Notify>,
     ) -> Result<StepOutcome, DockerError> {
         let client = self.client()?;
-        if !self.image_exists(&spec.image).await? {
-            let Some(cancelled) = cancel_pull else { return Ok(StepOutcome::ImageAbsent) };
-            let pulled = tokio::select! {
-                pulled = self.pull_image(&spec.image) => pulled,
-                () = cancelled.notified() => return Ok(StepOutcome::ImageAbsent),
-            };
-            if let Err(problem) = pulled {
-                return Ok(StepOutcome::PullFailed(problem.message));
-            }
-        }
         self.remove_all(remove).await?;
         let name = container_name(&identity.node, &identity.worker);
         let options = query::CreateContainerOptionsBuilder::new().name(&name).build();

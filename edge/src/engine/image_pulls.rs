@@ -98,7 +98,7 @@ async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Se
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "image pull started");
                 let pulled = tokio::select! {
-                    pulled = docker.pull_image(&image) => pulled,
+                    pulled = docker.pull_image(&image, &events) => pulled,
                     () = until_present(&docker, &image) => Ok(()),
                 };
                 match pulled {

@@ -1,14 +1,16 @@
-//! Checks whether images are on the node, and pulls them.
+//! Checks whether images are on the node, pulls and removes them.
 
 use std::time::Duration;
 
-use bollard::{errors::Error as DockerError, query_parameters as query};
+use bollard::{errors::Error as DockerError, models::ImageInspect, query_parameters as query};
 use futures::StreamExt as _;
 use neptune_wire::WorkerReason;
+use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    domain::problem::Problem,
+    domain::{outcome::StepOutcome, problem::Problem},
     engine::docker::{Docker, plain, status_code},
+    event::AgentEvent,
 };
 
 /// A pull without progress for this long fails and is retried.
@@ -17,23 +19,68 @@ const PULL_STALL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 impl Docker {
     /// Whether the image is on the node.
     pub async fn has_image(&self, image: &str) -> Result<bool, Problem> {
-        self.image_exists(image).await.map_err(|error| self.problem(&error))
+        let found = self.inspect_image(image).await.map_err(|error| self.problem(&error))?;
+        Ok(found.is_some())
     }
 
-    pub(super) async fn image_exists(&self, image: &str) -> Result<bool, DockerError> {
-        match self.client()?.inspect_image(image).await {
-            Ok(_) => Ok(true),
-            Err(error) if status_code(&error) == Some(404) => Ok(false),
+    /// The image of this reference; `None` if it is not on the node.
+    pub(super) async fn inspect_image(
+        &self,
+        reference: &str,
+    ) -> Result<Option<ImageInspect>, DockerError> {
+        match self.client()?.inspect_image(reference).await {
+            Ok(image) => Ok(Some(image)),
+            Err(error) if status_code(&error) == Some(404) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Pulls the image. Dropping the future stops the pull.
-    pub async fn pull_image(&self, image: &str) -> Result<(), Problem> {
+    /// Removes a reference, and the image if it was the last one and no container uses it.
+    pub(super) async fn remove_image_reference(&self, reference: &str) -> Result<(), DockerError> {
+        let options = None::<query::RemoveImageOptions>;
+        self.client()?.remove_image(reference, options, None).await.map(drop)
+    }
+
+    /// Pulls the image, and reports that it was pulled. Dropping the future stops the pull.
+    pub async fn pull_image(
+        &self,
+        image: &str,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Result<(), Problem> {
         self.pull(image).await.map_err(|why| Problem {
             reason: WorkerReason::ImageMissing,
             message: image_missing(image, &why),
-        })
+        })?;
+        // Without an answer it is an image like those that users load, and is never removed.
+        let pulled = self.inspect_image(image).await.ok().flatten();
+        if let Some(id) = pulled.and_then(|pulled| pulled.id) {
+            // The receiver is dropped only when the process exits.
+            let _ = events.send(AgentEvent::ImagePulled { image: image.to_owned(), id }).await;
+        }
+        Ok(())
+    }
+
+    /// Pulls the image if it is not on the node. `cancel` is set if it may be pulled, and ends the
+    /// pull.
+    ///
+    /// # Errors
+    /// The outcome of a step that needs the image.
+    pub async fn ensure_image(
+        &self,
+        image: &str,
+        cancel: Option<&Notify>,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Result<(), StepOutcome> {
+        if self.has_image(image).await.map_err(StepOutcome::Failed)? {
+            return Ok(());
+        }
+        let Some(cancelled) = cancel else { return Err(StepOutcome::ImageAbsent) };
+        tokio::select! {
+            pulled = self.pull_image(image, events) => {
+                pulled.map_err(|problem| StepOutcome::PullFailed(problem.message))
+            }
+            () = cancelled.notified() => Err(StepOutcome::ImageAbsent),
+        }
     }
 
     async fn pull(&self, image: &str) -> Result<(), String> {

@@ -19,6 +19,8 @@ pub struct ContainerSummary {
     pub id: String,
     #[serde(default)]
     pub labels: Option<HashMap<String, String>>,
+    #[serde(default, rename = "ImageID")]
+    pub image_id: String,
 }
 
 /// The result of inspecting one container.

@@ -4,6 +4,8 @@ mod containers;
 pub mod create;
 pub mod docker;
 pub mod former_nodes;
+pub mod image_collector;
+mod image_gc;
 pub mod image_pulls;
 mod images;
 pub mod inspect;

@@ -1,7 +1,7 @@
 //! Stores the records beside the desired state: the agent's identity, counters, rollouts, datasets,
-//! and the models in use.
+//! the models in use, and the pulled images.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
 use rusqlite::{OptionalExtension as _, Transaction, params};
@@ -10,8 +10,12 @@ use super::Store;
 use crate::{
     Error,
     domain::{
-        artifact::ArtifactSource, dataset_record::DatasetRecord, identity::AgentIdentity,
-        rollout::RolloutState, worker_count::WorkerCount,
+        artifact::ArtifactSource,
+        dataset_record::DatasetRecord,
+        identity::AgentIdentity,
+        pulled_image::{PulledImage, PulledImages},
+        rollout::RolloutState,
+        worker_count::WorkerCount,
     },
 };
 
@@ -175,6 +179,27 @@ impl Store {
                 params![object.to_string(), source.url, source.sha256],
             )
             .map(drop)
+        })
+    }
+
+    /// The images that this agent pulled.
+    pub fn pulled_images(&self) -> Result<PulledImages, Error> {
+        let rows = self.rows("SELECT reference, id, unused_seconds FROM images", |row| {
+            let unused = Duration::from_secs(row.get::<_, i64>(2)?.max(0).unsigned_abs());
+            Ok((row.get(0)?, PulledImage { id: row.get(1)?, unused }))
+        })?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Replaces the images that this agent pulled. Quick: an image without a record is not removed.
+    pub fn save_pulled_images(&mut self, images: &PulledImages) -> Result<(), Error> {
+        self.quick(|tx| {
+            tx.execute("DELETE FROM images", [])?;
+            let mut insert = tx.prepare("INSERT INTO images VALUES (?1, ?2, ?3)")?;
+            images.iter().try_for_each(|(reference, PulledImage { id, unused })| {
+                let seconds = i64::try_from(unused.as_secs()).unwrap_or(i64::MAX);
+                insert.execute(params![reference, id, seconds]).map(drop)
+            })
         })
     }
 }

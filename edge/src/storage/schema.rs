@@ -7,9 +7,12 @@ use rusqlite::Connection;
 use crate::Error;
 
 /// The layout of this version. A newer one is rejected, an earlier one is upgraded.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 
-const TABLES: &str = "
+/// What each layout adds to the previous one.
+const UPGRADES: [&str; LAYOUT as usize] = [FIRST, SECOND, THIRD, FOURTH];
+
+const FIRST: &str = "
     CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE objects (key TEXT PRIMARY KEY, revision INTEGER NOT NULL, hash TEXT NOT NULL, payload BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE tombstones (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
@@ -17,16 +20,19 @@ const TABLES: &str = "
     CREATE TABLE counts (uid TEXT, worker TEXT, object TEXT NOT NULL, count TEXT NOT NULL, PRIMARY KEY (uid, worker)) WITHOUT ROWID;
 ";
 
-/// The tables that the second layout added. The first one had another `models` table.
+/// The first layout had another `models` table.
 const SECOND: &str = "
     DROP TABLE IF EXISTS models;
     CREATE TABLE models (object TEXT PRIMARY KEY, url TEXT NOT NULL, sha256 TEXT) WITHOUT ROWID;
     CREATE TABLE servings (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// The table that the third layout added.
 const THIRD: &str = "
     CREATE TABLE datasets (uid TEXT PRIMARY KEY, object TEXT NOT NULL, memory TEXT NOT NULL) WITHOUT ROWID;
+";
+
+const FOURTH: &str = "
+    CREATE TABLE images (reference TEXT PRIMARY KEY, id TEXT NOT NULL, unused_seconds INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
 /// Who may open the database besides this connection.
@@ -64,19 +70,15 @@ pub fn prepare(connection: &Connection, path: &Path, locking: Locking) -> Result
     connection.execute_batch(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512; PRAGMA wal_autocheckpoint=256;",
     )?;
-    match check(connection, path)? {
-        0 => connection.execute_batch(&format!(
-            "BEGIN; {TABLES} {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
-        ))?,
-        1 => connection.execute_batch(&format!(
-            "BEGIN; {SECOND} {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"
-        ))?,
-        2 => connection
-            .execute_batch(&format!("BEGIN; {THIRD} PRAGMA user_version={LAYOUT}; COMMIT;"))?,
-        LAYOUT => {}
-        found => {
-            return Err(Error::NewerStore { path: path.to_owned(), found, known: LAYOUT });
+    let found = check(connection, path)?;
+    match UPGRADES.get(found as usize..) {
+        None => Err(Error::NewerStore { path: path.to_owned(), found, known: LAYOUT }),
+        Some([]) => Ok(()),
+        Some(missing) => {
+            let missing = missing.concat();
+            Ok(connection.execute_batch(&format!(
+                "BEGIN; {missing} PRAGMA user_version={LAYOUT}; COMMIT;"
+            ))?)
         }
     }
-    Ok(())
 }

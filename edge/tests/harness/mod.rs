@@ -8,6 +8,7 @@ mod agent;
 mod cloud;
 mod file_server;
 pub mod raw_mqtt;
+mod registry;
 mod small_disk;
 mod worker;
 
@@ -19,6 +20,7 @@ pub use neptune_harness::{
     docker::{self, BusyboxImage, IDLE, UnmanagedContainer, docker},
     eventually, free_port, unique, within,
 };
+pub use registry::Registry;
 pub use small_disk::SmallDisk;
 pub use worker::{WorkerClient, service};
 

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    time::Duration,
 };
 
 use neptune_edge::{
@@ -12,6 +13,7 @@ use neptune_edge::{
     domain::{
         artifact::ArtifactSource,
         dataset_record::DatasetRecord,
+        pulled_image::{PulledImage, PulledImages},
         rollout::RolloutState,
         worker_count::{WorkerCount, WorkerRun},
     },
@@ -237,11 +239,12 @@ fn newer_database_is_rejected() {
 
 #[test]
 fn database_of_an_earlier_layout_is_upgraded() {
-    let second = "DROP TABLE datasets; PRAGMA user_version = 2;";
-    let first = "DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
+    let third = "DROP TABLE images; PRAGMA user_version = 3;";
+    let second = "DROP TABLE images; DROP TABLE datasets; PRAGMA user_version = 2;";
+    let first = "DROP TABLE images; DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
          CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
          PRAGMA user_version = 1;";
-    for earlier in [first, second] {
+    for earlier in [first, second, third] {
         let dir = tempfile::tempdir().unwrap();
         let identity = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
         database(dir.path()).execute_batch(earlier).unwrap();
@@ -251,7 +254,26 @@ fn database_of_an_earlier_layout_is_upgraded() {
         store.save_model_in_use(&key(1), &source).unwrap();
         assert_eq!(store.models_in_use().unwrap(), [(key(1), source)].into());
         store.save_dataset_record(&key(1), "uid", &DatasetRecord::default()).unwrap();
+        assert_eq!(store.pulled_images().unwrap(), PulledImages::new());
     }
+}
+
+#[test]
+fn pulled_images_survive_a_restart_until_they_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let image =
+        |id: &str, unused| PulledImage { id: id.into(), unused: Duration::from_secs(unused) };
+    let mut images: PulledImages =
+        [("r/a:1".to_owned(), image("sha256:1", 7)), ("r/b@sha256:2".into(), image("sha256:2", 0))]
+            .into();
+    Store::open(dir.path()).unwrap().save_pulled_images(&images).unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.pulled_images().unwrap(), images);
+    images.remove("r/a:1");
+    images.insert("r/b@sha256:2".into(), image("sha256:3", 9));
+    store.save_pulled_images(&images).unwrap();
+    drop(store);
+    assert_eq!(Store::open(dir.path()).unwrap().pulled_images().unwrap(), images);
 }
 
 #[test]

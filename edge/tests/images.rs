@@ -1,0 +1,119 @@
+//! Images on the built agent: pulls from a registry, and the removal of unused images, with real
+//! Docker and a real broker.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
+
+mod harness;
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use harness::{
+    Agent, Broker, BusyboxImage, Cloud, IDLE, Registry, UnmanagedContainer, docker, eventually,
+    service, unique,
+};
+use neptune_harness::docker::{engine, try_docker};
+use neptune_wire::{Phase, StatusReport};
+use serde_json::{Value, json};
+
+const SERVICE: &str = "default/jointinferenceservices/s";
+const MODEL: &str = "default/models/small";
+
+fn local_model(agent: &Agent) -> Value {
+    let path = agent.dir.path().join("small.bin");
+    fs::write(&path, "a model").unwrap();
+    json!({"spec": {"modelUrl": path}})
+}
+
+fn runs(report: &StatusReport) -> bool {
+    report.phase == Phase::Running
+}
+
+fn is_on_node(image: &str) -> bool {
+    try_docker(&["image", "inspect", image]).is_ok()
+}
+
+/// Indices of the repositories in the test.
+const WANTED: usize = 3;
+const USED: usize = 4;
+
+#[tokio::test]
+async fn only_unused_images_that_the_agent_pulled_are_removed() {
+    if engine() == "podman" {
+        // It pulls from a registry without TLS only if its configuration names the port.
+        return;
+    }
+    let repositories = ["unused", "tagged", "of-user", "wanted", "of-container"];
+    let images = repositories.map(|repository| (repository, BusyboxImage::import()));
+    let (broker, registry) = (Broker::start().await, Registry::of(images).await);
+    let image = |repository| registry.image(repository);
+    let pulled = repositories.map(|repository| BusyboxImage(image(repository)));
+    let mut agent = Agent::new(&broker.url());
+    let flags = ["--image-gc-min-age", "0", "--image-gc-max-age", "2s"];
+    agent.extra = flags.map(str::to_owned).into();
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let of_user = image("of-user");
+    // Not on the thread of the registry.
+    let pull = tokio::task::spawn_blocking(move || docker(&["pull", "-q", &of_user]));
+    pull.await.unwrap();
+    let model = cloud.insert(MODEL, &local_model(&agent));
+    let object = |repository: &str| format!("default/jointinferenceservices/{repository}");
+    let services = repositories.map(|repository| {
+        cloud.insert(&object(repository), &service(&unique("w"), &image(repository), IDLE))
+    });
+    for repository in repositories {
+        cloud.status(&object(repository), "running", runs).await;
+    }
+    let tag = BusyboxImage(format!("{}:1", unique("neptune-test")));
+    docker(&["tag", &image("tagged"), &tag.0]);
+    let container = UnmanagedContainer::run(&unique("neptune-test"), &pulled[USED]);
+
+    // Without an index it is not known what is unused.
+    cloud.index(&[(MODEL, &model), (&object("wanted"), &services[WANTED])]);
+    for removed in ["unused", "tagged"] {
+        eventually("the unused image to be removed", || !is_on_node(&image(removed))).await;
+    }
+    assert!(is_on_node(&tag.0), "a tag of a user stays, and so does its image");
+    // The agent knows the records of a restart, and the container of a user is gone now.
+    agent.kill();
+    agent.start();
+    assert!(is_on_node(&pulled[USED].0), "a container of a user uses it");
+    drop(container);
+    eventually("the image of the container to be removed", || !is_on_node(&pulled[USED].0)).await;
+    for kept in ["wanted", "of-user"] {
+        assert!(is_on_node(&image(kept)), "{kept}");
+    }
+    assert_eq!(agent.log().matches("unused image removed").count(), 3);
+}
+
+#[tokio::test]
+async fn corrected_image_and_deletion_end_a_pull_in_progress() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    // A registry that accepts connections and never answers.
+    let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hung = format!("{}/{}:1", registry.local_addr().unwrap(), unique("hung"));
+    let (worker, other) = (unique("w"), "default/jointinferenceservices/other");
+    cloud.insert(SERVICE, &service(&worker, &hung, IDLE));
+    cloud.insert(other, &service(&unique("w"), &hung, IDLE));
+    let pulling = |report: &StatusReport| report.workers[0].message.contains("pulling it");
+    cloud.status(SERVICE, "pulling", pulling).await;
+    cloud.status(other, "pulling", pulling).await;
+    // The docker engine has connected, so that its pull is in progress.
+    let connected = tokio::task::spawn_blocking(move || (registry.accept().unwrap(), registry));
+    let _connected = connected.await.unwrap();
+
+    let changed = Instant::now();
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.delete(other);
+    cloud.status(SERVICE, "running with the corrected image", runs).await;
+    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
+    eventually("both pulls to end", || agent.log().matches("image pull cancelled").count() == 2)
+        .await;
+    assert_eq!(agent.containers().len(), 1);
+}
