@@ -60,6 +60,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let mut store = Store::open(&config.data_dir)?;
     let data_dir = |source| Error::DataDir { path: config.data_dir.clone(), source };
     let identity = store.start_epoch(&unique_id().map_err(data_dir)?)?;
+    // Those of an earlier start are over. On a full disk the first change replaces them.
+    let _ = store.save_problems(&[]);
     let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
     info!(
         node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,

@@ -36,6 +36,8 @@ pub struct Nodes {
     nodes: BTreeMap<NodeName, NodePresence>,
     /// The nodes that are online, by the time at which they expire.
     expiries: BTreeSet<(Timestamp, NodeName)>,
+    /// The nodes that are online and report a problem.
+    with_problems: BTreeSet<NodeName>,
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +77,8 @@ pub struct NodeCounts {
     pub online: usize,
     /// Nodes that were online.
     pub offline: usize,
+    /// Nodes that are online and report a problem.
+    pub with_problems: usize,
 }
 
 /// How long a node with this heartbeat, in seconds, may be silent.
@@ -86,7 +90,12 @@ impl Nodes {
     /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
     /// seconds.
     pub fn new(heartbeat: u32) -> Self {
-        Self { heartbeat, nodes: BTreeMap::new(), expiries: BTreeSet::new() }
+        Self {
+            heartbeat,
+            nodes: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            with_problems: BTreeSet::new(),
+        }
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
@@ -98,7 +107,8 @@ impl Nodes {
         live: bool,
         now: Timestamp,
     ) -> bool {
-        let NodeReport { instance, epoch, online, address, heartbeat_seconds, .. } = report;
+        let NodeReport { instance, epoch, online, address, heartbeat_seconds, problems, .. } =
+            report;
         if self.is_outdated(node, &instance, epoch) {
             if !(live && online && self.is_connected_again(node, &instance, epoch, now)) {
                 return false;
@@ -127,6 +137,11 @@ impl Nodes {
             entry.address = address.or(entry.address.take());
             (entry.online, entry.address.clone(), entry.current.clone())
         });
+        if online && !problems.is_empty() {
+            self.with_problems.insert(node.clone());
+        } else {
+            self.with_problems.remove(node);
+        }
         before != Some(after)
     }
 
@@ -210,6 +225,7 @@ impl Nodes {
                 node.online = false;
                 node.expired = true;
             }
+            self.with_problems.remove(&name);
             expired.push(name);
         }
         expired
@@ -237,7 +253,8 @@ impl Nodes {
     /// How many nodes are online and offline.
     pub fn counts(&self) -> NodeCounts {
         let online = self.expiries.len();
-        NodeCounts { online, offline: self.nodes.len() - online }
+        let offline = self.nodes.len() - online;
+        NodeCounts { online, offline, with_problems: self.with_problems.len() }
     }
 
     /// Whether a later start of this instance has reported already.
@@ -331,10 +348,39 @@ mod tests {
             nodes.on_sign_of_life(&node, &instance, (1, 0), at(n));
             nodes.on_sign_of_life(&node, &instance, (1, 1), at(n + 1));
         }
-        assert_eq!(nodes.counts(), NodeCounts { online: 1000, offline: 0 });
+        assert_eq!(nodes.counts(), NodeCounts { online: 1000, ..NodeCounts::default() });
         assert_eq!(nodes.next_expiry(), Some(at(91)));
         assert_eq!(nodes.expire(at(92)).len(), 2);
-        assert_eq!(nodes.counts(), NodeCounts { online: 998, offline: 2 });
+        assert_eq!(nodes.counts(), NodeCounts { online: 998, offline: 2, with_problems: 0 });
         assert_eq!(nodes.next_expiry(), Some(at(93)));
+    }
+
+    #[test]
+    fn node_with_a_problem_is_counted_until_it_is_solved_or_the_node_is_offline() {
+        let node: NodeName = "edge0".parse().expect("a name");
+        let now = Timestamp::UNIX_EPOCH;
+        let report = |online: bool, problems: &str| -> NodeReport {
+            let text = format!(
+                r#"{{"instance": "a", "epoch": 1, "online": {online}, "problems": [{problems}]}}"#
+            );
+            serde_json::from_str(&text).expect("a report")
+        };
+        let full = r#"{"reason": "DiskFull", "message": "free space"}"#;
+        let newer = r#"{"reason": "OfANewerAgent", "message": "m"}"#;
+        let mut nodes = Nodes::new(30);
+        for (online, problems, expected) in [
+            (true, "", 0),
+            (true, full, 1),
+            (true, newer, 1),
+            (true, "", 0),
+            (true, full, 1),
+            (false, "", 0),
+            (true, full, 1),
+        ] {
+            nodes.on_node_report(&node, report(online, problems), true, now);
+            assert_eq!(nodes.counts().with_problems, expected, "{online} {problems}");
+        }
+        nodes.expire(now + offline_after(30));
+        assert_eq!(nodes.counts(), NodeCounts { offline: 1, ..NodeCounts::default() });
     }
 }

@@ -422,7 +422,7 @@ mod tests {
             Affected::Node,
             "it is back"
         );
-        assert_eq!(fleet.node_counts(), NodeCounts { online: 1, offline: 0 });
+        assert_eq!(fleet.node_counts(), NodeCounts { online: 1, ..NodeCounts::default() });
     }
 
     #[test]

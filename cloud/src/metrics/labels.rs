@@ -120,6 +120,8 @@ label_values! {
         Offline = "offline",
         /// The agent is connected, and its messages arrive late over `EventBus`.
         Delayed = "delayed",
+        /// The agent is connected and reports a problem of the node.
+        Problem = "problem",
     }
 }
 

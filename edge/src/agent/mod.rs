@@ -196,11 +196,21 @@ impl Agent {
         }
         let problems: Vec<NodeProblem> = self.store.problem().into_iter().chain(contest).collect();
         if problems != self.cloud.problems() {
+            self.save_problems(&problems);
             self.cloud.set_problems(problems, now);
             // The states of the workers contain them.
             self.schedule.is_plan_stale = true;
         }
         check_at
+    }
+
+    /// Stores the problems for the doctor, unless writes fail: the doctor finds that itself.
+    fn save_problems(&mut self, problems: &[NodeProblem]) {
+        if !self.store.is_failing()
+            && let Err(error) = self.store.save_problems(problems)
+        {
+            debug!(%error, "failed to store the problems of the node");
+        }
     }
 
     /// Plans the steps to start now. Inputs, containers and their hashes are computed once, here.
@@ -261,11 +271,7 @@ impl Agent {
                 health.add_note(&credentials.notes.of(worker));
             }
         }
-        for health in health.values_mut() {
-            for NodeProblem { reason, message } in self.cloud.problems() {
-                health.add_note(&format!("{reason:?}: {message}"));
-            }
-        }
+        node_problems::add_to_workers(&mut health, self.cloud.problems());
         self.workers.set_health(health);
     }
 

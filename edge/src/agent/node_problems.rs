@@ -1,9 +1,12 @@
-//! Words the problems of the node that follow from its brokers and its container engine. Pure.
+//! Words the problems of the node that follow from its brokers and its container engine, and adds
+//! all problems of the node to the states of its workers. Pure.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use neptune_link::BrokerUrl;
-use neptune_wire::{NodeName, NodeProblem, NodeProblemReason};
+use neptune_wire::{NodeName, NodeProblem, NodeProblemReason, WorkerName};
+
+use crate::domain::health::WorkerHealth;
 
 /// The problem that another agent uses the name of this node: at this broker, on this engine, or
 /// both.
@@ -27,10 +30,55 @@ pub fn name_in_use(
     })
 }
 
+/// Adds the problems of the node to the states of its workers.
+pub fn add_to_workers(health: &mut BTreeMap<WorkerName, WorkerHealth>, problems: &[NodeProblem]) {
+    for health in health.values_mut() {
+        for NodeProblem { reason, message } in problems {
+            health.add_node_problem(&format!("{reason:?}: {message}"));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_wire::{WorkerReason, WorkerState};
+
     use super::*;
+
+    #[test]
+    fn every_worker_names_the_problems_of_its_node() {
+        let reasons = [
+            NodeProblemReason::DiskFull,
+            NodeProblemReason::DataDirectoryReadOnly,
+            NodeProblemReason::DataDirectoryLost,
+            NodeProblemReason::StorageFailed,
+            NodeProblemReason::NodeNameInUse,
+        ];
+        for reason in reasons {
+            let of = |state, reason, message: &str| WorkerHealth {
+                state,
+                reason,
+                message: message.to_owned(),
+                restarts: 0,
+            };
+            let starting = Some(WorkerReason::Starting);
+            let mut health: BTreeMap<WorkerName, WorkerHealth> = [
+                ("running".parse().unwrap(), of(WorkerState::Running, None, "")),
+                ("waiting".parse().unwrap(), of(WorkerState::Pending, starting, "is starting")),
+            ]
+            .into();
+            let problem = NodeProblem { reason, message: "remedy".into() };
+            add_to_workers(&mut health, &[problem]);
+            let note = format!("{reason:?}: remedy");
+            let degraded = Some(WorkerReason::WorkerDegraded);
+            let expected = [
+                of(WorkerState::Running, degraded, &note),
+                of(WorkerState::Pending, starting, &format!("is starting; {note}")),
+            ];
+            assert!(health.into_values().eq(expected), "{reason:?}");
+        }
+    }
 
     #[test]
     fn name_in_use_names_place_and_remedy() {

@@ -14,14 +14,27 @@ pub struct WorkerHealth {
 impl WorkerHealth {
     /// Adds what a user should correct to the message of a running worker.
     pub fn add_note(&mut self, note: &str) {
-        if self.state != WorkerState::Running || note.is_empty() {
-            return;
+        if self.state == WorkerState::Running && !note.is_empty() {
+            self.append(note);
+            self.reason = Some(WorkerReason::WorkerDegraded);
         }
+    }
+
+    /// Adds a problem of the node. It may be the cause why a worker does not run, whose reason
+    /// stays.
+    pub fn add_node_problem(&mut self, problem: &str) {
+        if self.state == WorkerState::Running {
+            self.add_note(problem);
+        } else {
+            self.append(problem);
+        }
+    }
+
+    fn append(&mut self, text: &str) {
         if !self.message.is_empty() {
             self.message.push_str("; ");
         }
-        self.message.push_str(note);
-        self.reason = Some(WorkerReason::WorkerDegraded);
+        self.message.push_str(text);
     }
 
     /// The health of a worker that reported a failure and stopped.

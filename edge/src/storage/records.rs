@@ -1,9 +1,9 @@
 //! Stores the records beside the desired state: the agent's identity, counters, rollouts, datasets,
-//! the models in use, and the pulled images.
+//! the models in use, the pulled images, and the problems of the node.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, NodeProblem, ObjectKey, WorkerName};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::Store;
@@ -179,6 +179,24 @@ impl Store {
                 params![object.to_string(), source.url, source.sha256],
             )
             .map(drop)
+        })
+    }
+
+    /// The problems of the node, as the running agent last stored them.
+    pub fn problems(&self) -> Result<Vec<NodeProblem>, Error> {
+        let text: Option<String> = self
+            .connection
+            .query_row("SELECT value FROM meta WHERE name = 'problems'", [], |row| row.get(0))
+            .optional()?;
+        // Only the doctor of the same version reads them.
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// Stores the problems of the node. Quick.
+    pub fn save_problems(&mut self, problems: &[NodeProblem]) -> Result<(), Error> {
+        let text = serde_json::to_string(problems).expect("a problem consists of texts");
+        self.quick(|tx| {
+            tx.execute("INSERT OR REPLACE INTO meta VALUES ('problems', ?1)", [&text]).map(drop)
         })
     }
 

@@ -13,6 +13,7 @@ use neptune_edge::commands::doctor::{
     },
     report::{Level, has_errors, json, text},
 };
+use neptune_wire::{NodeProblem, NodeProblemReason};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -47,6 +48,7 @@ fn healthy() -> DoctorFacts {
                 database: DatabaseState::Valid {
                     objects: 3,
                     written: Some(time("2026-08-01T11:59:59Z")),
+                    problems: Vec::new(),
                 },
             }),
         },
@@ -187,8 +189,19 @@ fn each_problem_has_its_own_finding() {
         "newer",
     );
     assert_finding(data(Ok(present(DatabaseState::Absent))), Level::Ok, "no database yet");
-    let ahead = DatabaseState::Valid { objects: 1, written: Some(time("2026-08-02T12:00:00Z")) };
+    let valid = |written, problems| DatabaseState::Valid {
+        objects: 1,
+        written: Some(time(written)),
+        problems,
+    };
+    let ahead = valid("2026-08-02T12:00:00Z", Vec::new());
     assert_finding(data(Ok(present(ahead))), Level::Warning, "was written at 2026-08-02");
+    let message = "another agent uses the node name edge0".to_owned();
+    let in_use = NodeProblem { reason: NodeProblemReason::NodeNameInUse, message };
+    let database = valid("2026-08-01T11:59:59Z", vec![in_use]);
+    assert_finding(data(Ok(present(database.clone()))), Level::Ok, "not in use by an agent");
+    let running = DataState::Present { owner: 998, can_write: Ok(()), is_in_use: true, database };
+    assert_finding(data(Ok(running)), Level::Error, "another agent uses the node name edge0");
     let podman = |facts: &mut DoctorFacts| facts.engine.version = Ok("podman 4.3.1".into());
     assert_finding(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
     assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is part of edgecore");

@@ -479,15 +479,17 @@ mod tests {
     }
 
     #[test]
-    fn running_worker_with_a_remark_is_degraded() {
-        let more = r#", "reason": "WorkerDegraded", "message": "publishes without credentials""#;
-        let report = report("w", "Running", more);
-        let ObservedWorker::Degraded(finding) = by_agent(Presence::Online, true, Some(&report))
-        else {
-            unreachable!("not degraded")
-        };
-        assert_eq!(finding.reason, Reason::WorkerDegraded);
-        assert!(finding.message.ends_with("publishes without credentials"), "{finding:?}");
+    fn running_worker_with_a_remark_or_a_problem_of_its_node_is_degraded() {
+        for remark in ["publishes without credentials", "NodeNameInUse: stop the other agent"] {
+            let more = format!(r#", "reason": "WorkerDegraded", "message": "{remark}""#);
+            let report = report("w", "Running", &more);
+            let ObservedWorker::Degraded(finding) = by_agent(Presence::Online, true, Some(&report))
+            else {
+                unreachable!("not degraded")
+            };
+            assert_eq!(finding.reason, Reason::WorkerDegraded);
+            assert!(finding.message.ends_with(remark), "{finding:?}");
+        }
     }
 
     #[test]

@@ -414,5 +414,6 @@ impl Upstream {
         self.metrics.set_nodes(NodeState::Delayed, delayed);
         self.metrics.set_nodes(NodeState::Online, counts.online);
         self.metrics.set_nodes(NodeState::Offline, counts.offline);
+        self.metrics.set_nodes(NodeState::Problem, counts.with_problems);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use neptune_wire::{NodeProblem, NodeProblemReason};
 
 use crate::commands::doctor::{
     cloud_workers::cloud_workers,
@@ -31,6 +32,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
         engine(&facts.engine),
         local(&facts.local),
     ];
+    findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     findings.push(cloud(&facts.cloud));
     findings.extend(cloud_workers(&facts.cloud_workers, &facts.edge_mesh, &facts.name_servers));
@@ -144,6 +146,28 @@ fn data(data: &DataDirFacts, user: u32, local: &LocalBrokerFacts) -> Finding {
         );
     }
     Finding::ok(CHECK, seen)
+}
+
+/// What the running agent reports about the node, with what to look for in addition to its remedy.
+fn agent(data: &DataDirFacts) -> Vec<Finding> {
+    let Ok(DataState::Present {
+        is_in_use: true,
+        database: DatabaseState::Valid { problems, .. },
+        ..
+    }) = &data.state
+    else {
+        return Vec::new();
+    };
+    let finding = |NodeProblem { reason, message }: &NodeProblem| {
+        let help = match reason {
+            NodeProblemReason::NodeNameInUse => {
+                "find the other agent: the broker's log has the address of each client; on this machine look for a second service, a Pod of the DaemonSet (docker ps), or a copy of the data directory"
+            }
+            _ => "the log of the agent has the time of the problem (journalctl -u neptune-edge)",
+        };
+        Finding::error("agent", message, help)
+    };
+    problems.iter().map(finding).collect()
 }
 
 /// Whether an agent seems to run whose data directory was deleted.

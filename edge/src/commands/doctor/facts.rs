@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_wire::NodeProblem;
 
 /// The result of a check, or why the check failed.
 pub type Checked<T> = Result<T, String>;
@@ -69,6 +70,8 @@ pub enum DatabaseState {
         objects: usize,
         /// When the file was last written.
         written: Option<Timestamp>,
+        /// What the running agent reports about the node.
+        problems: Vec<NodeProblem>,
     },
     Invalid(String),
 }

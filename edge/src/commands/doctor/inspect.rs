@@ -80,11 +80,12 @@ fn database(dir: &Path) -> (DatabaseState, Option<Replica>) {
         Ok(found) if found.len() == 0 => return (DatabaseState::Absent, None),
         found => found.and_then(|found| found.modified()).ok(),
     };
-    let replica = Store::read_only(dir).and_then(|store| store.replica());
-    match replica {
-        Ok(replica) => {
+    let read = |store: Store| Ok((store.replica()?, store.problems()?));
+    match Store::read_only(dir).and_then(read) {
+        Ok((replica, problems)) => {
             let written = written.and_then(|at| Timestamp::try_from(at).ok());
-            (DatabaseState::Valid { objects: replica.objects().len(), written }, Some(replica))
+            let objects = replica.objects().len();
+            (DatabaseState::Valid { objects, written, problems }, Some(replica))
         }
         Err(error) => (DatabaseState::Invalid(error.to_string()), None),
     }
@@ -167,6 +168,8 @@ fn certificate(der: &CertificateDer<'_>) -> Checked<CertificateFacts> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use neptune_wire::{NodeProblem, NodeProblemReason};
+
     use super::*;
 
     #[test]
@@ -202,6 +205,9 @@ mod tests {
         assert!(matches!(database(dir.path()), (DatabaseState::Absent, None)));
         let mut store = Store::open(dir.path()).unwrap();
         store.start_epoch("x").unwrap();
+        let reason = NodeProblemReason::NodeNameInUse;
+        let in_use = [NodeProblem { reason, message: "another agent".into() }];
+        store.save_problems(&in_use).unwrap();
         let lock = File::create(dir.path().join("lock")).unwrap();
         lock.try_lock().unwrap();
         let names = files(dir.path());
@@ -213,7 +219,10 @@ mod tests {
         else {
             panic!("{state:?}")
         };
-        assert!(matches!(stored, DatabaseState::Valid { objects: 0, written: Some(_) }));
+        let DatabaseState::Valid { objects: 0, written: Some(_), problems } = stored else {
+            panic!("{stored:?}")
+        };
+        assert_eq!(problems, in_use);
         assert_eq!(files(dir.path()), names);
         drop((store, lock));
         assert!(!is_in_use(dir.path()));
