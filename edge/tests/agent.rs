@@ -7,24 +7,14 @@ mod harness;
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, UnmanagedContainer, WorkerClient, docker,
-    eventually, login_of, service, unique,
+    Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MODEL, SERVICE, UnmanagedContainer,
+    WorkerClient, docker, eventually, local_model, login_of, run_service, runs, service, unique,
 };
 use neptune_harness::docker::try_docker;
 use neptune_wire::{
-    Index, NodeProblemReason, NodeReport, Phase, Revision, StatusReport, Sync, Topic, WorkerReason,
-    decode, encode,
+    Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
 };
 use serde_json::{Value, json};
-
-const SERVICE: &str = "default/jointinferenceservices/s";
-const MODEL: &str = "default/models/small";
-
-fn local_model(agent: &Agent) -> Value {
-    let path = agent.dir.path().join("small.bin");
-    fs::write(&path, "a model").unwrap();
-    json!({"spec": {"modelUrl": path}})
-}
 
 fn inspect(id: &str) -> Value {
     serde_json::from_str::<Value>(&docker(&["inspect", id])).unwrap()[0].take()
@@ -143,10 +133,7 @@ async fn object_that_leaves_the_node_and_returns_keeps_its_totals() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);
-    let worker = unique("w");
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
+    let worker = run_service(&cloud, &agent, &image).await;
     let client = WorkerClient::connect(&agent, &worker);
     client.publish("1970-01-01T00:00:00Z", 10, 2).await;
     cloud.status(SERVICE, "10 counted", counted(10, 2)).await;
@@ -182,10 +169,7 @@ async fn repeatedly_killed_agent_never_decreases_totals() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);
-    let worker = unique("w");
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
+    let worker = run_service(&cloud, &agent, &image).await;
     let before = agent.containers();
     let client = WorkerClient::connect(&agent, &worker);
     let mut sent = 0;
@@ -210,10 +194,7 @@ async fn removed_container_is_recreated_and_delete_removes_only_it() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);
-    let worker = unique("w");
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
+    let worker = run_service(&cloud, &agent, &image).await;
 
     let restarted = |restarts| {
         move |report: &StatusReport| runs(report) && report.workers[0].restarts == restarts
@@ -245,10 +226,6 @@ async fn removed_container_is_recreated_and_delete_removes_only_it() {
 /// The only worker has this reason.
 fn has_reason(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
     move |report| report.workers[0].reason == Some(reason)
-}
-
-fn runs(report: &StatusReport) -> bool {
-    report.phase == Phase::Running
 }
 
 #[tokio::test]
@@ -495,10 +472,7 @@ async fn status_of_a_worker_is_reported_within_a_second() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    let worker = unique("w");
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
+    let worker = run_service(&cloud, &agent, &image).await;
     let client = WorkerClient::connect(&agent, &worker);
     for (status, reason, phase) in [
         ("failed", Some(WorkerReason::WorkerFailed), Phase::Failed),
@@ -521,10 +495,7 @@ async fn node_without_network_restarts_its_workers() {
     let (mut broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::started(&broker.url());
     let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    let worker = unique("w");
-    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
+    let worker = run_service(&cloud, &agent, &image).await;
     let client = WorkerClient::connect(&agent, &worker);
     client.publish("run-1", 7, 1).await;
     cloud.status(SERVICE, "counted", |report| report.output.task_info.is_some()).await;
@@ -555,9 +526,7 @@ async fn agents_on_one_machine_leave_foreign_containers_alone() {
     let mut agents = [Agent::started(&broker.url()), Agent::started(&broker.url())];
     let clouds = [Cloud::connect(&agents[0]), Cloud::connect(&agents[1])];
     for (agent, cloud) in agents.iter().zip(&clouds) {
-        cloud.insert(MODEL, &local_model(agent));
-        cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
-        cloud.status(SERVICE, "running", runs).await;
+        run_service(cloud, agent, &image).await;
     }
     let theirs = agents[1].containers();
     clouds[0].delete(SERVICE);
@@ -606,68 +575,6 @@ async fn agents_on_one_machine_leave_foreign_containers_alone() {
     let output = third.command().output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("--docker-host") && output.status.code() == Some(2), "{error}");
-}
-
-#[tokio::test]
-async fn renamed_node_removes_only_containers_of_its_earlier_name() {
-    let (broker, image) = (Broker::start().await, BusyboxImage::import());
-    let mut agents = [Agent::started(&broker.url()), Agent::started(&broker.url())];
-    for agent in &agents {
-        let cloud = Cloud::connect(agent);
-        cloud.insert(MODEL, &local_model(agent));
-        cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
-        cloud.status(SERVICE, "running", runs).await;
-    }
-    let theirs = agents[1].containers();
-    agents[0].terminate().await;
-    let (earlier, before) = (agents[0].node.clone(), agents[0].containers());
-    agents[0].node = unique("renamed").parse().unwrap();
-    agents[0].start();
-    eventually("the earlier containers to be removed", || {
-        docker::node_containers(earlier.as_str()).is_empty()
-    })
-    .await;
-    let log = agents[0].log();
-    assert!(log.contains("earlier node name") && log.contains(&before[0]), "{log}");
-    // The stored service runs under the new name, and the other agent's is untouched.
-    eventually("the new container", || agents[0].containers().len() == 1).await;
-    assert_eq!(agents[1].containers(), theirs);
-}
-
-#[tokio::test]
-async fn two_agents_of_one_node_name_are_detected_and_yield() {
-    let (broker, image) = (Broker::start().await, BusyboxImage::import());
-    let mut first = Agent::started(&broker.url());
-    let cloud = Cloud::connect(&first);
-    cloud.insert(MODEL, &local_model(&first));
-    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
-    cloud.status(SERVICE, "running", runs).await;
-    let mut second = Agent::new(&broker.url());
-    second.node = first.node.clone();
-    second.start();
-    let in_use = |report: &NodeReport| {
-        let mut problems = report.problems.iter();
-        problems.any(|it| it.reason == NodeProblemReason::NodeNameInUse)
-    };
-    let report = cloud.node("the name in use", in_use).await;
-    assert!(report.problems[0].message.contains("stop the other agent"), "{report:?}");
-    let logged = |agent: &Agent, text: &str| agent.log().matches(text).count();
-    eventually("both to see the other client", || {
-        [&first, &second].iter().all(|it| logged(it, "another client with this client ID") == 1)
-    })
-    .await;
-    // Both pause for longer and longer.
-    let ups = logged(&first, "link up") + logged(&second, "link up");
-    assert!(ups < 30, "{ups} connections");
-    let starts = logged(&first, "worker started") + logged(&second, "worker started");
-    assert!(starts < 12, "{starts} containers");
-    // Without the other one, the service runs and the problem ends.
-    second.kill();
-    first.terminate().await;
-    first.start();
-    let well = |report: &NodeReport| report.online && report.problems.is_empty();
-    cloud.node("well again", |report| report.epoch == 2 && well(report)).await;
-    cloud.status(SERVICE, "running", |report| report.epoch == 2 && runs(report)).await;
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use std::{
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, SmallDisk, WorkerClient, docker, eventually, service,
-    unique,
+    Agent, Broker, BusyboxImage, Cloud, SERVICE, SmallDisk, WorkerClient, docker, eventually,
+    run_service, runs,
 };
 use neptune_edge::{
     domain::worker_count::{WorkerCount, WorkerRun},
@@ -19,12 +19,8 @@ use neptune_edge::{
 };
 use neptune_wire::{
     Counters, NodeProblemReason, NodeReport, RunReport, RunTotals, StatusReport, WorkerName,
-    WorkerState,
 };
-use serde_json::{Value, json};
 
-const SERVICE: &str = "default/jointinferenceservices/s";
-const MODEL: &str = "default/models/small";
 /// More than the store's check interval.
 const LATER: Duration = Duration::from_secs(60);
 
@@ -116,22 +112,12 @@ fn database_cannot_be_created_on_a_full_disk() {
     assert!(error.contains("is full") && error.contains("free at least 8 MiB"), "{error}");
 }
 
-fn local_model(agent: &Agent) -> Value {
-    let path = agent.dir.path().join("small.bin");
-    fs::write(&path, "a model").unwrap();
-    json!({"spec": {"modelUrl": path}})
-}
-
 fn has_problem(reason: NodeProblemReason) -> impl Fn(&NodeReport) -> bool {
     move |node| node.online && node.problems.iter().any(|problem| problem.reason == reason)
 }
 
 fn is_well(node: &NodeReport) -> bool {
     node.online && node.problems.is_empty()
-}
-
-fn runs(report: &StatusReport) -> bool {
-    report.workers.iter().all(|worker| worker.state == WorkerState::Running)
 }
 
 fn counted(report: &StatusReport) -> u64 {
@@ -159,10 +145,8 @@ impl Fixture {
         let mut agent = Agent::new(&broker.url());
         let disk = disk(&agent);
         agent.start();
-        let (cloud, worker) = (Cloud::connect(&agent), unique("w"));
-        cloud.insert(MODEL, &local_model(&agent));
-        cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
-        cloud.status(SERVICE, "running", runs).await;
+        let cloud = Cloud::connect(&agent);
+        let worker = run_service(&cloud, &agent, &image).await;
         WorkerClient::connect(&agent, &worker).publish("run", 10, 0).await;
         cloud.status(SERVICE, "10 counted", |report| counted(report) == 10).await;
         Self { agent, cloud, worker, disk, _broker: broker, _image: image }

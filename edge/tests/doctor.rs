@@ -9,13 +9,6 @@ use std::{fs, net::TcpListener, process::Output};
 use harness::{Agent, Broker, Cloud, eventually, free_port};
 use serde_json::{Value, json};
 
-/// Runs the doctor with an agent's settings.
-fn doctor(agent: &Agent, extra: &[&str]) -> Output {
-    let run = agent.command();
-    let settings = run.get_args().skip(1).chain(extra.iter().map(std::ffi::OsStr::new));
-    std::process::Command::new(run.get_program()).arg("doctor").args(settings).output().unwrap()
-}
-
 fn levels(output: &Output) -> Vec<(String, String)> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap().iter();
@@ -34,7 +27,7 @@ async fn healthy_node_passes_before_start_and_while_running() {
     let mut agent = Agent::new(&broker.url());
     let cloud = Cloud::connect(&agent);
     cloud.subscribed().await;
-    let output = doctor(&agent, &["--json", "--resolve", "localhost"]);
+    let output = agent.doctor(&["--json", "--resolve", "localhost"]);
     assert_eq!((bad(&output), output.status.code()), (vec![], Some(0)), "{output:?}");
     assert!(!agent.data_dir().exists(), "the doctor creates nothing");
 
@@ -55,7 +48,7 @@ async fn healthy_node_passes_before_start_and_while_running() {
     };
     let before = files();
 
-    let output = doctor(&agent, &[]);
+    let output = agent.doctor(&[]);
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("1 object stored; in use by an agent"), "{printed}");
     assert!(
@@ -81,10 +74,13 @@ async fn every_missing_part_is_named_within_the_time_limit() {
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("neptune.db"), "not a database, but as long as the header of one").unwrap();
     agent.extra = ["--docker-host", "unix:///nowhere/docker.sock"].map(str::to_owned).to_vec();
-    let output = doctor(
-        &agent,
-        &["--json", "--resolve", "unknown.invalid", "--model-reserve-bytes", "999999999999999"],
-    );
+    let output = agent.doctor(&[
+        "--json",
+        "--resolve",
+        "unknown.invalid",
+        "--model-reserve-bytes",
+        "999999999999999",
+    ]);
     let expected =
         ["data directory", "disk", "engine", "local broker", "cloud link", "cloud workers"];
     assert_eq!(bad(&output), expected, "{output:?}");
@@ -98,7 +94,7 @@ async fn every_missing_part_is_named_within_the_time_limit() {
 fn invalid_settings_are_a_finding() {
     let mut agent = Agent::new("mqtts://broker.invalid");
     agent.local_port = free_port();
-    let output = doctor(&agent, &[]);
+    let output = agent.doctor(&[]);
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.starts_with("ERROR    settings        --mqtt-ca-file: missing"), "{printed}");
     assert_eq!(output.status.code(), Some(1));

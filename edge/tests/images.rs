@@ -5,31 +5,14 @@
 
 mod harness;
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, Registry, UnmanagedContainer, docker, eventually,
-    service, unique,
+    Agent, Broker, BusyboxImage, Cloud, IDLE, MODEL, Registry, SERVICE, UnmanagedContainer, docker,
+    eventually, local_model, runs, service, unique,
 };
 use neptune_harness::docker::{engine, try_docker};
-use neptune_wire::{Phase, StatusReport};
-use serde_json::{Value, json};
-
-const SERVICE: &str = "default/jointinferenceservices/s";
-const MODEL: &str = "default/models/small";
-
-fn local_model(agent: &Agent) -> Value {
-    let path = agent.dir.path().join("small.bin");
-    fs::write(&path, "a model").unwrap();
-    json!({"spec": {"modelUrl": path}})
-}
-
-fn runs(report: &StatusReport) -> bool {
-    report.phase == Phase::Running
-}
+use neptune_wire::StatusReport;
 
 fn is_on_node(image: &str) -> bool {
     try_docker(&["image", "inspect", image]).is_ok()

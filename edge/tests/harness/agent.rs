@@ -1,6 +1,11 @@
 //! The built agent with a data directory of its own.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
 
 use neptune_harness::{
     Broker, Process,
@@ -94,6 +99,13 @@ impl Agent {
 
     pub fn start(&mut self) {
         self.process = Some(Process::start("neptune-edge", self.dir.path(), &mut self.command()));
+    }
+
+    /// Runs the doctor with the agent's settings.
+    pub fn doctor(&self, extra: &[&str]) -> Output {
+        let run = self.command();
+        let settings = run.get_args().skip(1).chain(extra.iter().map(OsStr::new));
+        Command::new(run.get_program()).arg("doctor").args(settings).output().unwrap()
     }
 
     /// What it has logged since the first start.

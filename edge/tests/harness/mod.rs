@@ -22,7 +22,7 @@ pub use neptune_harness::{
 };
 pub use registry::Registry;
 pub use small_disk::SmallDisk;
-pub use worker::{WorkerClient, service};
+pub use worker::{MODEL, SERVICE, WorkerClient, local_model, run_service, runs, service};
 
 /// User and password of `mqtt://user:password@host:port`.
 pub fn login_of(url: &str) -> (String, String) {

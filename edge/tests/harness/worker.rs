@@ -1,11 +1,20 @@
 //! The test as a worker on a node, and the service that has it.
 
-use neptune_harness::{unique, within};
+use std::fs;
+
+use neptune_harness::{
+    docker::{BusyboxImage, IDLE},
+    unique, within,
+};
 use neptune_link::{Link, LinkOptions, Message};
-use neptune_wire::{Topic, TopicPrefix};
+use neptune_wire::{Phase, StatusReport, Topic, TopicPrefix};
 use serde_json::{Value, json};
 
-use super::Agent;
+use super::{Agent, Cloud};
+
+/// The service of most tests, and its model.
+pub const SERVICE: &str = "default/jointinferenceservices/s";
+pub const MODEL: &str = "default/models/small";
 
 /// The MQTT client of a worker, on the local broker of an agent.
 pub struct WorkerClient {
@@ -79,4 +88,25 @@ pub fn service(worker: &str, image: &str, script: &str) -> Value {
         "command": ["/bin/sh", "-c"], "args": [script], "env": {"HEM_NAME": "IBT"},
         "resources": {"memoryBytes": 67_108_864, "cpuMillis": 500},
     }]})
+}
+
+/// The model of [`service`], as a file beside the agent's data directory.
+pub fn local_model(agent: &Agent) -> Value {
+    let path = agent.dir.path().join("small.bin");
+    fs::write(&path, "a model").unwrap();
+    json!({"spec": {"modelUrl": path}})
+}
+
+pub fn runs(report: &StatusReport) -> bool {
+    report.phase == Phase::Running
+}
+
+/// Sends [`MODEL`] and [`SERVICE`] with one worker that does nothing, and waits until it runs.
+/// Returns its name.
+pub async fn run_service(cloud: &Cloud, agent: &Agent, image: &BusyboxImage) -> String {
+    let worker = unique("w");
+    cloud.insert(MODEL, &local_model(agent));
+    cloud.insert(SERVICE, &service(&worker, &image.0, IDLE));
+    cloud.status(SERVICE, "running", runs).await;
+    worker
 }
