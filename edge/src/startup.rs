@@ -121,13 +121,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     result
 }
 
-/// Starts the embedded broker, if the workers use it. Returns its logins.
 /// Identifies this boot of the machine; empty where the kernel does not provide it.
 fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
+/// Starts the embedded broker, if the workers use it. Returns its logins.
 fn start_embedded_broker(
     config: &Config,
     events: &mpsc::Sender<AgentEvent>,

@@ -21,16 +21,13 @@ use crate::{
     event::AgentEvent,
     random::random,
     report::{
-        own_address::own_address,
+        own_address::AddressLookup,
         publisher::CloudPublisher,
         reporter::{ObjectStatus, Reporter},
     },
     storage::Store,
     worker::counts::Counts,
 };
-
-/// A documentation address (RFC 5737) that is reached over the default route.
-const BEYOND_DEFAULT_ROUTE: (&str, u16) = ("192.0.2.1", 9);
 
 /// What was published to the cloud, and when to publish next.
 pub struct CloudSession {
@@ -53,33 +50,6 @@ pub struct CloudSession {
     durable: BTreeMap<String, CountTotal>,
 }
 
-/// How the agent finds the address at which the cloud reaches the node.
-#[derive(Debug, Clone)]
-pub struct AddressLookup {
-    advertised: Option<String>,
-    /// Without an advertised address: the source address of the route to this host.
-    host: String,
-    port: u16,
-}
-
-impl AddressLookup {
-    pub fn new(config: &Config) -> Self {
-        // The route to the node's own broker does not show the node's external address.
-        let (host, port) = match config.event_bus {
-            Some(_) => BEYOND_DEFAULT_ROUTE,
-            None => (config.mqtt_url.host(), config.mqtt_url.port()),
-        };
-        Self { advertised: config.advertise.clone(), host: host.to_owned(), port }
-    }
-
-    async fn find(self) -> Option<String> {
-        match self.advertised {
-            Some(address) => Some(address),
-            None => own_address(&self.host, self.port).await.map(|address| address.to_string()),
-        }
-    }
-}
-
 impl CloudSession {
     pub fn new(
         publisher: CloudPublisher,
@@ -99,7 +69,7 @@ impl CloudSession {
             report_at: None,
             pending_clears,
             address: None,
-            lookup: AddressLookup::new(config),
+            lookup: address_lookup(config),
             problems: Vec::new(),
             durable,
         }
@@ -309,4 +279,10 @@ impl CloudSession {
     pub fn next_times(&self) -> [Option<Instant>; 3] {
         [self.report_at, self.heartbeat_at, self.resync.next_at()]
     }
+}
+
+fn address_lookup(config: &Config) -> AddressLookup {
+    let host = (config.mqtt_url.host(), config.mqtt_url.port());
+    // The route to the node's own broker does not show the node's external address.
+    AddressLookup::new(config.advertise.clone(), config.event_bus.is_none().then_some(host))
 }

@@ -106,7 +106,7 @@ mod tests {
             problem::Problem,
             step::Step,
         },
-        fixtures::{node_context, served_version},
+        fixtures::{node_context, observed_container, served_version},
         model_server::container::server_container,
     };
 
@@ -121,15 +121,7 @@ mod tests {
             restarts: 0,
         };
         let state = ContainerState::Running;
-        ObservedContainer {
-            id: id.into(),
-            identity,
-            state,
-            started_at: String::new(),
-            sources: Vec::new(),
-            version: None,
-            password: None,
-        }
+        ObservedContainer { identity, state, started_at: String::new(), ..observed_container(id) }
     }
 
     fn spec(version: &str) -> ContainerSpec {

@@ -260,7 +260,7 @@ mod tests {
             outcome::StepOutcome,
             step::Step,
         },
-        fixtures::{local_file, node_context, wanted_worker},
+        fixtures::{local_file, node_context, observed_container, wanted_worker},
         plan::remove_unwanted,
         worker::{
             container::{resolve_worker, resolve_workers},
@@ -324,15 +324,7 @@ mod tests {
             spec_hash: hash().to_string(),
             restarts: 0,
         };
-        ObservedContainer {
-            id: id.into(),
-            identity,
-            state,
-            started_at: String::new(),
-            sources: Vec::new(),
-            version: None,
-            password: None,
-        }
+        ObservedContainer { identity, state, started_at: String::new(), ..observed_container(id) }
     }
 
     fn ended(exit_code: i64) -> ContainerState {

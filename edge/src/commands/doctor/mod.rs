@@ -5,6 +5,7 @@
 pub mod assess;
 mod call;
 mod cloud_workers;
+mod data_directory;
 pub mod facts;
 mod inspect;
 pub mod report;

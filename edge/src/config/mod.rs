@@ -1,9 +1,11 @@
 //! Validates the command line, and converts it to the configuration.
 
+mod flags;
+
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::{Component, Path, PathBuf},
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -11,20 +13,19 @@ use neptune_link::BrokerUrl;
 use neptune_models::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
+pub use self::flags::EDGE_MESH_DNS;
+use self::flags::{
+    absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
+    docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name,
+};
 use crate::{
     Error,
-    cli::{ContainerArgs, ImageGcArgs, ModelArgs, RunArgs, Transport},
+    cli::{ModelArgs, RunArgs, Transport},
     domain::{
         allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
         node_context::WorkerBroker, pulled_image::ImageGcLimits,
     },
 };
-
-/// Resolvers use at most three name servers.
-const MAX_NAME_SERVERS: usize = 3;
-
-/// The name server of `EdgeMesh`, on its interface edgemesh0 of each node.
-pub const EDGE_MESH_DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 96, 16));
 
 /// The configuration of the agent.
 #[derive(Debug, Clone)]
@@ -138,85 +139,6 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
     })
 }
 
-fn node_name(text: &str) -> Result<NodeName, Error> {
-    let remedy = "use the name of the Node in the cluster, see `kubectl get nodes`";
-    text.parse().map_err(|error| invalid("--node-name", error, remedy))
-}
-
-/// The listen address of the workers' broker if it is embedded.
-fn local_listen(text: &str, listen: SocketAddr) -> Result<Option<SocketAddr>, Error> {
-    if text != "embedded" {
-        return Ok(None);
-    }
-    if listen.port() == 0 {
-        let remedy = "use the fixed port at which workers reach the broker";
-        return Err(invalid("--local-listen", "port must not be 0", remedy));
-    }
-    Ok(Some(listen))
-}
-
-fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
-    let seconds = seconds.unwrap_or(if is_event_bus { 15 } else { 30 });
-    if !(1..=3600).contains(&seconds) {
-        return Err(invalid("--heartbeat", seconds, "use 1 to 3600 seconds"));
-    }
-    Ok(Duration::from_secs(seconds.into()))
-}
-
-fn name_servers(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
-    if addresses.len() > MAX_NAME_SERVERS || addresses.iter().any(IpAddr::is_unspecified) {
-        let remedy = "use up to three IP addresses of name servers";
-        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
-    }
-    if addresses.iter().skip(1).any(|address| *address == EDGE_MESH_DNS) {
-        let remedy = "put EdgeMesh's name server 169.254.96.16 first: the NXDOMAIN of another one ends the search";
-        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
-    }
-    Ok(addresses)
-}
-
-fn check_ca_file(mqtt_url: &BrokerUrl, local_url: &BrokerUrl, is_given: bool) -> Result<(), Error> {
-    if (mqtt_url.is_tls() || local_url.is_tls()) == is_given {
-        return Ok(());
-    }
-    let problem = if is_given {
-        "given, but no URL is mqtts://"
-    } else {
-        "missing, but mqtts:// requires it"
-    };
-    let remedy =
-        "use it together with mqtts://, with the broker's CA or /etc/ssl/certs/ca-certificates.crt";
-    Err(invalid("--mqtt-ca-file", problem, remedy))
-}
-
-fn docker_socket(host: &str) -> Result<PathBuf, Error> {
-    let path = host.strip_prefix("unix://").filter(|path| path.starts_with('/'));
-    path.map(PathBuf::from).ok_or_else(|| {
-        let problem = format!("{host:?} is not a Unix socket");
-        invalid("--docker-host", problem, "use a value such as unix:///var/run/docker.sock")
-    })
-}
-
-fn advertised_address(address: Option<String>) -> Result<Option<String>, Error> {
-    match address {
-        Some(text) if text.is_empty() || text.contains(['/', ' ']) => {
-            let remedy = "use an IP address or a host name, without a port";
-            Err(invalid("--advertise-address", "not an address", remedy))
-        }
-        address => Ok(address),
-    }
-}
-
-fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
-    let absolute =
-        std::path::absolute(&dir).map_err(|source| Error::DataDir { path: dir, source })?;
-    if absolute == Path::new("/") {
-        let remedy = "use a directory for neptune-edge alone";
-        return Err(invalid("--data-dir", "is the root of the file system", remedy));
-    }
-    Ok(absolute)
-}
-
 /// The broker of the connection to the cloud, and the namespace of the Rules over `EventBus`.
 /// `local`: the workers' broker, unless it is embedded.
 fn transport(
@@ -248,54 +170,6 @@ fn transport(
             Ok((local.clone(), Some(rules)))
         }
     }
-}
-
-fn broker(flag: &'static str, text: &str) -> Result<BrokerUrl, Error> {
-    text.parse()
-        .map_err(|error| invalid(flag, error, "use the URL of a broker that this node reaches"))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
-fn invalid(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
-    Error::Config { flag, problem: problem.to_string(), remedy }
-}
-
-fn container_defaults(args: &ContainerArgs) -> ContainerDefaults {
-    ContainerDefaults {
-        user: args.worker_user,
-        read_only_root: args.worker_read_only_root,
-        cpu_millis: args.worker_cpu_millis,
-        memory_bytes: args.worker_memory_bytes,
-        init: args.worker_init,
-    }
-}
-
-/// 0 is no limit.
-fn image_gc(args: &ImageGcArgs) -> Result<ImageGcLimits, Error> {
-    let limits = ImageGcLimits {
-        max_bytes: (args.image_gc_max_bytes > 0).then_some(args.image_gc_max_bytes),
-        min_age: args.image_gc_min_age,
-        max_age: (!args.image_gc_max_age.is_zero()).then_some(args.image_gc_max_age),
-    };
-    if limits.max_age.is_some_and(|max| max < limits.min_age) {
-        let remedy = "increase it, or decrease --image-gc-min-age";
-        return Err(invalid("--image-gc-max-age", "is less than --image-gc-min-age", remedy));
-    }
-    Ok(limits)
-}
-
-/// The directories of a flag. A variable that is set and empty allows none.
-fn absolute(flag: &'static str, dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    let dirs = dirs.iter().filter(|dir| !dir.as_os_str().is_empty());
-    let is_plain =
-        |dir: &Path| dir.is_absolute() && dir.components().all(|part| part != Component::ParentDir);
-    dirs.map(|dir| {
-        let problem = || format!("{} is not absolute, or contains \"..\"", dir.display());
-        is_plain(dir)
-            .then(|| dir.clone())
-            .ok_or_else(|| invalid(flag, problem(), "use an absolute path"))
-    })
-    .collect()
 }
 
 /// The limits and allowed sources of downloads, without the S3 settings, which come from the
@@ -337,6 +211,8 @@ pub fn s3_from_environment() -> Result<S3Config, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::path::Path;
+
     use clap::Parser as _;
 
     use super::*;

@@ -1,0 +1,45 @@
+//! Looks for problems of the node, which the cloud and the doctor then know. `node_problems.rs`
+//! words them.
+
+use std::time::Instant;
+
+use neptune_wire::NodeProblem;
+use tracing::{debug, warn};
+
+use super::{Agent, node_problems};
+
+impl Agent {
+    /// Looks for problems of the node. Returns when to do so again.
+    pub(super) fn check_node(&mut self, now: Instant) -> Instant {
+        let check_at = self.store.check(now);
+        let has_other_client = self.cloud.publisher.link.is_taken_over();
+        let has_other_containers = self.containers.contest.is_detected(now);
+        let contest = node_problems::name_in_use(
+            &self.config.node,
+            has_other_client.then_some(&self.config.mqtt_url),
+            has_other_containers.then_some(self.config.docker_socket.as_path()),
+        );
+        if let Some(problem) = &contest
+            && !self.cloud.problems().iter().any(|known| known.reason == problem.reason)
+        {
+            warn!("{}", problem.message);
+        }
+        let problems: Vec<NodeProblem> = self.store.problem().into_iter().chain(contest).collect();
+        if problems != self.cloud.problems() {
+            self.save_problems(&problems);
+            self.cloud.set_problems(problems, now);
+            // The states of the workers contain them.
+            self.schedule.is_plan_stale = true;
+        }
+        check_at
+    }
+
+    /// Stores the problems for the doctor, unless writes fail: the doctor finds that itself.
+    fn save_problems(&mut self, problems: &[NodeProblem]) {
+        if !self.store.is_failing()
+            && let Err(error) = self.store.save_problems(problems)
+        {
+            debug!(%error, "failed to store the problems of the node");
+        }
+    }
+}

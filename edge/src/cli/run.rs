@@ -1,0 +1,134 @@
+//! The options of `run`, which `doctor` accepts too.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::Args;
+
+use super::{ContainerArgs, ImageGcArgs, ModelArgs, Transport};
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Name of this node in the cluster.
+    #[arg(long, env = "NEPTUNE_NODE_NAME", value_name = "NAME")]
+    pub node_name: String,
+    /// Transport between agent and controller. Must match the controller's transport.
+    #[arg(long, env = "NEPTUNE_TRANSPORT", value_enum, default_value_t = Transport::Mqtt)]
+    pub transport: Transport,
+    /// URL of the MQTT broker that the controller connects to:
+    /// mqtts://[user[:password]@]host[:8883] with --mqtt-ca-file, or mqtt://... Required with
+    /// --transport mqtt. Prefer --mqtt-password-file to a password in the URL.
+    #[arg(long, env = "NEPTUNE_MQTT_URL", value_name = "URL", hide_env_values = true)]
+    pub mqtt_url: Option<String>,
+    /// Namespace of the controller's Rules. Used with --transport eventbus.
+    #[arg(
+        long,
+        env = "NEPTUNE_RULE_NAMESPACE",
+        value_name = "NAMESPACE",
+        default_value = "neptune-system"
+    )]
+    pub rule_namespace: String,
+    /// Interval between heartbeats in seconds. Default: 30, or 15 with --transport eventbus. The
+    /// controller marks the node offline after three missed heartbeats.
+    #[arg(long, env = "NEPTUNE_HEARTBEAT", value_name = "SECONDS")]
+    pub heartbeat: Option<u32>,
+    /// Directory for desired state, counters and models. Each agent needs its own directory.
+    #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
+    pub data_dir: PathBuf,
+    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on
+    /// the host network can reach. May equal --mqtt-url. With --transport eventbus: the broker that
+    /// KubeEdge's EventBus uses. Workers receive the URL unchanged, and the broker does not tell
+    /// them apart; the embedded broker does.
+    #[arg(
+        long,
+        env = "NEPTUNE_LOCAL_BROKER",
+        value_name = "embedded|URL",
+        default_value = "embedded",
+        hide_env_values = true
+    )]
+    pub local_broker: String,
+    /// Address on which the embedded broker listens. The default port leaves 1883 free for another
+    /// broker. Without TLS: use a loopback address.
+    #[arg(
+        long,
+        env = "NEPTUNE_LOCAL_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:1884"
+    )]
+    pub local_listen: SocketAddr,
+    /// Accept workers that connect to the embedded broker without the user and password of
+    /// MQTT_URL. Any process on the node can then report for any worker.
+    #[arg(long, env = "NEPTUNE_ALLOW_ANONYMOUS_WORKERS")]
+    pub allow_anonymous_workers: bool,
+    /// Socket of the Docker engine.
+    #[arg(
+        long,
+        env = "NEPTUNE_DOCKER_HOST",
+        value_name = "unix://PATH",
+        default_value = "unix:///var/run/docker.sock"
+    )]
+    pub docker_host: String,
+    /// Topic prefix. Must match the controller's prefix.
+    #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
+    pub topic_prefix: String,
+    /// Address at which other nodes reach workers on this node. Default: the local address of the
+    /// route to the broker.
+    #[arg(long, env = "NEPTUNE_ADVERTISE_ADDRESS", value_name = "ADDRESS")]
+    pub advertise_address: Option<String>,
+    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate.
+    /// Required for mqtts://.
+    #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
+    pub mqtt_ca_file: Option<PathBuf>,
+    /// PEM file with the client certificate for the broker of --mqtt-url, or of --local-broker with
+    /// --transport eventbus. All broker files are read again for each connection, so a renewed
+    /// certificate needs no restart.
+    #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
+    pub mqtt_cert_file: Option<PathBuf>,
+    /// PEM file with the private key of the client certificate.
+    #[arg(long, env = "NEPTUNE_MQTT_KEY_FILE", value_name = "FILE", requires = "mqtt_cert_file")]
+    pub mqtt_key_file: Option<PathBuf>,
+    /// File with the password of the user in the broker URL. Replaces a password in the URL.
+    #[arg(long, env = "NEPTUNE_MQTT_PASSWORD_FILE", value_name = "FILE")]
+    pub mqtt_password_file: Option<PathBuf>,
+    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that
+    /// broker can start containers on this node.
+    #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
+    pub insecure_broker: bool,
+    /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16, which
+    /// must be the first one. May be repeated up to three times; the variable is a comma-separated
+    /// list. Workers reach their cloud worker without it.
+    #[arg(long, env = "NEPTUNE_DNS", value_name = "IP", value_delimiter = ',')]
+    pub dns: Vec<IpAddr>,
+    /// Directory of the node that Datasets may use. Its files can be counted, and mounted into
+    /// workers that reference the Dataset. May be repeated; the variable is a comma-separated list.
+    #[arg(
+        long,
+        env = "NEPTUNE_ALLOW_DATA_DIR",
+        value_name = "DIR",
+        value_delimiter = ',',
+        default_value = "/code/data"
+    )]
+    pub allow_data_dir: Vec<PathBuf>,
+    /// Directory of the node with scripts for workerSpec.scriptDir. It and its subdirectories can
+    /// be mounted. May be repeated; the variable is a comma-separated list.
+    #[arg(
+        long,
+        env = "NEPTUNE_ALLOW_SCRIPT_DIR",
+        value_name = "DIR",
+        value_delimiter = ',',
+        default_value = "/code"
+    )]
+    pub allow_script_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    pub containers: ContainerArgs,
+    /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and
+    /// last good versions are always kept.
+    #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
+    pub keep_unused: usize,
+    #[command(flatten)]
+    pub image_gc: ImageGcArgs,
+    #[command(flatten)]
+    pub models: ModelArgs,
+}

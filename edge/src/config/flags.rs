@@ -1,0 +1,153 @@
+//! Validates single flags. Pure, except for the current directory of a relative path.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use neptune_link::BrokerUrl;
+use neptune_wire::NodeName;
+
+use crate::{
+    Error,
+    cli::{ContainerArgs, ImageGcArgs},
+    domain::{container::ContainerDefaults, pulled_image::ImageGcLimits},
+};
+
+/// Resolvers use at most three name servers.
+const MAX_NAME_SERVERS: usize = 3;
+
+/// The name server of `EdgeMesh`, on its interface edgemesh0 of each node.
+pub const EDGE_MESH_DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 96, 16));
+
+pub fn node_name(text: &str) -> Result<NodeName, Error> {
+    let remedy = "use the name of the Node in the cluster, see `kubectl get nodes`";
+    text.parse().map_err(|error| invalid("--node-name", error, remedy))
+}
+
+/// The listen address of the workers' broker if it is embedded.
+pub fn local_listen(text: &str, listen: SocketAddr) -> Result<Option<SocketAddr>, Error> {
+    if text != "embedded" {
+        return Ok(None);
+    }
+    if listen.port() == 0 {
+        let remedy = "use the fixed port at which workers reach the broker";
+        return Err(invalid("--local-listen", "port must not be 0", remedy));
+    }
+    Ok(Some(listen))
+}
+
+pub fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
+    let seconds = seconds.unwrap_or(if is_event_bus { 15 } else { 30 });
+    if !(1..=3600).contains(&seconds) {
+        return Err(invalid("--heartbeat", seconds, "use 1 to 3600 seconds"));
+    }
+    Ok(Duration::from_secs(seconds.into()))
+}
+
+pub fn name_servers(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
+    if addresses.len() > MAX_NAME_SERVERS || addresses.iter().any(IpAddr::is_unspecified) {
+        let remedy = "use up to three IP addresses of name servers";
+        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
+    }
+    if addresses.iter().skip(1).any(|address| *address == EDGE_MESH_DNS) {
+        let remedy = "put EdgeMesh's name server 169.254.96.16 first: the NXDOMAIN of another one ends the search";
+        return Err(invalid("--dns", format!("{addresses:?}"), remedy));
+    }
+    Ok(addresses)
+}
+
+pub fn check_ca_file(
+    mqtt_url: &BrokerUrl,
+    local_url: &BrokerUrl,
+    is_given: bool,
+) -> Result<(), Error> {
+    if (mqtt_url.is_tls() || local_url.is_tls()) == is_given {
+        return Ok(());
+    }
+    let problem = if is_given {
+        "given, but no URL is mqtts://"
+    } else {
+        "missing, but mqtts:// requires it"
+    };
+    let remedy =
+        "use it together with mqtts://, with the broker's CA or /etc/ssl/certs/ca-certificates.crt";
+    Err(invalid("--mqtt-ca-file", problem, remedy))
+}
+
+pub fn docker_socket(host: &str) -> Result<PathBuf, Error> {
+    let path = host.strip_prefix("unix://").filter(|path| path.starts_with('/'));
+    path.map(PathBuf::from).ok_or_else(|| {
+        let problem = format!("{host:?} is not a Unix socket");
+        invalid("--docker-host", problem, "use a value such as unix:///var/run/docker.sock")
+    })
+}
+
+pub fn advertised_address(address: Option<String>) -> Result<Option<String>, Error> {
+    match address {
+        Some(text) if text.is_empty() || text.contains(['/', ' ']) => {
+            let remedy = "use an IP address or a host name, without a port";
+            Err(invalid("--advertise-address", "not an address", remedy))
+        }
+        address => Ok(address),
+    }
+}
+
+pub fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
+    let absolute =
+        std::path::absolute(&dir).map_err(|source| Error::DataDir { path: dir, source })?;
+    if absolute == Path::new("/") {
+        let remedy = "use a directory for neptune-edge alone";
+        return Err(invalid("--data-dir", "is the root of the file system", remedy));
+    }
+    Ok(absolute)
+}
+
+pub fn broker(flag: &'static str, text: &str) -> Result<BrokerUrl, Error> {
+    text.parse()
+        .map_err(|error| invalid(flag, error, "use the URL of a broker that this node reaches"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "errors are moved in by map_err")]
+pub fn invalid(flag: &'static str, problem: impl ToString, remedy: &'static str) -> Error {
+    Error::Config { flag, problem: problem.to_string(), remedy }
+}
+
+pub fn container_defaults(args: &ContainerArgs) -> ContainerDefaults {
+    ContainerDefaults {
+        user: args.worker_user,
+        read_only_root: args.worker_read_only_root,
+        cpu_millis: args.worker_cpu_millis,
+        memory_bytes: args.worker_memory_bytes,
+        init: args.worker_init,
+    }
+}
+
+/// 0 is no limit.
+pub fn image_gc(args: &ImageGcArgs) -> Result<ImageGcLimits, Error> {
+    let limits = ImageGcLimits {
+        max_bytes: (args.image_gc_max_bytes > 0).then_some(args.image_gc_max_bytes),
+        min_age: args.image_gc_min_age,
+        max_age: (!args.image_gc_max_age.is_zero()).then_some(args.image_gc_max_age),
+    };
+    if limits.max_age.is_some_and(|max| max < limits.min_age) {
+        let remedy = "increase it, or decrease --image-gc-min-age";
+        return Err(invalid("--image-gc-max-age", "is less than --image-gc-min-age", remedy));
+    }
+    Ok(limits)
+}
+
+/// The directories of a flag. A variable that is set and empty allows none.
+pub fn absolute(flag: &'static str, dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let dirs = dirs.iter().filter(|dir| !dir.as_os_str().is_empty());
+    let is_plain =
+        |dir: &Path| dir.is_absolute() && dir.components().all(|part| part != Component::ParentDir);
+    dirs.map(|dir| {
+        let problem = || format!("{} is not absolute, or contains \"..\"", dir.display());
+        is_plain(dir)
+            .then(|| dir.clone())
+            .ok_or_else(|| invalid(flag, problem(), "use an absolute path"))
+    })
+    .collect()
+}
