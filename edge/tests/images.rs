@@ -54,8 +54,14 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
     docker(&["tag", &image("tagged"), &tag.0]);
     let container = UnmanagedContainer::run(&unique("neptune-test"), &pulled[USED]);
 
+    // A reference that the engine rejects does not stop the removal of others.
+    let malformed =
+        cloud.insert(&object("malformed"), &service(&unique("w"), "Not/An Image", IDLE));
+
     // Without an index it is not known what is unused.
-    cloud.index(&[(MODEL, &model), (&object("wanted"), &services[WANTED])]);
+    let listed = [("wanted", &services[WANTED]), ("malformed", &malformed)];
+    let keys = listed.map(|(name, _)| object(name));
+    cloud.index(&[(MODEL, &model), (&keys[0], listed[0].1), (&keys[1], listed[1].1)]);
     for removed in ["unused", "tagged"] {
         eventually("the unused image to be removed", || !is_on_node(&image(removed))).await;
     }
