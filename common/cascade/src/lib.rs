@@ -1,0 +1,27 @@
+//! The decisions of joint inference without code: how sure the edge's model is, which samples go to
+//! the cloud, how many, and what to do while the cloud does not answer.
+//!
+//! Everything here is a value or a pure function. There is no clock, no random number generator and
+//! no I/O: the caller passes the time and uniform numbers in [0, 1).
+//!
+//! # Guarantees
+//! - No input makes a function panic. What cannot be judged is [`Unjudged`], with its reason.
+//! - State that can be saved continues exactly like an uninterrupted run: sums are integers.
+//! - The bounds that the modules name hold for any sequence of inputs.
+
+#![deny(missing_docs)]
+
+pub mod boxes;
+pub mod budget;
+pub mod cap;
+pub mod confidence;
+mod decayed;
+mod number;
+pub mod quantile;
+mod signal;
+#[cfg(test)]
+mod testing;
+pub mod tokens;
+
+pub use number::Share;
+pub use signal::{Signal, Unjudged};
