@@ -128,7 +128,7 @@ impl Budget {
     }
 
     fn owe(&mut self, change: i64) {
-        self.owed = (self.owed + change).clamp(-MAX_OWED, MAX_OWED);
+        self.owed = self.owed.saturating_add(change).clamp(-MAX_OWED, MAX_OWED);
     }
 }
 

@@ -57,7 +57,7 @@ impl Cap {
     }
 
     fn add(&mut self, tokens: i64) {
-        self.tokens = (self.tokens + tokens).min(i64::from(self.depth) * ONE);
+        self.tokens = self.tokens.saturating_add(tokens).min(i64::from(self.depth) * ONE);
     }
 }
 

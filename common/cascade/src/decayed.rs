@@ -37,7 +37,7 @@ impl Decayed {
 
     /// One observation passes.
     pub(crate) fn age(&mut self) {
-        self.since_halving += 1;
+        self.since_halving = self.since_halving.saturating_add(1);
         if self.since_halving >= self.half_life {
             self.since_halving = 0;
             self.weights.iter_mut().for_each(|weight| *weight /= 2);

@@ -11,17 +11,22 @@
 
 #![deny(missing_docs)]
 
+pub mod agreement;
 pub mod boxes;
+pub mod breaker;
 pub mod budget;
 pub mod cap;
 pub mod confidence;
 mod decayed;
+pub mod drift;
+pub mod floor;
 mod number;
 pub mod quantile;
 mod signal;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
+pub mod wilson;
 
 pub use number::Share;
 pub use signal::{Signal, Unjudged};

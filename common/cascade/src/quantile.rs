@@ -48,7 +48,8 @@ impl QuantileTracker {
     /// Moves the threshold after a sample that was decided by [`QuantileTracker::is_hard`].
     pub fn observe(&mut self, is_hard: bool) {
         let error = self.target.get() - if is_hard { 1.0 } else { 0.0 };
-        self.threshold += to_billionths(self.step.get() * error);
+        let step = to_billionths(self.step.get() * error);
+        self.threshold = self.threshold.saturating_add(step);
     }
 
     /// tau: the confidence below which a sample is hard now, from -eta to 1 + eta.
