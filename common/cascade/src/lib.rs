@@ -16,13 +16,16 @@ pub mod boxes;
 pub mod breaker;
 pub mod budget;
 pub mod cap;
+pub mod compare;
 pub mod confidence;
 mod decayed;
 pub mod drift;
 pub mod floor;
 mod number;
 pub mod quantile;
+pub mod rows;
 mod signal;
+pub mod sse;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
