@@ -22,6 +22,7 @@ mod decayed;
 pub mod drift;
 pub mod floor;
 mod number;
+pub mod policy;
 pub mod quantile;
 pub mod rows;
 mod signal;

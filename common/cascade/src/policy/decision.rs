@@ -1,0 +1,69 @@
+//! Where a sample may go, where it goes, and what became of it.
+
+use crate::signal::Unjudged;
+
+/// Where a sample may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The cloud may be called: the breaker permits it.
+    Open,
+    /// The cloud is left alone, see [`crate::breaker::Breaker::refusal`].
+    CloudLeftAlone,
+    /// The client keeps this sample at the edge.
+    Pinned,
+}
+
+/// The decision about a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The edge's answer is used.
+    Easy,
+    /// The cloud is asked. An upload is counted.
+    Hard,
+    /// Hard, and the cloud is left alone: the edge's answer is used.
+    Fallback,
+    /// Hard, and the cap is reached: the edge's answer is used.
+    OverBudget,
+    /// The client keeps the sample at the edge.
+    Pinned,
+    /// There is no confidence: the edge's answer is used.
+    Unjudged(Unjudged),
+    /// The edge's model server is down, and the cloud is asked. An upload is counted.
+    EdgeDown,
+}
+
+impl Decision {
+    /// The name in headers and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Easy => "easy",
+            Self::Hard => "hard",
+            Self::Fallback => "fallback",
+            Self::OverBudget => "over-budget",
+            Self::Pinned => "pinned",
+            Self::Unjudged(_) => "unjudged",
+            Self::EdgeDown => "edge-down",
+        }
+    }
+
+    /// Whether the cloud is asked.
+    pub const fn is_upload(self) -> bool {
+        matches!(self, Self::Hard | Self::EdgeDown)
+    }
+
+    /// Whether the sample was judged to be hard.
+    pub const fn is_hard(self) -> bool {
+        matches!(self, Self::Hard | Self::Fallback | Self::OverBudget)
+    }
+}
+
+/// The result of the upload of a hard sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upload {
+    /// The cloud answered. Whether both answers agree; `None` if they cannot be compared.
+    Answered(Option<bool>),
+    /// The cloud did not answer: the edge's answer is used.
+    Failed,
+    /// Nothing was sent.
+    NotSent,
+}
