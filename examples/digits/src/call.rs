@@ -8,6 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
+use neptune_backoff::Backoff;
+use neptune_cascade::breaker::BreakerSettings;
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::error::Error;
@@ -19,6 +21,16 @@ use crate::samples::Pixels;
 const TOTAL: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(1);
 const REQUEST: Duration = Duration::from_secs(2);
+
+/// When calls pause. While they fail, one call at a time is made, because `EdgeMesh` queues failing
+/// calls. There is one caller, whose pauses need no jitter.
+pub const BREAKER: BreakerSettings = BreakerSettings {
+    single_calls_at: 1,
+    pause: Backoff::new(Duration::from_secs(1), Duration::from_secs(30)),
+    jitter: 0.0,
+    single_call_timeout: Duration::from_secs(10),
+    ..BreakerSettings::DEFAULT
+};
 
 type Connection = SendRequest<Full<Bytes>>;
 
@@ -167,6 +179,11 @@ mod tests {
                 (address.0, address.1, path)
             );
         }
+    }
+
+    #[test]
+    fn abandoned_call_does_not_block_the_next_before_its_timeout() {
+        assert!(BREAKER.single_call_timeout > TOTAL);
     }
 
     #[test]

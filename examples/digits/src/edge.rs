@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use hard_example::Rule;
 use jiff::Timestamp;
+use neptune_cascade::breaker::{Breaker, Failure};
 use serde::Serialize;
 
-use crate::breaker::Breaker;
-use crate::call::CloudClient;
+use crate::call::{BREAKER, CloudClient};
 use crate::counters::{Outcome, Status};
 use crate::error::Error;
 use crate::evaluate::{images, is_hard, quality, share};
@@ -124,7 +124,7 @@ impl Worker {
             reloads,
             rule: Rule::new(&settings.rule.hem_name, &settings.rule.hem_parameters)?,
             cloud,
-            breaker: Breaker::default(),
+            breaker: Breaker::new(BREAKER),
         })
     }
 
@@ -189,15 +189,16 @@ impl Worker {
     }
 
     async fn call_cloud(&mut self, image: &Pixels) -> Option<usize> {
-        let cloud = self.cloud.as_mut().filter(|_| self.breaker.allows(Instant::now()))?;
+        let cloud = self.cloud.as_mut()?;
+        let permit = self.breaker.permit(Instant::now()).ok()?;
         match cloud.predict(std::slice::from_ref(image)).await {
             Ok(labels) => {
-                self.breaker.succeeded();
+                self.breaker.succeeded(permit);
                 labels.first().copied()
             }
             Err(error) => {
                 eprintln!("using the edge model's answer: {error}");
-                self.breaker.failed(Instant::now());
+                self.breaker.failed(permit, Failure::NoAnswer, Instant::now(), 0.0);
                 None
             }
         }

@@ -7,13 +7,12 @@
 //! | `samples`, `model` | the images and the models; pure |
 //! | `model_file` | reads models |
 //! | `predict` | requests and responses between edge and cloud; pure |
-//! | `breaker`, `counters` | pauses of calls to a failing cloud worker, and the counters; pure |
+//! | `counters` | the counters; pure |
 //! | `evaluate` | accuracies without a network; pure |
 //! | `cloud` | the cloud worker: HTTP server |
 //! | `call`, `report`, `edge` | the edge worker: HTTP client, MQTT reports, and the loop that uses both |
 //! | `stop` | SIGTERM and SIGINT |
 
-pub mod breaker;
 pub mod call;
 pub mod cloud;
 pub mod counters;

@@ -2,7 +2,8 @@
 //! is asked.
 //!
 //! This crate only decides. It reads no environment and makes no calls; a worker passes the values
-//! of `HEM_NAME` and `HEM_PARAMETERS` to [`Rule::new`] and each output to [`Rule::is_hard`].
+//! of `HEM_NAME` and `HEM_PARAMETERS` to [`Rule::new`] and each output to [`Rule::is_hard`]. The
+//! formulas are those of `neptune-cascade`; this crate is what a worker of one's own needs of it.
 //!
 //! | `HEM_NAME` | parameters (default) | uses | hard when |
 //! |---|---|---|---|

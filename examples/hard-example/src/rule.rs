@@ -1,5 +1,8 @@
 //! The rules. Pure, except for the generator of the Random rule.
 
+use neptune_cascade::boxes::{BoxSignal, scores};
+use neptune_cascade::confidence::{ClassScores, ClassSignal};
+
 use crate::generator::Generator;
 use crate::parameters::{Error, list, read};
 
@@ -82,53 +85,23 @@ impl Rule {
 
     /// Whether the big model is asked about this sample. Never fails: invalid outputs are not hard.
     pub fn is_hard(&mut self, prediction: &Prediction<'_>) -> bool {
-        match &mut self.0 {
-            Kind::Ibt { threshold_img, threshold_box } => scores(prediction.boxes)
-                .is_some_and(|scores| low_share(&scores, *threshold_box) >= 1.0 - *threshold_img),
-            Kind::Threshold { threshold } => {
-                scores(prediction.boxes).is_some_and(|scores| mean(&scores) < *threshold)
+        let boxes = |signal: BoxSignal| signal.of(&scores(prediction.boxes)?);
+        let (confidence, threshold) = match &mut self.0 {
+            Kind::Ibt { threshold_img, threshold_box } => {
+                (boxes(BoxSignal::Ibt { threshold_box: *threshold_box }), *threshold_img)
             }
-            Kind::CrossEntropy { threshold } => confidence(prediction.probabilities)
-                .is_some_and(|confidence| confidence < *threshold),
-            Kind::Random { ratio, generator } => generator.uniform() < *ratio,
-            Kind::CloudOnly => true,
-            Kind::EdgeOnly => false,
-        }
+            Kind::Threshold { threshold } => (boxes(BoxSignal::MeanScore), *threshold),
+            Kind::CrossEntropy { threshold } => {
+                let probabilities = prediction.probabilities;
+                let signal = ClassSignal::CrossEntropy;
+                (signal.of(probabilities, ClassScores::Probabilities), *threshold)
+            }
+            Kind::Random { ratio, generator } => return generator.uniform() < *ratio,
+            Kind::CloudOnly => return true,
+            Kind::EdgeOnly => return false,
+        };
+        confidence.is_ok_and(|confidence| confidence < threshold)
     }
-}
-
-/// The scores of the boxes. `None` without boxes, or if a box is malformed.
-fn scores(boxes: &[Vec<f64>]) -> Option<Vec<f64>> {
-    if boxes.is_empty() {
-        return None;
-    }
-    boxes
-        .iter()
-        .map(|row| row.get(4).copied().filter(|score| (0.0..=1.0).contains(score)))
-        .collect()
-}
-
-fn low_share(scores: &[f64], threshold_box: f64) -> f64 {
-    count(scores.iter().filter(|score| **score <= threshold_box)) / count(scores.iter())
-}
-
-fn mean(scores: &[f64]) -> f64 {
-    scores.iter().sum::<f64>() / count(scores.iter())
-}
-
-/// 1 + Σ(p ln p) / ln n: one minus the normalised entropy. `None` for invalid probabilities, or
-/// fewer than two.
-fn confidence(probabilities: &[f64]) -> Option<f64> {
-    if probabilities.len() < 2 || probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
-        return None;
-    }
-    let sum: f64 = probabilities.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum();
-    Some(1.0 + sum / count(probabilities.iter()).ln())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "no answer has 2^52 boxes or classes")]
-fn count(items: impl Iterator) -> f64 {
-    items.count() as f64
 }
 
 #[cfg(test)]
@@ -338,13 +311,22 @@ mod tests {
             }
         }
 
+        /// Sedna's formulas, with their own comparisons.
         #[test]
-        fn confidence_of_a_distribution_is_from_0_to_1(weights in prop::collection::vec(0.0..=1.0_f64, 2..20)) {
-            let total: f64 = weights.iter().sum();
-            prop_assume!(total > 0.0);
-            let probabilities: Vec<_> = weights.iter().map(|w| w / total).collect();
-            let confidence = confidence(&probabilities).unwrap();
-            prop_assert!((-1e-9..=1.0 + 1e-9).contains(&confidence), "{}", confidence);
+        fn decisions_are_those_of_the_original_formulas(
+            scores in prop::collection::vec((0_u32..=10).prop_map(|tenths| f64::from(tenths) / 10.0), 2..12),
+            threshold in (0_u32..=20).prop_map(|twentieths| f64::from(twentieths) / 20.0),
+            limit in (0_u32..=10).prop_map(|tenths| f64::from(tenths) / 10.0),
+        ) {
+            let (text, n) = (threshold.to_string(), f64::from(u32::try_from(scores.len()).unwrap()));
+            let low = f64::from(u32::try_from(scores.iter().filter(|s| **s <= limit).count()).unwrap());
+            let ibt = rule("IBT", &[("threshold_img", &text), ("threshold_box", &limit.to_string())]);
+            prop_assert_eq!(hard_boxes(ibt, &boxes(&scores)), low / n >= 1.0 - threshold);
+            let mean = scores.iter().sum::<f64>() / n;
+            prop_assert_eq!(hard_boxes(rule("Threshold", &[("threshold", &text)]), &boxes(&scores)), mean < threshold);
+            let sum: f64 = scores.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum();
+            let entropy = rule("CrossEntropy", &[("threshold_cross_entropy", &text)]);
+            prop_assert_eq!(hard_classes(entropy, &scores), 1.0 + sum / n.ln() < threshold);
         }
 
         #[test]

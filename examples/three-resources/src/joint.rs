@@ -5,8 +5,9 @@ use std::{
     time::Instant,
 };
 
-use digits::{breaker::Breaker, evaluate::is_hard, predict::Classification, samples::Pixels};
+use digits::{call::BREAKER, evaluate::is_hard, predict::Classification, samples::Pixels};
 use hard_example::Rule;
+use neptune_cascade::breaker::{Breaker, Failure};
 use serde::Serialize;
 
 use crate::{client::Client, error::Error};
@@ -52,7 +53,7 @@ pub struct Decision {
 impl Joint {
     /// Without a cloud, the edge's model answers all samples.
     pub fn new(edge: Client, cloud: Option<Client>, rule: Rule) -> Self {
-        let judge = Mutex::new(Judge { rule, breaker: Breaker::default() });
+        let judge = Mutex::new(Judge { rule, breaker: Breaker::new(BREAKER) });
         Self { edge, cloud, judge }
     }
 
@@ -80,18 +81,16 @@ impl Joint {
 
     async fn call_cloud(&self, image: &Pixels) -> Option<(Classification, Option<String>)> {
         let cloud = self.cloud.as_ref()?;
-        if !self.judge(|judge| judge.breaker.allows(Instant::now())) {
-            return None;
-        }
+        let permit = self.judge(|judge| judge.breaker.permit(Instant::now())).ok()?;
         let answer = infer_one(cloud, image).await;
         self.judge(|judge| match answer {
             Ok(answer) => {
-                judge.breaker.succeeded();
+                judge.breaker.succeeded(permit);
                 Some(answer)
             }
             Err(error) => {
                 eprintln!("using the edge model's answer: {error}");
-                judge.breaker.failed(Instant::now());
+                judge.breaker.failed(permit, Failure::NoAnswer, Instant::now(), 0.0);
                 None
             }
         })
