@@ -7,7 +7,7 @@
 //! agreement = 1 - d (1 - r)
 //! ```
 //!
-//! with Wilson's interval of d. It is agreement with the cloud's model, not correctness. Samples
+//! with Wilson's interval of d, over the last 512 shadows. It is agreement with the cloud's model, not correctness. Samples
 //! that the edge answered because the cloud did not (fallbacks), or because the cap was reached,
 //! are not in it: no shadow represents them.
 
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::number::count;
 use crate::wilson::{Interval, Z_95, interval};
 
-/// Shadows per block, and number of blocks. The estimate is of the last 896 to 1,024 shadows.
-const BLOCK: u64 = 128;
+/// Shadows per block, and number of blocks. The estimate is of the last 448 to 512 shadows.
+const BLOCK: u64 = 64;
 const BLOCKS: usize = 8;
 /// No honest block counts more samples.
 const MAX_COUNT: u64 = 1 << 48;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn estimate_follows_the_last_1024_shadows() {
+    fn estimate_follows_the_last_512_shadows() {
         let mut agreement = Agreement::default();
         for shadow in 0..3_000 {
             agreement.easy();
@@ -165,7 +165,7 @@ mod tests {
         }
         let found = agreement.estimate().unwrap();
         assert!(found.agreement.abs() < 1e-12, "{found:?}");
-        assert!((896..=1_024).contains(&found.shadows), "{found:?}");
+        assert!((448..=512).contains(&found.shadows), "{found:?}");
         assert!(agreement.is_valid());
     }
 

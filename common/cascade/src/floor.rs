@@ -6,7 +6,8 @@
 //!
 //! 1. k/n is made monotone: it must not fall with falling confidence. Neighbours that violate this
 //!    are pooled (pool adjacent violators; Barlow et al. 1972).
-//! 2. Each pool gets the upper bound of Wilson's interval of (k + 0.1) / (n + 0.5), z = 1.28.
+//! 2. Each bin gets the upper bound of Wilson's interval of (k + 0.1) / (n + 0.5), z = 1.28, with
+//!    its own n and the rate k/n of its pool.
 //! 3. The threshold is the lowest edge of a bin for which the bins above it contribute at most
 //!    1 - agreement: Σ m/M * bound.
 //!
@@ -160,12 +161,14 @@ fn bounds(comparisons: &[Comparisons]) -> Vec<f64> {
         }
         pools.push(pool);
     }
-    let mut bounds: Vec<f64> = pools
-        .into_iter()
-        .flat_map(|(pool, bins)| std::iter::repeat_n(pool.bound(), bins))
-        .collect();
-    bounds.reverse();
-    bounds
+    let rates = pools.into_iter().rev().flat_map(|(pool, bins)| {
+        let rate = if pool.all > 0.0 { pool.disagreed / pool.all } else { 0.0 };
+        std::iter::repeat_n(rate, bins)
+    });
+    let pooled = |(rate, bin): (f64, &Comparisons)| {
+        Comparisons { disagreed: rate * bin.all, all: bin.all }.bound()
+    };
+    rates.zip(comparisons).map(pooled).collect()
 }
 
 #[cfg(test)]
@@ -187,7 +190,7 @@ mod tests {
     fn bounds_never_rise_with_confidence_where_the_rates_are_pooled() {
         // The most confident bin disagrees more often than the one below: both are pooled.
         let found = bounds(&rates(&[(50.0, 100.0), (1.0, 100.0), (3.0, 100.0)]));
-        let pooled = interval(4.1, 200.5, Z_90_ONE_SIDED).high;
+        let pooled = interval(2.1, 100.5, Z_90_ONE_SIDED).high;
         assert!((found[1] - pooled).abs() < 1e-12 && (found[2] - pooled).abs() < 1e-12);
         assert!(found[0] > 0.5);
     }

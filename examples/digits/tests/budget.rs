@@ -4,14 +4,15 @@
 //! samples are the 600 held-out images, drawn with replacement; the outputs are those of the two
 //! models that this example ships. 6,000 clean images are followed by 6,000 with noise on each
 //! pixel (normal, standard deviation 3 of 16, cut to 0..=16) and by 6,000 clean ones. The numbers
-//! are means over five seeds. `docs/cascade.md` shows them; `--nocapture` prints them.
+//! are means over five seeds (agreement: six). `docs/cascade.md` shows them; `--nocapture` prints them.
 #![allow(clippy::unwrap_used)]
 
 use digits::model::{Model, label};
 use digits::samples::{Pixels, Sample, held_out};
 use neptune_cascade::Share;
+use neptune_cascade::compare::same_class;
 use neptune_cascade::confidence::{ClassScores, ClassSignal};
-use neptune_cascade::policy::{Goal, Policy, Route, Settings};
+use neptune_cascade::policy::{Decision, Goal, Policy, Route, Settings, Upload};
 use neptune_cascade::quantile::STEP;
 
 const PHASE: usize = 6_000;
@@ -56,6 +57,7 @@ struct Output {
     confidence: f64,
     is_edge_right: bool,
     is_cloud_right: bool,
+    agrees: bool,
 }
 
 struct Outputs {
@@ -69,12 +71,13 @@ impl Outputs {
             [include_str!("../models/small.json"), include_str!("../models/big.json")]
                 .map(|json| Model::parse(json).unwrap());
         let output = |pixels: &Pixels, sample: &Sample| {
-            let edge = small.infer(pixels);
+            let (edge, cloud) = (small.infer(pixels), big.infer(pixels));
             let confidence = ClassSignal::CrossEntropy.of(&edge, ClassScores::Probabilities);
             Output {
                 confidence: confidence.unwrap(),
                 is_edge_right: label(&edge) == sample.label,
-                is_cloud_right: label(&big.infer(pixels)) == sample.label,
+                is_cloud_right: label(&cloud) == sample.label,
+                agrees: same_class(&edge, &cloud).unwrap(),
             }
         };
         let (samples, mut random) = (held_out(), Random(1));
@@ -183,5 +186,44 @@ fn upload_ratio_is_held_when_the_images_become_noisy() {
         assert!(row.worst <= worst, "{name}: {}", row.worst);
         let is_exact = matches!(settings.goal, Goal::UploadRatio(_));
         assert!(!is_exact || (row.total - 0.2).abs() <= 0.002, "{name}: {}", row.total);
+    }
+}
+
+/// The shares of disagreeing answers and of uploads in the last two thirds of each phase.
+fn run_agreement(outputs: &Outputs, settings: Settings, seed: u64) -> [(f64, f64); 3] {
+    let (mut policy, mut random) = (Policy::new(settings), Random(seed));
+    [0, 1, 2].map(|phase| {
+        let (mut disagreeing, mut uploads) = (Vec::new(), Vec::new());
+        for _ in 0..PHASE {
+            let output = random.choose(outputs.of_phase(phase));
+            let confidence = output.confidence;
+            let decision = policy.decide(Ok(confidence), Route::Open, random.uniform());
+            if decision == Decision::Hard {
+                policy.uploaded(confidence, Upload::Answered(Some(output.agrees)));
+            } else if policy.take_shadow(Route::Open, random.uniform()) {
+                policy.shadowed(confidence, output.agrees);
+            }
+            uploads.push(decision.is_upload());
+            disagreeing.push(!decision.is_upload() && !output.agrees);
+        }
+        let last = |of: &[bool]| share(of[PHASE / 3..].iter().copied());
+        (last(&disagreeing), last(&uploads))
+    })
+}
+
+#[test]
+fn agreement_is_held_when_the_images_become_noisy() {
+    let outputs = Outputs::of_the_shipped_models();
+    let goal = Goal::Agreement(Share::percent(95));
+    let settings = Settings { shadow_ratio: Share::percent(5), ..Settings::new(goal, 0.75) };
+    let runs: Vec<_> = (200..206).map(|seed| run_agreement(&outputs, settings, seed)).collect();
+    println!("agreement 0.95: {runs:.3?}");
+    for phase in 0..3 {
+        let all = runs.iter().map(|phases| phases[phase]);
+        let mean = all.clone().map(|(disagreeing, _)| disagreeing).sum::<f64>() / 6.0;
+        assert!(mean <= 0.05, "{phase}: {mean}");
+        for (disagreeing, uploads) in all {
+            assert!(disagreeing <= 0.065 && uploads <= 0.55, "{phase}: {disagreeing} {uploads}");
+        }
     }
 }

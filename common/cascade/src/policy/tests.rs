@@ -177,13 +177,15 @@ fn agreement_goal_lowers_the_threshold_with_agreeing_comparisons() {
     let mut policy = Policy::new(Settings::new(Goal::Agreement(Share::percent(90)), 0.5));
     let mut random = Uniform::new(4);
     assert_eq!(policy.decide(Ok(0.99), Route::Open, 0.0), Decision::Hard, "nothing is known");
-    for _ in 0..4_000 {
+    for _ in 0..10_000 {
         let confidence = random.next();
         if policy.decide(Ok(confidence), Route::Open, random.next()) == Decision::Hard {
             policy.uploaded(confidence, Upload::Answered(Some(confidence > 0.5)));
+        } else if policy.take_shadow(Route::Open, random.next()) {
+            policy.shadowed(confidence, confidence > 0.5);
         }
     }
-    assert!((0.3..=0.5).contains(&policy.threshold()), "{}", policy.threshold());
+    assert!((0.4..=0.57).contains(&policy.threshold()), "{}", policy.threshold());
 }
 
 #[test]
