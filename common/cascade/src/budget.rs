@@ -10,7 +10,7 @@
 //!       share exactly r(t)
 //! ```
 //!
-//! Beyond |B| = 6, r(t) moves linearly to 0 or 1, which it reaches at |B| = 12.
+//! There are 256 bins, finer for confidences close to 1. Beyond |B| = 6, r(t) moves linearly to 0 or 1, which it reaches at |B| = 12.
 //!
 //! # Guarantees
 //! - After any T samples in any order, the number of hard ones differs from r* T by less than 13:
@@ -22,10 +22,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::decayed::Decayed;
-use crate::number::{ONE, Share, bin, from_billionths, length};
+use crate::number::{FINE_BINS, ONE, Share, fine_bin, fine_confidence, from_billionths, length};
 
-/// Number of bins over 0..=1.
-const BINS: usize = 256;
 /// Samples after which an observation has half of its weight.
 const HALF_LIFE: u32 = 1_000;
 /// Change of the share per sample owed.
@@ -48,15 +46,15 @@ pub struct Budget {
 impl Budget {
     /// Holds the share `target` of hard samples.
     pub fn new(target: Share) -> Self {
-        Self { target, owed: 0, confidences: Decayed::new(BINS, HALF_LIFE) }
+        Self { target, owed: 0, confidences: Decayed::new(FINE_BINS, HALF_LIFE) }
     }
 
     /// Continues a saved state with a target, which may be another one. `None` if it is damaged.
     #[must_use]
     pub fn resumed(self, target: Share) -> Option<Self> {
         let owed = if self.target == target { self.owed } else { 0 };
-        let is_valid =
-            self.confidences.is_valid(BINS, HALF_LIFE) && (-MAX_OWED..=MAX_OWED).contains(&owed);
+        let is_valid = self.confidences.is_valid(FINE_BINS, HALF_LIFE)
+            && (-MAX_OWED..=MAX_OWED).contains(&owed);
         is_valid.then_some(Self { target, owed, ..self })
     }
 
@@ -67,7 +65,7 @@ impl Budget {
             return share >= 1.0;
         }
         let Some((edge, part)) = self.quantile(share) else { return random < share };
-        match bin(confidence, BINS).cmp(&edge) {
+        match fine_bin(confidence).cmp(&edge) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Equal => random < part,
             std::cmp::Ordering::Greater => false,
@@ -77,7 +75,7 @@ impl Budget {
     /// Counts a sample and how it was decided, by [`Budget::is_hard`] or otherwise.
     pub fn observe(&mut self, confidence: f64, is_hard: bool) {
         self.confidences.age();
-        self.confidences.add(bin(confidence, BINS));
+        self.confidences.add(fine_bin(confidence));
         self.owe(self.target.billionths() - if is_hard { ONE } else { 0 });
     }
 
@@ -97,7 +95,7 @@ impl Budget {
         match self.quantile(share) {
             _ if share <= 0.0 => 0.0,
             _ if share >= 1.0 => 1.0,
-            Some((edge, part)) => (length(edge) + part) / length(BINS),
+            Some((edge, part)) => fine_confidence(length(edge) + part),
             None => share,
         }
     }
@@ -124,7 +122,7 @@ impl Budget {
             rest -= count;
         }
         // Only by rounding.
-        Some((BINS - 1, 1.0))
+        Some((FINE_BINS - 1, 1.0))
     }
 
     fn owe(&mut self, change: i64) {
@@ -188,6 +186,21 @@ mod tests {
         run(&mut budget, (0..5_000).map(|_| random.next()), 2);
         assert!((budget.threshold() - 0.2).abs() < 0.05, "{}", budget.threshold());
         assert!(budget.is_hard(0.1, 0.999) && !budget.is_hard(0.3, 0.0));
+    }
+
+    /// Most models are nearly sure of most samples.
+    #[test]
+    fn least_confident_samples_are_hard_if_all_are_nearly_1() {
+        let mut budget = Budget::new(Share::percent(20));
+        let mut random = Uniform::new(1);
+        let mut uploads_of_surer = 0;
+        for sample in 0..10_000 {
+            let doubt = random.next();
+            let is_hard = budget.is_hard(1.0 - 1e-3 * doubt, random.next());
+            budget.observe(1.0 - 1e-3 * doubt, is_hard);
+            uploads_of_surer += u32::from(sample >= 1_000 && is_hard && doubt < 0.5);
+        }
+        assert!(uploads_of_surer < 20, "{uploads_of_surer}");
     }
 
     #[test]
@@ -264,7 +277,7 @@ mod tests {
             let mut whole = Budget::new(target);
             let mut random = Uniform::new(1);
             let mut resumed = whole.clone();
-            let stop = bin(part, confidences.len());
+            let stop = crate::number::bin(part, confidences.len());
             for (index, confidence) in confidences.into_iter().enumerate() {
                 if index == stop {
                     let text = serde_json::to_string(&resumed).unwrap();

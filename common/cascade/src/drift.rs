@@ -4,12 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::decayed::Decayed;
-use crate::number::{bin, count, from_billionths, length, to_billionths};
+use crate::number::{FINE_BINS, count, fine_bin, from_billionths, length, to_billionths};
 
 /// Samples of a model version whose confidences are the reference.
 const REFERENCE_SAMPLES: u32 = 2_000;
-/// Bins in which the reference is collected.
-const FINE_BINS: usize = 256;
 /// Bins that are compared, at most: as far as possible, each has a tenth of the reference.
 const BINS: usize = 10;
 /// Added to each share, so that none is 0.
@@ -65,7 +63,7 @@ impl ConfidenceDrift {
 
     /// Counts a sample.
     pub fn observe(&mut self, confidence: f64) {
-        let bin = bin(confidence, FINE_BINS);
+        let bin = fine_bin(confidence);
         self.current.age();
         self.current.add(bin);
         let Some(psi) = self.psi() else {

@@ -108,6 +108,20 @@ pub(crate) fn bin(confidence: f64, bins: usize) -> usize {
     bin.min(bins.saturating_sub(1))
 }
 
+/// Number of [`fine_bin`]s.
+pub(crate) const FINE_BINS: usize = 256;
+
+/// The bin of a confidence c among 256 bins of equal width of 1 - cbrt(1 - c): 0.012 wide at 0, and
+/// finer the closer to 1, where the confidences of most models are.
+pub(crate) fn fine_bin(confidence: f64) -> usize {
+    bin(1.0 - (1.0 - confidence.clamp(0.0, 1.0)).cbrt(), FINE_BINS)
+}
+
+/// The confidence at a place among the fine bins, 0 to 256.
+pub(crate) fn fine_confidence(place: f64) -> f64 {
+    1.0 - (1.0 - place / length(FINE_BINS)).clamp(0.0, 1.0).powi(3)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::float_cmp)]
@@ -127,6 +141,15 @@ mod tests {
     fn saved_share_above_1_is_refused() {
         assert_eq!(serde_json::from_str::<Share>("200000000").unwrap().get(), 0.2);
         assert!(serde_json::from_str::<Share>("1000000001").is_err());
+    }
+
+    #[test]
+    fn fine_bins_are_finer_close_to_1_and_have_their_confidence() {
+        assert_eq!([0.0, -1.0, f64::NAN, 1.0, 2.0].map(fine_bin), [0, 0, 0, 255, 255]);
+        assert!(fine_bin(0.99) < fine_bin(0.9999) && fine_bin(0.9999) < fine_bin(0.999_999));
+        for place in [0.5, 100.5, 254.5, 255.5] {
+            assert_eq!(length(fine_bin(fine_confidence(place))), place - 0.5);
+        }
     }
 
     #[test]

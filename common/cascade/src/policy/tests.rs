@@ -220,6 +220,9 @@ fn damaged_state_starts_without_knowledge() {
 }
 
 proptest! {
+    // Each case runs all goals.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn resumed_policy_decides_like_an_uninterrupted_one(
         samples in prop::collection::vec((0.0..=1.0_f64, 0.0..1.0_f64, any::<bool>()), 2..400),
