@@ -111,12 +111,15 @@ mod tests {
         /// The comparison of Sedna's rule, for shares and thresholds that a manifest can have.
         #[test]
         fn ibt_decides_like_the_original_rule(
-            low in 0_u32..=50, boxes in 1_u32..=50, hundredths in 0_u32..=100, limit in 0.0..=1.0_f64,
+            low in 0_usize..=50, high in 0_usize..=50, hundredths in 0_u32..=100, limit in 0.0..=1.0_f64,
         ) {
-            let low_share = f64::from(low.min(boxes)) / f64::from(boxes);
+            prop_assume!(low + high > 0);
+            let scores = [vec![0.4; low], vec![0.6; high]].concat();
+            let confidence = BoxSignal::Ibt { threshold_box: 0.5 }.of(&scores).unwrap();
+            let low_share = length(low) / length(low + high);
             for threshold in [f64::from(hundredths) / 100.0, limit, low_share, 1.0 - low_share] {
                 prop_assert_eq!(
-                    ibt_confidence(low_share) < threshold,
+                    confidence < threshold,
                     low_share >= 1.0 - threshold,
                     "{} {}", low_share, threshold
                 );

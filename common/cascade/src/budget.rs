@@ -188,6 +188,19 @@ mod tests {
         assert!(budget.is_hard(0.1, 0.999) && !budget.is_hard(0.3, 0.0));
     }
 
+    #[test]
+    fn random_number_decides_among_equal_confidences() {
+        let mut budget = Budget::new(Share::percent(20));
+        let mut random = Uniform::new(1);
+        for _ in 0..5_000 {
+            let number = random.next();
+            let is_hard = budget.is_hard(0.7, number);
+            budget.observe(0.7, is_hard);
+            assert!(!is_hard || number < 0.5, "{number}");
+        }
+        assert!(budget.is_hard(0.7, 0.0) && !budget.is_hard(0.7, 0.999));
+    }
+
     /// Most models are nearly sure of most samples.
     #[test]
     fn least_confident_samples_are_hard_if_all_are_nearly_1() {

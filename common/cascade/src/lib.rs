@@ -8,6 +8,20 @@
 //! - No input makes a function panic. What cannot be judged is [`Unjudged`], with its reason.
 //! - State that can be saved continues exactly like an uninterrupted run: sums are integers.
 //! - The bounds that the modules name hold for any sequence of inputs.
+//!
+//! ```
+//! use neptune_cascade::confidence::{ClassScores, ClassSignal};
+//! use neptune_cascade::policy::{Decision, Goal, Policy, Route, Settings, Upload};
+//! use neptune_cascade::Share;
+//!
+//! let ratio = Share::new(0.2).expect("a number from 0 to 1");
+//! let mut policy = Policy::new(Settings::new(Goal::UploadRatio(ratio), 0.5));
+//! // The edge's answer. 0.42 is a random number.
+//! let signal = ClassSignal::CrossEntropy.of(&[0.4, 0.3, 0.3], ClassScores::Probabilities);
+//! assert_eq!(policy.decide(signal, Route::Open, 0.42), Decision::Hard);
+//! // The cloud's answer is the same class.
+//! policy.uploaded(signal.unwrap_or_default(), Upload::Answered(Some(true)));
+//! ```
 
 #![deny(missing_docs)]
 

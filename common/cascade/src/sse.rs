@@ -297,6 +297,16 @@ mod tests {
     }
 
     #[test]
+    fn bytes_after_the_end_begin_a_new_frame() {
+        let mut parser = Parser::new(100);
+        parser.push(b"data: a\nid");
+        assert_eq!(parser.finish().unwrap().unwrap().bytes, b"data: a\nid");
+        parser.push(b"data: b\n\n");
+        let frame = parser.next_frame().unwrap().unwrap();
+        assert_eq!((frame.range, frame.event.unwrap().data.as_str()), (10..19, "b"));
+    }
+
+    #[test]
     fn frame_that_ends_with_cr_waits_for_the_next_byte() {
         let mut parser = Parser::new(100);
         parser.push(b"data: a\r\n\r");
