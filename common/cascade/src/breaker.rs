@@ -202,7 +202,10 @@ impl Breaker {
     fn varied(&self, duration: Duration, random: f64) -> Duration {
         let factor = 1.0 + self.settings.jitter * (2.0 * random - 1.0);
         // Not for numbers that are not a share.
-        if (0.0..=2.0).contains(&factor) { duration.mul_f64(factor) } else { duration }
+        if !(0.0..=2.0).contains(&factor) {
+            return duration;
+        }
+        Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(duration)
     }
 
     fn become_state(&mut self, state: State) {

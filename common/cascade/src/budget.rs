@@ -10,13 +10,13 @@
 //!       share exactly r(t)
 //! ```
 //!
-//! There are 256 bins, finer for confidences close to 1. Beyond |B| = 6, r(t) moves linearly to 0 or 1, which it reaches at |B| = 12.
+//! There are 256 bins, finer for confidences close to 1. Beyond |B| = 6, r(t) moves linearly to 0 or
+//! 1, which it reaches at |B| = 12.
 //!
 //! # Guarantees
 //! - After any T samples in any order, the number of hard ones differs from r* T by less than 13:
 //!   at B >= 12 every sample is hard, at B <= -12 none is, and B moves by at most 1. After 10,000
-//!   samples the share is within 0.0013 of r*. Initial samples that were decided by another rule
-//!   (see [`crate::policy`]) are made up for.
+//!   samples the share is within 0.0013 of r*.
 //! - Equal confidences are no special case, because the random number decides among them.
 
 use serde::{Deserialize, Serialize};
@@ -60,10 +60,10 @@ impl Budget {
 
     /// Whether a sample is hard. `random` is a uniform number in [0, 1).
     pub fn is_hard(&self, confidence: f64, random: f64) -> bool {
-        let share = self.share();
-        if share <= 0.0 || share >= 1.0 {
-            return share >= 1.0;
+        if let Some(is_hard) = self.forced() {
+            return is_hard;
         }
+        let share = self.share();
         let Some((edge, part)) = self.quantile(share) else { return random < share };
         match fine_bin(confidence).cmp(&edge) {
             std::cmp::Ordering::Less => true,
@@ -72,7 +72,14 @@ impl Budget {
         }
     }
 
-    /// Counts a sample and how it was decided, by [`Budget::is_hard`] or otherwise.
+    /// The decision about any sample, if so many are owed that the confidence does not matter.
+    pub fn forced(&self) -> Option<bool> {
+        let share = self.share();
+        (share <= 0.0 || share >= 1.0).then_some(share >= 1.0)
+    }
+
+    /// Counts a sample and how it was decided: by [`Budget::is_hard`], or otherwise where
+    /// [`Budget::forced`] leaves the choice.
     pub fn observe(&mut self, confidence: f64, is_hard: bool) {
         self.confidences.age();
         self.confidences.add(fine_bin(confidence));

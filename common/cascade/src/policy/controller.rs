@@ -56,8 +56,9 @@ impl Controller {
 
     pub(super) fn is_hard(&self, threshold: f64, confidence: f64, random: f64) -> bool {
         match self {
-            Self::Threshold | Self::UploadRatio { warm_up: ..WARM_UP, .. } => {
-                confidence < threshold
+            Self::Threshold => confidence < threshold,
+            Self::UploadRatio { warm_up: ..WARM_UP, budget } => {
+                budget.forced().unwrap_or(confidence < threshold)
             }
             Self::UploadRatio { budget, .. } => budget.is_hard(confidence, random),
             Self::TrackedRatio(tracker) => tracker.is_hard(confidence),

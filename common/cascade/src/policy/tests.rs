@@ -57,13 +57,40 @@ fn sample_without_confidence_is_unjudged_with_its_reason() {
 }
 
 #[test]
-fn first_samples_are_decided_by_the_threshold_and_made_up_for() {
+fn first_samples_are_decided_by_the_threshold() {
     let mut policy = Policy::new(ratio(20));
-    let hard = (0..WARM_UP).filter(|_| policy.decide(Ok(0.4), Route::Open, 0.9).is_hard());
-    assert_eq!(hard.count(), 50);
+    for sample in 0..WARM_UP {
+        assert!((policy.threshold() - 0.5).abs() < 1e-9);
+        let confidence = if sample % 5 == 0 { 0.49 } else { 0.51 };
+        let decision = policy.decide(Ok(confidence), Route::Open, 0.9);
+        assert_eq!(decision.is_hard(), sample % 5 == 0, "{sample}");
+    }
     assert!((policy.threshold() - 0.5).abs() > 1e-9, "the histogram decides now");
-    let uploads = 50 + run(&mut policy, 9_950, Route::Open, 1);
-    assert!((1_980..=2_020).contains(&uploads), "{uploads}");
+}
+
+#[test]
+fn ratio_is_held_from_the_first_sample_without_reaching_the_cap() {
+    type Order = fn(u32) -> f64;
+    let orders: [(&str, Order); 5] = [
+        ("constant, below the threshold", |_| 0.1),
+        ("constant, above it", |_| 0.9),
+        ("falling", |sample| 1.0 - f64::from(sample) / 1e4),
+        ("alternating", |sample| f64::from(sample % 2)),
+        ("steps", |sample| f64::from(sample / 700 % 3) / 3.0),
+    ];
+    for percent in [0, 1, 20, 60, 100] {
+        for (name, order) in orders {
+            let (mut policy, mut random) = (Policy::new(ratio(percent)), Uniform::new(1));
+            let mut uploads = 0;
+            for sample in 0..10_000 {
+                let decision = policy.decide(Ok(order(sample)), Route::Open, random.next());
+                assert_ne!(decision, Decision::OverBudget, "{percent} {name}");
+                uploads += u32::from(decision.is_upload());
+            }
+            let expected = percent * 100;
+            assert!(uploads.abs_diff(expected) <= 13, "{percent} {name}: {uploads}");
+        }
+    }
 }
 
 #[test]
