@@ -7,9 +7,9 @@
 //! agreement = 1 - d (1 - r)
 //! ```
 //!
-//! with Wilson's interval of d, over the last 512 shadows. It is agreement with the cloud's model, not correctness. Samples
-//! that the edge answered because the cloud did not (fallbacks), or because the cap was reached,
-//! are not in it: no shadow represents them.
+//! with Wilson's interval of d, over the last 512 shadows. It is agreement with the cloud's model,
+//! not correctness. Samples that the edge answered because the cloud did not (fallbacks), or
+//! because the cap was reached, are not in it: no shadow represents them.
 
 use std::collections::VecDeque;
 

@@ -10,8 +10,8 @@
 //!       share exactly r(t)
 //! ```
 //!
-//! There are 256 bins, finer for confidences close to 1. Beyond |B| = 6, r(t) moves linearly to 0 or
-//! 1, which it reaches at |B| = 12.
+//! There are 256 bins, finer for confidences close to 1. Beyond |B| = 6, r(t) moves linearly to 0
+//! or 1, which it reaches at |B| = 12.
 //!
 //! # Guarantees
 //! - After any T samples in any order, the number of hard ones differs from r* T by less than 13:

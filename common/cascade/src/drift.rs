@@ -26,8 +26,8 @@ const STABLE_SAMPLES: u32 = 500;
 /// ```
 ///
 /// over ten bins, with p the current and q the reference share of a bin. The bins are the deciles
-/// of the reference; equal confidences stay in one bin, so there can be fewer. A thousandth is added
-/// to each share, so that none is 0. (Siddiqi 2006; it is the symmetrised Kullback-Leibler
+/// of the reference; equal confidences stay in one bin, so there can be fewer. A thousandth is
+/// added to each share, so that none is 0. (Siddiqi 2006; it is the symmetrised Kullback-Leibler
 /// divergence, Kullback and Leibler 1951.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,7 +4,8 @@
 //! samples are the 600 held-out images, drawn with replacement; the outputs are those of the two
 //! models that this example ships. 6,000 clean images are followed by 6,000 with noise on each
 //! pixel (normal, standard deviation 3 of 16, cut to 0..=16) and by 6,000 clean ones. The numbers
-//! are means over five seeds (agreement: six). `docs/cascade.md` shows them; `--nocapture` prints them.
+//! are means over five seeds (agreement: six). `docs/cascade.md` shows them; `--nocapture` prints
+//! them.
 #![allow(clippy::unwrap_used)]
 
 use digits::model::{Model, label};
