@@ -12,7 +12,7 @@
 //!    1 - agreement: Σ m/M * bound.
 //!
 //! Without comparisons everything is hard: the mode is safe before it is cheap. It needs shadows,
-//! because a threshold that has risen falls again only by comparisons above it.
+//! because above the threshold nothing else is compared.
 
 use serde::{Deserialize, Serialize};
 
