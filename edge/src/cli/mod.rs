@@ -74,7 +74,7 @@ pub enum Command {
     /// Run the sidecar of a cloud worker in a Pod: an MQTT broker on the Pod's loopback address, for
     /// the worker's reports, and an HTTP client that posts them to the controller. The controller
     /// adds it to the Pod.
-    #[command(after_help = SIDECAR_HELP)]
+    #[command(after_help = sidecar::HELP)]
     Sidecar(SidecarArgs),
 }
 
@@ -112,15 +112,6 @@ invalid arguments. Trusts the system's certificate authorities, or those in SSL_
 
 Example:
   neptune-edge fetch --url https://models.example.org/big.bin --sha256 9f86d0818...0f00a08 --output /models/big.bin";
-
-const SIDECAR_HELP: &str = "\
-Posts at most one report per 500 ms: the newest, and before it the newest with output.models. On SIGTERM it
-posts what it has not posted, within 5 seconds. Needs no files and no rights.
-
-Exit status: 0 after a signal, 1 for a temporary error, 2 for an invalid configuration.
-
-Example:
-  NEPTUNE_WORKER_PASSWORD=... NEPTUNE_REPORT_URL=http://... neptune-edge sidecar --worker-name digits-cloud-0d6f3c2a";
 
 #[cfg(test)]
 mod tests {

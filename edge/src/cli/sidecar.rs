@@ -4,6 +4,15 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
+pub(super) const HELP: &str = "\
+Posts at most one report per 500 ms: the newest, and before it the newest with output.models. On SIGTERM it
+posts what it has not posted, within 5 seconds. Needs no files and no rights.
+
+Exit status: 0 after a signal, 1 for a temporary error, 2 for an invalid configuration.
+
+Example:
+  NEPTUNE_WORKER_PASSWORD=... NEPTUNE_REPORT_URL=http://... neptune-edge sidecar --worker-name digits-cloud-0d6f3c2a";
+
 #[derive(Debug, Args)]
 pub struct SidecarArgs {
     /// Name of the worker, which is its user at the broker.
