@@ -144,7 +144,7 @@ async fn changed_model_reaches_every_node_and_pod_that_uses_it() {
     harness.models().await;
     harness.apply_sample().await;
     let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.complete_task().await;
+    let task = agent.task().await;
     let template = |deployment: &Deployment| {
         serde_json::to_value(&deployment.spec.as_ref().unwrap().template).unwrap()
     };

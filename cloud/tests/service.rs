@@ -15,8 +15,8 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
 use neptune_api::JointInferenceService;
 use neptune_wire::{
-    AgentInstance, DepartedTotals, Replica, Role, Sync, Topic, WorkerReason, WorkerState, encode,
-    replica::ReplicaChange,
+    AgentInstance, DepartedTotals, Replica, Resource, Role, Sync, Topic, WorkerReason, WorkerState,
+    encode, replica::ReplicaChange,
 };
 use serde_json::json;
 
@@ -186,7 +186,7 @@ async fn totals_and_workers_survive_a_new_controller_and_node() {
     harness.models().await;
     harness.apply_sample().await;
     let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.complete_task().await;
+    let task = agent.task().await;
     agent.report_running(&task, Some((100, 10)));
     let name = harness.deployment().await.name_any();
     harness.deployment_available(&name).await;
@@ -221,6 +221,20 @@ async fn totals_and_workers_survive_a_new_controller_and_node() {
     let status = harness.status("the counters of the new node", |s| s.inference != 150).await;
     assert_eq!((status.inference, status.hard), (157, 16));
     harness.event("NodeReplaced").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_service_is_published_once_with_the_address_of_its_cloud_worker() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    harness.apply_sample().await;
+    let task = agent.task().await;
+    assert_eq!(worker(&task, Role::Edge).hosts.len(), 1, "the ClusterIP");
+    agent.report_running(&task, Some((1, 0)));
+    harness.status("counters", |s| s.inference == 1).await;
+    let is_task = |change: &&ReplicaChange| matches!(change, ReplicaChange::Set(key) if key.resource == Resource::JointInferenceServices);
+    assert_eq!(agent.changes.iter().filter(is_task).count(), 1, "{:?}", agent.changes);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,14 +121,6 @@ impl Agent {
         self.replica.objects()[&key].content.clone()
     }
 
-    /// Waits for the task with the address of the cloud worker's Service, which follows the first
-    /// version of the task.
-    pub async fn complete_task(&mut self) -> ObjectContent {
-        let has_hosts =
-            |content: &ObjectContent| content.workers.iter().any(|worker| !worker.hosts.is_empty());
-        self.has(&key(), "the task with the address of the cloud worker", has_hosts).await
-    }
-
     /// Waits until it has an object of this key that matches, and returns its content.
     pub async fn has(
         &mut self,

@@ -17,7 +17,7 @@ pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
 pub fn plan(dataset: &Dataset, node: &NodeName) -> ObjectPlan {
     let Some(key) = key(dataset) else { return ObjectPlan::default() };
     let contents = [(key.clone(), content(dataset, &key))].into();
-    ObjectPlan { requirements: [(node.clone(), contents)].into(), objects: None }
+    ObjectPlan { requirements: [(node.clone(), contents)].into(), ..ObjectPlan::default() }
 }
 
 /// The content for the node. A service that uses the dataset plans the same content.

@@ -24,11 +24,11 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
             let contents: BTreeMap<_, _> = [(valid.key.clone(), content(model, valid))].into();
             let nodes = valid.place.nodes().iter();
             let requirements = nodes.map(|node| (node.clone(), contents.clone())).collect();
-            ObjectPlan { requirements, objects: None }
+            ObjectPlan { requirements, ..ObjectPlan::default() }
         }
         Place::Cluster { .. } => {
             let objects = workload::objects(model, valid, fetch_image);
-            ObjectPlan { requirements: BTreeMap::new(), objects: Some(objects) }
+            ObjectPlan { objects: Some(objects), ..ObjectPlan::default() }
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Collects the objects that a service refers to, from the caches and the fleet.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{NodeName, Role};
 
-use super::{ports, validate::ServiceFacts};
+use super::{
+    ports,
+    validate::{CloudService, ServiceFacts},
+};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
@@ -40,7 +43,7 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
         agent_address: cloud_name
             .and_then(|name| context.fleet().address(&name).map(str::to_owned)),
         agent_port: if by_agent { port(service, caches) } else { 0 },
-        cluster_ip: cluster_ip(service, &namespace, caches),
+        service: cloud_service(service, &namespace, caches),
         cluster_domain: context.cluster_domain().to_owned(),
         pod_policy: context.pod_policy().clone(),
         reports: context
@@ -50,12 +53,17 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
     }
 }
 
-/// The `ClusterIP` of the Service that has the name of the cloud worker.
-fn cluster_ip(service: &JointInferenceService, namespace: &str, caches: &Caches) -> Option<IpAddr> {
+/// The Service that has the name of the cloud worker.
+fn cloud_service(
+    service: &JointInferenceService,
+    namespace: &str,
+    caches: &Caches,
+) -> Option<CloudService> {
     let worker = &service.spec.cloud_worker.name;
     let name = worker_name(namespace, &service.name_any(), Role::Cloud, worker);
     let found = caches.services.get(&ObjectRef::new(name.as_str()).within(namespace))?;
-    found.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()
+    let cluster_ip = found.spec.as_ref().and_then(|spec| spec.cluster_ip.as_ref());
+    Some(CloudService { cluster_ip: cluster_ip.and_then(|address| address.parse().ok()) })
 }
 
 fn port(service: &JointInferenceService, caches: &Caches) -> u16 {

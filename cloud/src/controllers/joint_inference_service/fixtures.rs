@@ -13,7 +13,7 @@ use neptune_api::{
 };
 
 use crate::{
-    controllers::joint_inference_service::validate::ServiceFacts,
+    controllers::joint_inference_service::validate::{CloudService, ServiceFacts},
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
     worker::frameworks::Frameworks,
 };
@@ -40,7 +40,7 @@ pub fn facts() -> ServiceFacts {
         frameworks: Ok(Arc::new(Frameworks::default())),
         agent_address: None,
         agent_port: 20_007,
-        cluster_ip: None,
+        service: Some(CloudService { cluster_ip: None }),
         cluster_domain: "cluster.local".to_owned(),
         // The sample's cloud worker mounts /code.
         pod_policy: PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() },

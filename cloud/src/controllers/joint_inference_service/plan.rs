@@ -55,7 +55,8 @@ pub fn plan(
         .into_iter()
         .map(|(node, workers)| (node, contents(service, valid, workers)))
         .collect();
-    ObjectPlan { requirements, objects }
+    let awaits_service = matches!(valid.runtime, CloudRuntime::Kubelet { service: None, .. });
+    ObjectPlan { requirements, objects, awaits_service }
 }
 
 /// The objects that nodes retain while the service is invalid: its task, models and dataset.
@@ -149,10 +150,11 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
 fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
     let spec = &service.spec.edge_worker;
     let (host, port, address) = match &valid.runtime {
-        CloudRuntime::Kubelet { cluster_domain, cluster_ip, .. } => {
+        CloudRuntime::Kubelet { cluster_domain, service, .. } => {
             // The full name: on an edge node no search domain completes a shorter one.
             let (name, namespace) = (&valid.cloud.name, &valid.metadata.namespace);
-            (format!("{name}.{namespace}.svc.{cluster_domain}"), SERVICE_PORT, *cluster_ip)
+            let address = service.and_then(|service| service.cluster_ip);
+            (format!("{name}.{namespace}.svc.{cluster_domain}"), SERVICE_PORT, address)
         }
         CloudRuntime::Agent { address, port } => (address.clone(), *port, None),
     };
@@ -251,7 +253,7 @@ mod tests {
     use crate::{
         controllers::joint_inference_service::{
             fixtures,
-            validate::{ServiceFacts, validate},
+            validate::{CloudService, ServiceFacts, validate},
         },
         kubernetes::report_target::ReportTarget,
     };
@@ -336,7 +338,7 @@ mod tests {
     #[test]
     fn edge_worker_has_the_full_service_name_and_its_address() {
         let facts = ServiceFacts {
-            cluster_ip: Some([10, 96, 0, 7].into()),
+            service: Some(CloudService { cluster_ip: Some([10, 96, 0, 7].into()) }),
             cluster_domain: "fleet.example".to_owned(),
             ..fixtures::facts()
         };
@@ -345,7 +347,11 @@ mod tests {
         let host = "helmet-detection-demo-work-1a02631a.default.svc.fleet.example";
         assert_eq!(worker.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
         assert_eq!(worker.hosts, [(host.to_owned(), [10, 96, 0, 7].into())].into());
+        assert!(!plan.awaits_service);
+        let without = ServiceFacts { service: None, ..facts };
+        assert!(planned(&fixtures::service(), &without).awaits_service, "its address is not known");
         let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+        assert!(!plan.awaits_service);
         for node in ["edge0", "solar-corona-cloud"] {
             assert!(task(&plan, node).workers[0].hosts.is_empty(), "an address needs no entry");
         }

@@ -45,8 +45,8 @@ pub struct ServiceFacts {
     pub agent_address: Option<String>,
     /// The port of a cloud worker that an agent runs.
     pub agent_port: u16,
-    /// The `ClusterIP` of the cloud worker's Service, once the API server assigned one.
-    pub cluster_ip: Option<IpAddr>,
+    /// The cloud worker's Service, once it exists.
+    pub service: Option<CloudService>,
     /// The domain of the cluster's Services.
     pub cluster_domain: String,
     /// What the operator allows in Pods.
@@ -76,6 +76,13 @@ pub struct ValidService {
     pub runtime: CloudRuntime,
 }
 
+/// The Service of a cloud worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloudService {
+    /// Its `ClusterIP`; `None` if the API server assigned none.
+    pub cluster_ip: Option<IpAddr>,
+}
+
 /// The runtime of a cloud worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloudRuntime {
@@ -83,8 +90,8 @@ pub enum CloudRuntime {
     Kubelet {
         /// The domain of the cluster's Services.
         cluster_domain: String,
-        /// The `ClusterIP` of the Service, once the API server assigned one.
-        cluster_ip: Option<IpAddr>,
+        /// The Service, once it exists.
+        service: Option<CloudService>,
         /// How the worker reports; `None` if it cannot.
         reports: Option<ReportAccess>,
     },
@@ -188,7 +195,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
     if !is_agent_node(node) {
         return Some(CloudRuntime::Kubelet {
             cluster_domain: facts.cluster_domain.clone(),
-            cluster_ip: facts.cluster_ip,
+            service: facts.service,
             reports: facts.reports.clone(),
         });
     }

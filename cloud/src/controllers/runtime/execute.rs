@@ -1,6 +1,6 @@
 //! Executes a plan: publishes the requirements of the nodes and applies the workload.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use neptune_wire::ObjectKey;
 
@@ -26,7 +26,14 @@ pub struct ObjectPlan {
     pub requirements: Requirements,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
+    /// Whether the requirements lack the address of the Service because it does not exist yet. They
+    /// are planned again when it does; until then nothing is published for the object.
+    pub awaits_service: bool,
 }
+
+/// The maximum wait for the watch to report a new Service. After that, the requirements are published
+/// without its address: a missing Service must not stop a node.
+const SERVICE_WAIT: Duration = Duration::from_secs(5);
 
 /// The result of an execution.
 #[derive(Debug, Default)]
@@ -48,17 +55,36 @@ pub async fn execute<K: Controller>(
     context: &Context,
 ) -> Result<Executed, Error> {
     let messages = K::MESSAGES;
+    let workload = async || match &messages.workload {
+        Some(messages) => apply_workload(object, plan.objects.as_ref(), messages, context).await,
+        None => Ok(None),
+    };
+    let applied = if plan.awaits_service { Some(workload().await?) } else { None };
+    if let Some(None) = applied
+        && let Some(wait) = service_wait(object, context)
+    {
+        return Ok(Executed { retry_after: Some(wait), ..Executed::default() });
+    }
+    context.object_state(object, |state| state.awaits_service_since = None);
     let unsent = context.publisher().set(key, plan.requirements);
     let too_large = unsent.first().map(|why| {
         Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))
     });
-    let mut executed = Executed { findings: too_large.into_iter().collect(), retry_after: None };
-    if let Some(messages) = &messages.workload {
-        let finding = apply_workload(object, plan.objects.as_ref(), messages, context).await?;
-        executed.retry_after = finding.is_some().then_some(REJECTED_RETRY);
-        executed.findings.extend(finding);
-    }
-    Ok(executed)
+    let refused = match applied {
+        Some(refused) => refused,
+        None => workload().await?,
+    };
+    let retry_after = refused.is_some().then_some(REJECTED_RETRY);
+    Ok(Executed { findings: too_large.into_iter().chain(refused).collect(), retry_after })
+}
+
+/// How long to wait for the new Service of an object; `None` if it was awaited long enough.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+fn service_wait<K: Controller>(object: &K, context: &Context) -> Option<Duration> {
+    let now = Instant::now();
+    let since =
+        context.object_state(object, |state| *state.awaits_service_since.get_or_insert(now));
+    SERVICE_WAIT.checked_sub(now - since).filter(|wait| !wait.is_zero())
 }
 
 async fn apply_workload<K: Controller>(

@@ -67,6 +67,8 @@ pub struct ObjectState<K: Controller> {
     pub invalidations: u64,
     /// Whether the spec was valid once since the start of the controller.
     pub was_valid: bool,
+    /// Since when the plan waits for the Service that it created.
+    pub awaits_service_since: Option<Instant>,
     /// The Events that were published last.
     pub events: RecentEvents,
 }
@@ -111,6 +113,7 @@ impl<K: Controller> Default for ObjectState<K> {
             prepared: None,
             invalidations: 0,
             was_valid: false,
+            awaits_service_since: None,
             events: RecentEvents::default(),
         }
     }
