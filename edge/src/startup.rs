@@ -86,7 +86,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
     let event_bus = config.event_bus.as_ref().map(channel);
     let publisher = CloudPublisher { link, node, event_bus };
-    let docker = Arc::new(Docker::new(&config.docker_socket));
+    let docker = Docker::new(&config.docker_socket);
+    let docker = Arc::new(docker.with_registry_config(config.registry_config.clone()));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let former = store.set_owner(&config.node)?;
     if !former.is_empty() {

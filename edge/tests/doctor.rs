@@ -4,7 +4,7 @@
 
 mod harness;
 
-use std::{fs, net::TcpListener, process::Output};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, process::Output};
 
 use harness::{Agent, Broker, Cloud, eventually, free_port};
 use serde_json::{Value, json};
@@ -88,6 +88,26 @@ async fn every_missing_part_is_named_within_the_time_limit() {
     let printed = String::from_utf8(output.stderr).unwrap();
     assert!(printed.contains("waiting for: cloud link"), "{printed}");
     drop((silent, taken));
+}
+
+#[tokio::test]
+async fn readable_or_malformed_registry_credentials_are_a_warning() {
+    let broker = Broker::start().await;
+    let agent = Agent::new(&broker.url());
+    let file = agent.dir.path().join("registries.json");
+    let path = file.to_str().unwrap();
+    let level = |content: &str, mode: u32| {
+        fs::write(&file, content).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let output = agent.doctor(&["--json", "--registry-config", path]);
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("s3cret"), "{output:?}");
+        let found = levels(&output).into_iter().find(|(check, _)| check == "registries");
+        found.map(|(_, level)| level)
+    };
+    let valid = r#"{"auths": {"registry.example.org": {"username": "u", "password": "s3cret"}}}"#;
+    assert_eq!(level(valid, 0o600).as_deref(), Some("ok"));
+    assert_eq!(level(valid, 0o644).as_deref(), Some("warning"));
+    assert_eq!(level(r#"{"auths": "s3cret"}"#, 0o600).as_deref(), Some("warning"));
 }
 
 #[test]

@@ -5,7 +5,10 @@
 
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, IDLE, MODEL, Registry, SERVICE, UnmanagedContainer, docker,
@@ -76,6 +79,44 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
         assert!(is_on_node(&image(kept)), "{kept}");
     }
     assert_eq!(agent.log().matches("unused image removed").count(), 3);
+}
+
+/// `user:pass:word`
+const AUTH: &str = "dXNlcjpwYXNzOndvcmQ=";
+const AUTHORIZATION: &str = "Basic dXNlcjpwYXNzOndvcmQ=";
+
+#[tokio::test]
+async fn private_registry_is_used_with_the_credentials_of_the_file() {
+    if engine() == "podman" {
+        // It pulls from a registry without TLS only if its configuration names the port.
+        return;
+    }
+    let images = [("private", BusyboxImage::import())];
+    let registry = Registry::private(images, AUTHORIZATION).await;
+    let broker = Broker::start().await;
+    let pulled = BusyboxImage(registry.image("private"));
+    let mut agent = Agent::started(&broker.url());
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&unique("w"), &pulled.0, IDLE));
+    let states = |report: &StatusReport, text: &str| report.workers[0].message.contains(text);
+    let remedy = format!("if {} needs credentials, set --registry-config", registry.address());
+    let denied = cloud.status(SERVICE, "the remedy", |report| states(report, &remedy)).await;
+    assert!(states(&denied, "no basic auth credentials"), "{denied:?}");
+
+    agent.terminate().await;
+    let file = agent.dir.path().join("registries.json");
+    fs::write(&file, format!(r#"{{"auths": {{"{}": "{AUTH}"}}}}"#, registry.address())).unwrap();
+    agent.extra = vec!["--registry-config".to_owned(), file.to_str().unwrap().to_owned()];
+    agent.start();
+    let unusable = format!("{} is not usable: not JSON in the format", file.display());
+    cloud.status(SERVICE, "the malformed file", |report| states(report, &unusable)).await;
+    let login = format!(r#"{{"auths": {{"{}": {{"auth": "{AUTH}"}}}}}}"#, registry.address());
+    fs::write(&file, login).unwrap();
+    let running = cloud.status(SERVICE, "running with the corrected file", runs).await;
+    for secret in [AUTH, "pass:word"] {
+        assert!(!agent.log().contains(secret) && !format!("{running:?}").contains(secret));
+    }
 }
 
 #[tokio::test]

@@ -70,6 +70,11 @@ pub struct RunArgs {
         default_value = "unix:///var/run/docker.sock"
     )]
     pub docker_host: String,
+    /// File with the credentials for private registries, in the format of Docker's config.json or of
+    /// a kubernetes.io/dockerconfigjson Secret. Read again for each pull. Without it images are
+    /// pulled without credentials, because the engine does not use those of `docker login`.
+    #[arg(long, env = "NEPTUNE_REGISTRY_CONFIG", value_name = "FILE")]
+    pub registry_config: Option<PathBuf>,
     /// Topic prefix. Must match the controller's prefix.
     #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
     pub topic_prefix: String,

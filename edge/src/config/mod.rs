@@ -49,6 +49,8 @@ pub struct Config {
     /// Whether workers may use the embedded broker without their login.
     pub allow_anonymous_workers: bool,
     pub docker_socket: PathBuf,
+    /// The file with the credentials for registries; read at each pull.
+    pub registry_config: Option<PathBuf>,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
     /// The containers' name servers; the node's if empty.
@@ -128,6 +130,8 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         worker_broker,
         allow_anonymous_workers: args.allow_anonymous_workers,
         docker_socket: docker_socket(&args.docker_host)?,
+        // A variable that is set and empty counts as not set.
+        registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,
         advertise: advertised_address(args.advertise_address)?,
         dns: name_servers(args.dns)?,

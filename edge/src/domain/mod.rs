@@ -13,6 +13,7 @@ pub mod observed_container;
 pub mod outcome;
 pub mod problem;
 pub mod pulled_image;
+pub mod registry_config;
 pub mod rollout;
 pub mod served_version;
 pub mod step;

@@ -1,6 +1,11 @@
 //! The client of the Docker engine: connection, version, container events and error messages.
 
-use std::{collections::HashMap, path::Path, sync::OnceLock, time::Duration};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use bollard::{
     API_DEFAULT_VERSION, errors::Error as DockerError, models::EventMessage,
@@ -23,13 +28,25 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 /// A Docker engine on this machine.
 pub struct Docker {
     socket: String,
+    /// The file with the credentials for registries.
+    pub(super) registry_config: Option<PathBuf>,
     client: OnceLock<bollard::Docker>,
 }
 
 impl Docker {
     /// The engine behind a Unix socket. Connects on first use.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_string_lossy().into_owned(), client: OnceLock::new() }
+        Self {
+            socket: socket.to_string_lossy().into_owned(),
+            registry_config: None,
+            client: OnceLock::new(),
+        }
+    }
+
+    /// With the credentials for registries in this file, which is read at each pull.
+    #[must_use]
+    pub fn with_registry_config(self, registry_config: Option<PathBuf>) -> Self {
+        Self { registry_config, ..self }
     }
 
     pub(super) fn client(&self) -> Result<&bollard::Docker, DockerError> {

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use bollard::{errors::Error as DockerError, models::ImageInspect, query_parameters as query};
+use bollard::{
+    auth::DockerCredentials, errors::Error as DockerError, models::ImageInspect,
+    query_parameters as query,
+};
 use futures::StreamExt as _;
 use neptune_wire::WorkerReason;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
     domain::{outcome::StepOutcome, problem::Problem},
-    engine::docker::{Docker, plain, status_code},
+    engine::{
+        docker::{Docker, plain, status_code},
+        registry_config::{PullLogin, pull_login},
+    },
     event::AgentEvent,
 };
 
@@ -47,9 +53,11 @@ impl Docker {
         image: &str,
         events: &mpsc::Sender<AgentEvent>,
     ) -> Result<(), Problem> {
-        self.pull(image).await.map_err(|why| Problem {
+        let PullLogin { credentials, hint } =
+            pull_login(self.registry_config.as_deref(), image).await;
+        self.pull(image, credentials).await.map_err(|why| Problem {
             reason: WorkerReason::ImageMissing,
-            message: image_missing(image, &why),
+            message: image_missing(image, &why, &hint),
         })?;
         // Without an answer it is an image like those that users load, and is never removed.
         let pulled = self.inspect_image(image).await.ok().flatten();
@@ -83,14 +91,18 @@ impl Docker {
         }
     }
 
-    async fn pull(&self, image: &str) -> Result<(), String> {
+    async fn pull(
+        &self,
+        image: &str,
+        credentials: Option<DockerCredentials>,
+    ) -> Result<(), String> {
         let mut options = query::CreateImageOptionsBuilder::new().from_image(image);
         // Without a tag the engine pulls every tag of the repository.
         if !image.rsplit('/').next().unwrap_or(image).contains([':', '@']) {
             options = options.tag("latest");
         }
         let client = self.client().map_err(|error| error.to_string())?;
-        let mut progress = client.create_image(Some(options.build()), None, None);
+        let mut progress = client.create_image(Some(options.build()), None, credentials);
         loop {
             match tokio::time::timeout(PULL_STALL_TIMEOUT, progress.next()).await {
                 Ok(Some(Ok(_))) => {}
@@ -104,8 +116,8 @@ impl Docker {
     }
 }
 
-fn image_missing(image: &str, why: &str) -> String {
+fn image_missing(image: &str, why: &str, hint: &str) -> String {
     format!(
-        "image {image} is not on the node and cannot be pulled: {why}; load it on the node (docker load, docker import), or set workerSpec.image to one that the node can pull"
+        "image {image} is not on the node and cannot be pulled: {why}; {hint}; or load it on the node (docker load, docker import), or set workerSpec.image to one that the node can pull"
     )
 }

@@ -11,4 +11,5 @@ mod images;
 pub mod inspect;
 pub mod mounts;
 pub mod observer;
+pub mod registry_config;
 pub mod watch;

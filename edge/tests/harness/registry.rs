@@ -1,11 +1,13 @@
-//! A container registry with images of the engine, without TLS and authentication.
+//! A container registry with images of the engine, without TLS, with or without authentication.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, sync::Arc};
 
 use axum::{
     Router,
-    extract::{Path as UrlPath, State},
+    extract::{Path as UrlPath, Request, State},
     http::{HeaderName, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse as _, Response},
     routing::get,
 };
 use neptune_harness::docker::{BusyboxImage, docker};
@@ -26,6 +28,21 @@ pub struct Registry {
 impl Registry {
     /// Takes over these images, by repository: they are on the engine only after a pull.
     pub async fn of(images: impl IntoIterator<Item = (&str, BusyboxImage)>) -> Self {
+        Self::serve(images, None).await
+    }
+
+    /// Like [`Registry::of`], for clients with this header `Authorization` only.
+    pub async fn private(
+        images: impl IntoIterator<Item = (&str, BusyboxImage)>,
+        authorization: &'static str,
+    ) -> Self {
+        Self::serve(images, Some(authorization)).await
+    }
+
+    async fn serve(
+        images: impl IntoIterator<Item = (&str, BusyboxImage)>,
+        authorization: Option<&'static str>,
+    ) -> Self {
         let mut content = Content::new();
         for (repository, image) in images {
             add_image(&mut content, repository, &image);
@@ -36,15 +53,34 @@ impl Registry {
             .route("/v2/", get(|| async {}))
             .route("/v2/{repository}/manifests/{reference}", get(manifest))
             .route("/v2/{repository}/blobs/{digest}", get(blob))
-            .with_state(Arc::new(content));
+            .with_state(Arc::new(content))
+            .layer(from_fn_with_state(authorization, authorize));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { address }
+    }
+
+    /// Host and port.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// The reference of the image in this repository.
     pub fn image(&self, repository: &str) -> String {
         format!("{}/{repository}:1", self.address)
     }
+}
+
+async fn authorize(
+    State(required): State<Option<&'static str>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION);
+    if required.is_none_or(|required| given.is_some_and(|given| given == required)) {
+        return next.run(request).await;
+    }
+    let challenge = [(header::WWW_AUTHENTICATE, r#"Basic realm="test""#)];
+    (StatusCode::UNAUTHORIZED, challenge).into_response()
 }
 
 type Answer = Result<([(HeaderName, String); 2], Vec<u8>), StatusCode>;

@@ -10,6 +10,7 @@ use neptune_edge::commands::doctor::{
         CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
         EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
+        RegistryFacts,
     },
     report::{Level, has_errors, json, text},
 };
@@ -39,6 +40,7 @@ fn healthy() -> DoctorFacts {
             socket: "/var/run/docker.sock".into(),
             version: Ok("docker 20.10.24".into()),
         },
+        registries: None,
         data: DataDirFacts {
             path: "/var/lib/neptune".into(),
             state: Ok(DataState::Present {
@@ -231,6 +233,20 @@ fn each_problem_has_its_own_finding() {
         Level::Ok,
         "is free",
     );
+}
+
+#[test]
+fn registry_credentials_are_checked_if_the_option_names_a_file() {
+    let file = |state: Checked<(usize, u32)>| {
+        |facts: &mut DoctorFacts| {
+            facts.registries =
+                Some(RegistryFacts { path: "/etc/neptune/registries.json".into(), state });
+        }
+    };
+    assert_finding(file(Ok((2, 0o640))), Level::Ok, "/etc/neptune/registries.json has 2 logins");
+    assert_finding(file(Ok((2, 0o644))), Level::Warning, "every user of the node can read");
+    let malformed = Err("not JSON in the format of Docker's config.json".to_owned());
+    assert_finding(file(malformed), Level::Warning, "images are pulled without credentials");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::commands::doctor::{
     data_directory::{agent, data, disk},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-        EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
+        EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, RegistryFacts,
     },
     report::Finding,
 };
@@ -29,8 +29,9 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
         data(&facts.data, facts.user, &facts.local),
         disk(&facts.disk),
         engine(&facts.engine),
-        local(&facts.local),
     ];
+    findings.extend(facts.registries.iter().map(registries));
+    findings.push(local(&facts.local));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     findings.push(cloud(&facts.cloud));
@@ -88,6 +89,26 @@ fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
             CHECK,
             why,
             "start it (systemctl start docker, or podman.socket), add the agent's user to the socket's group, or set --docker-host to the socket",
+        ),
+    }
+}
+
+fn registries(RegistryFacts { path, state }: &RegistryFacts) -> Finding {
+    const CHECK: &str = "registries";
+    /// The permission bit "read by others".
+    const READ_BY_OTHERS: u32 = 0o004;
+    let path = path.display();
+    match state {
+        Ok((_, mode)) if mode & READ_BY_OTHERS != 0 => Finding::warning(
+            CHECK,
+            format!("every user of the node can read {path} (mode {mode:o})"),
+            "remove the permission (chmod o-r), and replace the passwords if others use the node",
+        ),
+        Ok((count, _)) => Finding::ok(CHECK, format!("{path} has {count} logins")),
+        Err(why) => Finding::warning(
+            CHECK,
+            format!("--registry-config {path}: {why}; images are pulled without credentials"),
+            "correct the file (docker login writes this format); the next pull reads it again",
         ),
     }
 }

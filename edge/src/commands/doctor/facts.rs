@@ -20,6 +20,8 @@ pub struct DoctorFacts {
     /// The user ID of the doctor. Should be that of the agent.
     pub user: u32,
     pub engine: EngineFacts,
+    /// The file of `--registry-config`; `None` without one.
+    pub registries: Option<RegistryFacts>,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
     pub local: LocalBrokerFacts,
@@ -39,6 +41,14 @@ pub struct EngineFacts {
     pub socket: PathBuf,
     /// Its name and version.
     pub version: Checked<String>,
+}
+
+/// The file with the credentials for registries.
+#[derive(Debug, Clone)]
+pub struct RegistryFacts {
+    pub path: PathBuf,
+    /// The number of its registries, and its permission bits.
+    pub state: Checked<(usize, u32)>,
 }
 
 /// The agent's data directory.

@@ -36,13 +36,13 @@ use crate::{
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
-            LocalBrokerAnswer, LocalBrokerFacts,
+            LocalBrokerAnswer, LocalBrokerFacts, RegistryFacts,
         },
         report::Finding,
     },
     config::{Config, config},
     domain::listen_address::reachable,
-    engine::docker::Docker,
+    engine::{docker::Docker, registry_config},
 };
 
 /// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up
@@ -85,10 +85,11 @@ fn invalid_settings(error: Error) -> Finding {
 async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = PendingChecks::default();
     let all = async {
-        let (data, disk, version, answer, is_synchronized, certificates) = tokio::join!(
+        let (data, disk, version, registries, answer, is_synchronized, certificates) = tokio::join!(
             check_data_dir(config, resolve, &pending),
             disk(config, &pending),
             engine(config, &pending),
+            registries(config, &pending),
             pending.check(
                 "cloud link",
                 inspect::broker(cloud_options(config, client_id(config, "cloud")))
@@ -104,6 +105,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             node: config.node.to_string(),
             user: rustix::process::geteuid().as_raw(),
             engine: EngineFacts { socket: config.docker_socket.clone(), version },
+            registries,
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
             local,
@@ -210,6 +212,14 @@ async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {
     let docker = Docker::new(&config.docker_socket);
     let version = async { docker.version().await.map_err(|problem| problem.message) };
     pending.check("engine", version).await
+}
+
+async fn registries(config: &Config, pending: &PendingChecks) -> Option<RegistryFacts> {
+    let path = config.registry_config.clone()?;
+    let read =
+        async { registry_config::read(&path).await.map(|(file, mode)| (file.count(), mode)) };
+    let state = pending.check("registries", read).await;
+    Some(RegistryFacts { path, state })
 }
 
 /// Not the agent's client ID, so that a running agent keeps its connection.

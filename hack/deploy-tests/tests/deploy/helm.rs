@@ -149,6 +149,24 @@ fn helm_lint_reports_nothing() {
 }
 
 #[test]
+fn registry_secret_is_mounted_where_the_agent_reads_it() {
+    let objects = chart(&["agent.registrySecret=regcred"]);
+    let pod = &object(&objects, "DaemonSet", "neptune-edge")["spec"]["template"]["spec"];
+    let agent = &pod["containers"][0];
+    let named = |list: &Value, name: &str| {
+        let found = list.as_array().unwrap().iter().find(|item| item["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {list}")).clone()
+    };
+    let secret = json!({"secretName": "regcred", "optional": true, "defaultMode": 0o400});
+    assert_eq!(named(&pod["volumes"], "registries")["secret"], secret);
+    let mount = named(&agent["volumeMounts"], "registries");
+    assert_eq!(mount["readOnly"], true);
+    let variable = named(&agent["env"], "NEPTUNE_REGISTRY_CONFIG");
+    let file = format!("{}/.dockerconfigjson", mount["mountPath"].as_str().unwrap());
+    assert_eq!(variable["value"], *file);
+}
+
+#[test]
 fn values_are_rendered_in_their_places() {
     let pod = "/spec/template/spec";
     for (value, kind, name, path, expected) in [
@@ -312,8 +330,7 @@ async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
     let cluster = Installation::start().await;
     let chart = repository("build/helm/neptune");
     let chart = chart.to_str().unwrap();
-    let every_list =
-        "agent.directories={/opt/a},imagePullSecrets[0].name=r,agent.env.NEPTUNE_DNS=10.0.0.1";
+    let every_list = "agent.directories={/opt/a},agent.registrySecret=r,imagePullSecrets[0].name=r,agent.env.NEPTUNE_DNS=10.0.0.1";
     let done = |(printed, stderr): (String, String)| {
         assert_eq!(stderr, "");
         printed
