@@ -30,6 +30,7 @@ pub fn node_context() -> NodeContext {
         data_dir: "/var/lib/neptune".into(),
         docker_socket: "/var/run/docker.sock".into(),
         dns: Vec::new(),
+        network: None,
         allowed: AllowedDirs::default(),
         defaults: ContainerDefaults::default(),
     }

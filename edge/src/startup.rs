@@ -167,6 +167,7 @@ fn node_context(config: &Config) -> NodeContext {
         data_dir: config.data_dir.clone(),
         docker_socket: config.docker_socket.clone(),
         dns: config.dns.clone(),
+        network: config.worker_network.clone(),
         allowed: config.allowed.clone(),
         defaults: config.defaults.clone(),
     }

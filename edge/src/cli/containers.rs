@@ -55,6 +55,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// the root file system and the limits of its own containers.
 #[derive(Debug, Args)]
 pub struct ContainerArgs {
+    /// Network of containers: `host`, or the name of a Docker network such as `bridge`. On a Docker
+    /// network, containers do not reach the node's loopback addresses, and the ports of cloud
+    /// workers and model servers are published on the node. The workers' broker must be reachable
+    /// from the network: set --local-listen to its gateway address (docker network inspect).
+    #[arg(long, env = "NEPTUNE_WORKER_NETWORK", value_name = "NAME", default_value = "host")]
+    pub worker_network: String,
     /// User and group ID of containers. Default: the user of the image.
     #[arg(long, env = "NEPTUNE_WORKER_USER", value_name = "UID")]
     pub worker_user: Option<u32>,

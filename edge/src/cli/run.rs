@@ -37,8 +37,8 @@ pub struct RunArgs {
     /// Directory for desired state, counters and models. Each agent needs its own directory.
     #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR", default_value = "/var/lib/neptune")]
     pub data_dir: PathBuf,
-    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers on
-    /// the host network can reach. May equal --mqtt-url. With --transport eventbus: the broker that
+    /// Broker for the workers of this node: `embedded`, or the URL of a broker that containers can
+    /// reach. May equal --mqtt-url. With --transport eventbus: the broker that
     /// KubeEdge's EventBus uses. Workers receive the URL unchanged, and the broker does not tell
     /// them apart; the embedded broker does.
     #[arg(
@@ -50,7 +50,8 @@ pub struct RunArgs {
     )]
     pub local_broker: String,
     /// Address on which the embedded broker listens. The default port leaves 1883 free for another
-    /// broker. Without TLS: use a loopback address.
+    /// broker. Without TLS: use a loopback address, or with --worker-network the gateway address of
+    /// that network.
     #[arg(
         long,
         env = "NEPTUNE_LOCAL_LISTEN",

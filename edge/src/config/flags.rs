@@ -38,6 +38,42 @@ pub fn local_listen(text: &str, listen: SocketAddr) -> Result<Option<SocketAddr>
     Ok(Some(listen))
 }
 
+/// The Docker network of containers, from which the workers' broker must be reachable; `None` for
+/// the node's network.
+pub fn worker_network(
+    name: &str,
+    embedded: Option<SocketAddr>,
+    local_url: &BrokerUrl,
+) -> Result<Option<String>, Error> {
+    if name == "host" {
+        return Ok(None);
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let is_name =
+        name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_part);
+    // Docker's names for no network, and for its default network.
+    if !is_name || ["none", "default"].contains(&name) {
+        let remedy = "use host, bridge, or a network that `docker network ls` shows";
+        return Err(invalid("--worker-network", format!("{name:?}"), remedy));
+    }
+    let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    let problem = |address: &str| {
+        format!("{address} is not an address that containers on network {name} reach")
+    };
+    match embedded {
+        Some(listen) if is_local(listen.ip()) => {
+            let remedy =
+                "use the gateway address of the network, which `docker network inspect` shows";
+            Err(invalid("--local-listen", problem(&listen.to_string()), remedy))
+        }
+        None if local_url.host() == "localhost" || local_url.host().parse().is_ok_and(is_local) => {
+            let remedy = "use an address of the broker that containers reach, such as the gateway address of the network";
+            Err(invalid("--local-broker", problem(local_url.host()), remedy))
+        }
+        _ => Ok(Some(name.to_owned())),
+    }
+}
+
 pub fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {
     let seconds = seconds.unwrap_or(if is_event_bus { 15 } else { 30 });
     if !(1..=3600).contains(&seconds) {

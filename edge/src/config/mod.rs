@@ -17,6 +17,7 @@ pub use self::flags::EDGE_MESH_DNS;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
     docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name,
+    worker_network,
 };
 use crate::{
     Error,
@@ -55,6 +56,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
+    /// The containers' Docker network; the node's network if not set.
+    pub worker_network: Option<String>,
     /// The limits and allowed sources of downloads.
     pub policy: StorePolicy,
     /// Number of unused downloads to keep for offline rollback.
@@ -111,6 +114,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         scripts: absolute("--allow-script-dir", &args.allow_script_dir)?,
         data: absolute("--allow-data-dir", &args.allow_data_dir)?,
     };
+    let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
     check_ca_file(&mqtt_url, &local_url, args.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
@@ -135,6 +139,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         prefix,
         advertise: advertised_address(args.advertise_address)?,
         dns: name_servers(args.dns)?,
+        worker_network,
         policy: policy(&args.models)?,
         keep_unused: args.keep_unused,
         image_gc: image_gc(&args.image_gc)?,
@@ -285,6 +290,34 @@ mod tests {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
+            assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
+        }
+    }
+
+    #[test]
+    fn broker_is_not_on_loopback_with_a_docker_network() {
+        let network = |name: &str, extra: &[&str]| {
+            let flags = [&["--worker-network", name], extra].concat();
+            parse(&flags).map(|config| config.worker_network)
+        };
+        assert_eq!(network("host", &[]).unwrap(), None);
+        let gateway = ["--local-listen", "172.17.0.1:1884"];
+        assert_eq!(network("bridge", &gateway).unwrap().as_deref(), Some("bridge"));
+        let external = ["--local-broker", "mqtt://172.17.0.1"];
+        assert_eq!(network("a_b.c-1", &external).unwrap().as_deref(), Some("a_b.c-1"));
+        let cases: [(&str, &[&str], &str); 8] = [
+            ("bridge", &[], "--local-listen: 127.0.0.1:1884 is not an address"),
+            ("bridge", &["--local-listen", "0.0.0.0:1884"], "--local-listen: 0.0.0.0:1884 is not"),
+            ("bridge", &["--local-listen", "[::1]:1884"], "--local-listen: [::1]:1884 is not"),
+            ("bridge", &["--local-broker", "mqtt://localhost"], "--local-broker: localhost is not"),
+            ("bridge", &["--local-broker", "mqtt://127.0.0.1"], "--local-broker: 127.0.0.1 is not"),
+            ("container:a", &gateway, "--worker-network: \"container:a\""),
+            ("none", &gateway, "--worker-network: \"none\""),
+            ("", &gateway, "--worker-network: \"\""),
+        ];
+        for (name, extra, expected) in cases {
+            let error = network(name, extra).unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{name} {extra:?}: {error}");
             assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
         }
     }

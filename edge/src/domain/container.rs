@@ -36,6 +36,9 @@ pub struct ContainerSpec {
     /// Entries of the container's hosts file, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, IpAddr>,
+    /// The network and its ports; the node's network if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<ContainerNetwork>,
     /// The user and group ID of the processes; the user of the image if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
@@ -100,6 +103,15 @@ pub struct InitialVersion {
     pub version: String,
     /// The value of `MODEL_URL`.
     pub model_url: String,
+}
+
+/// A Docker network of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ContainerNetwork {
+    pub name: String,
+    /// The TCP port that the container serves, published on the node with the same number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 /// A read-only bind mount.

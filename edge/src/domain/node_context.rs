@@ -7,7 +7,10 @@ use std::{
 
 use neptune_wire::{NodeName, TopicPrefix, WorkerName};
 
-use crate::domain::{allowed_dirs::AllowedDirs, container::ContainerDefaults};
+use crate::domain::{
+    allowed_dirs::AllowedDirs,
+    container::{ContainerDefaults, ContainerNetwork},
+};
 
 /// The directory of downloads below the data directory.
 pub const DOWNLOADS_DIR: &str = "models";
@@ -24,10 +27,19 @@ pub struct NodeContext {
     pub docker_socket: PathBuf,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
+    /// The containers' Docker network; the node's network if not set.
+    pub network: Option<String>,
     /// The directories that users may name in resources.
     pub allowed: AllowedDirs,
     /// The rights and limits of containers whose spec does not set them.
     pub defaults: ContainerDefaults,
+}
+
+impl NodeContext {
+    /// The network of a container that serves this port; `None` for the node's network.
+    pub fn container_network(&self, port: Option<u16>) -> Option<ContainerNetwork> {
+        self.network.clone().map(|name| ContainerNetwork { name, port })
+    }
 }
 
 /// The broker of the node's workers.

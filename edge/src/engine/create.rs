@@ -32,6 +32,7 @@ pub fn create_request(
         user: spec.user.map(|user| format!("{user}:{user}")),
         env: Some(env(spec, login)),
         labels: Some(labels(identity, spec, login)),
+        exposed_ports: published_port(spec).map(|(port, _)| vec![port]),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),
         ..Default::default()
@@ -61,6 +62,18 @@ fn some_unless_empty(list: impl Iterator<Item = String>) -> Option<Vec<String>> 
     Some(list.collect()).filter(|list: &Vec<String>| !list.is_empty())
 }
 
+fn network_mode(spec: &ContainerSpec) -> String {
+    spec.network.as_ref().map_or("host", |network| &network.name).to_owned()
+}
+
+/// The port that the container serves, as the engine names it, and its place on every address of
+/// the node.
+fn published_port(spec: &ContainerSpec) -> Option<(String, Option<Vec<models::PortBinding>>)> {
+    let port = spec.network.as_ref()?.port?;
+    let binding = models::PortBinding { host_ip: None, host_port: Some(port.to_string()) };
+    Some((format!("{port}/tcp"), Some(vec![binding])))
+}
+
 fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let memory = spec.memory_bytes.map(limit);
@@ -79,7 +92,8 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     let dataset = spec.dataset.iter().map(|data| read_only(&data.source, data.target.clone()));
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
-        network_mode: Some("host".to_owned()),
+        network_mode: Some(network_mode(spec)),
+        port_bindings: published_port(spec).map(|(port, binding)| [(port, binding)].into()),
         mounts: Some(scripts.chain(model).chain(dataset).collect()),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         extra_hosts: some_unless_empty(
@@ -111,7 +125,7 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use crate::{
         domain::{
@@ -143,6 +157,30 @@ mod tests {
         assert!(labels.values().all(|label| !label.contains("secret")));
         // Another password is not another specification.
         assert_eq!(target.hash, target.spec.hash());
+    }
+
+    #[test]
+    fn port_is_published_on_a_docker_network_and_not_on_that_of_the_node() {
+        let request = |network: Option<&str>, port| {
+            let network = network.map(str::to_owned);
+            let context = NodeContext { network, ..node_context() };
+            let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
+            wanted.worker.port = port;
+            wanted.worker.hosts = [("c.svc".to_owned(), [10, 96, 0, 7].into())].into();
+            let inputs = WorkerInputs { model: &model, dataset: None };
+            let spec = resolve_worker(&wanted, inputs, &context).container.spec;
+            let request = create_request(&container_identity(), &spec, None);
+            let host = request.host_config.unwrap();
+            assert_eq!(host.extra_hosts.unwrap(), ["c.svc:10.96.0.7"]);
+            (host.network_mode.unwrap(), request.exposed_ports, host.port_bindings)
+        };
+        assert_eq!(request(None, Some(5000)), ("host".to_owned(), None, None));
+        assert_eq!(request(Some("workers"), None), ("workers".to_owned(), None, None));
+        let (mode, exposed, bindings) = request(Some("bridge"), Some(5000));
+        assert_eq!((mode.as_str(), exposed.unwrap()), ("bridge", vec!["5000/tcp".to_owned()]));
+        let bindings = bindings.unwrap();
+        let [binding] = &bindings["5000/tcp"].as_ref().unwrap()[..] else { panic!("{bindings:?}") };
+        assert_eq!((&binding.host_ip, binding.host_port.as_deref()), (&None, Some("5000")));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod image_pulls;
 mod images;
 pub mod inspect;
 pub mod mounts;
+pub mod networks;
 pub mod observer;
 pub mod registry_config;
 pub mod watch;

@@ -57,6 +57,7 @@ pub fn server_container(
         start: None,
         dns: context.dns.clone(),
         hosts: BTreeMap::new(),
+        network: context.container_network(Some(version.serving.port)),
     }
 }
 
@@ -109,6 +110,18 @@ mod tests {
             (mount.target.as_str(), of("4").env["MODEL_URL"].as_str()),
             ("/models/m", "/models/m")
         );
+    }
+
+    #[test]
+    fn port_is_published_on_a_docker_network_only() {
+        let version = served_version("4", "replace");
+        let on = |network: Option<&str>| {
+            let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
+            server_container(&version, "uid", None, &context).network
+        };
+        assert_eq!(on(None), None);
+        let network = on(Some("bridge")).unwrap();
+        assert_eq!((&*network.name, network.port), ("bridge", Some(version.serving.port)));
     }
 
     #[test]

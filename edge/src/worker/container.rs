@@ -116,6 +116,7 @@ fn container_spec(
         stop_grace_seconds: None,
         dns: context.dns.clone(),
         hosts: worker.hosts.clone(),
+        network: context.container_network(worker.port),
         start,
     }
 }
@@ -318,6 +319,21 @@ pub mod tests {
             "32a6fea9bd150138e7971af1ddd99798",
             "a change restarts every worker of every fleet"
         );
+    }
+
+    #[test]
+    fn spec_hash_depends_on_the_port_only_on_a_docker_network() {
+        let hash = |network: Option<&str>, port| {
+            let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
+            let mut wanted = wanted_worker();
+            wanted.worker.port = port;
+            let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+            resolve_worker(&wanted, inputs, &context).container.hash
+        };
+        assert_eq!(hash(None, Some(5)), hash(None, None));
+        assert_ne!(hash(Some("bridge"), None), hash(None, None));
+        assert_ne!(hash(Some("bridge"), Some(5)), hash(Some("bridge"), None));
+        assert_ne!(hash(Some("bridge"), None), hash(Some("workers"), None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::{Command, Output},
 };
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 
 pub struct Agent {
     pub node: NodeName,
+    /// The address of the local broker.
+    pub local_address: IpAddr,
     /// The port of the local broker.
     pub local_port: u16,
     pub mqtt_url: String,
@@ -33,6 +36,7 @@ impl Agent {
     pub fn new(mqtt_url: &str) -> Self {
         Self {
             node: unique("node").parse().unwrap(),
+            local_address: Ipv4Addr::LOCALHOST.into(),
             local_port: free_port(),
             mqtt_url: mqtt_url.to_owned(),
             extra: Vec::new(),
@@ -64,7 +68,7 @@ impl Agent {
         if self.is_over_eventbus {
             command.args(["--transport", "eventbus", "--local-broker", &self.mqtt_url]);
         } else {
-            let listen = format!("127.0.0.1:{}", self.local_port);
+            let listen = SocketAddr::new(self.local_address, self.local_port).to_string();
             command.args(programs::mqtt(&self.mqtt_url)).args(["--local-listen", &listen]);
         }
         if !self.extra.iter().any(|flag| flag == "--docker-host") {

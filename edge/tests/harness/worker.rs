@@ -54,7 +54,7 @@ impl WorkerClient {
         self.link.publish(Message { topic: self.topic.clone(), payload, retain: false }).unwrap();
     }
 
-    fn info(run: &str, inference: u64, hard: u64) -> Vec<u8> {
+    pub fn info(run: &str, inference: u64, hard: u64) -> Vec<u8> {
         let info = json!({
             "name": "w", "namespace": "default", "ownerName": "s", "ownerKind": "jointinferenceservice",
             "kind": "inference", "status": "running",

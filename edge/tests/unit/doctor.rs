@@ -10,7 +10,7 @@ use neptune_edge::commands::doctor::{
         CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
         EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
-        RegistryFacts,
+        Network, NetworkFacts, RegistryFacts,
     },
     report::{Level, has_errors, json, text},
 };
@@ -41,6 +41,7 @@ fn healthy() -> DoctorFacts {
             version: Ok("docker 20.10.24".into()),
         },
         registries: None,
+        network: None,
         data: DataDirFacts {
             path: "/var/lib/neptune".into(),
             state: Ok(DataState::Present {
@@ -247,6 +248,34 @@ fn registry_credentials_are_checked_if_the_option_names_a_file() {
     assert_finding(file(Ok((2, 0o644))), Level::Warning, "every user of the node can read");
     let malformed = Err("not JSON in the format of Docker's config.json".to_owned());
     assert_finding(file(malformed), Level::Warning, "images are pulled without credentials");
+}
+
+#[test]
+fn embedded_broker_listens_on_the_gateway_of_the_network() {
+    let network = |listen: Option<&str>, state: Checked<Option<Network>>| {
+        let listen = listen.map(|listen| listen.parse().unwrap());
+        move |facts: &mut DoctorFacts| {
+            facts.network = Some(NetworkFacts { name: "workers".into(), listen, state });
+        }
+    };
+    let with = |driver: &str, gateway: Option<&str>| {
+        let gateway = gateway.map(|gateway| gateway.parse().unwrap());
+        let subnets = vec![("172.18.0.0/16".parse().unwrap(), gateway)];
+        Ok(Some(Network { driver: driver.to_owned(), subnets }))
+    };
+    let gateway = Some("172.18.0.1");
+    for (listen, state, level, seen) in [
+        (Some("172.18.0.1:1884"), with("bridge", gateway), Level::Ok, "workers reaches"),
+        (Some("172.18.0.1:1884"), with("bridge", None), Level::Ok, "workers reaches"),
+        (Some("172.17.0.1:1884"), with("bridge", None), Level::Warning, "not on the gateway"),
+        (Some("172.18.0.2:1884"), with("bridge", gateway), Level::Warning, "not on the gateway"),
+        (Some("172.18.0.1:1884"), with("macvlan", gateway), Level::Error, "driver macvlan"),
+        (Some("172.18.0.1:1884"), Ok(None), Level::Error, "does not exist"),
+        (Some("172.18.0.1:1884"), Err("no response".into()), Level::Error, "no response"),
+        (None, with("bridge", gateway), Level::Ok, "--local-broker must be reachable"),
+    ] {
+        assert_finding(network(listen, state), level, seen);
+    }
 }
 
 #[test]

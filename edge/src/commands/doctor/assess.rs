@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::commands::doctor::{
     cloud_workers::cloud_workers,
     data_directory::{agent, data, disk},
+    engine::{engine, network, registries},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-        EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, RegistryFacts,
+        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
     },
     report::Finding,
 };
@@ -31,6 +32,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
         engine(&facts.engine),
     ];
     findings.extend(facts.registries.iter().map(registries));
+    findings.extend(facts.network.iter().map(network));
     findings.push(local(&facts.local));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
@@ -78,39 +80,6 @@ fn clock(facts: &DoctorFacts) -> Finding {
 fn after(now: Timestamp, time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
-}
-
-fn engine(EngineFacts { socket, version }: &EngineFacts) -> Finding {
-    const CHECK: &str = "engine";
-    let socket = socket.display();
-    match version {
-        Ok(version) => Finding::ok(CHECK, format!("{version} on {socket}")),
-        Err(why) => Finding::error(
-            CHECK,
-            why,
-            "start it (systemctl start docker, or podman.socket), add the agent's user to the socket's group, or set --docker-host to the socket",
-        ),
-    }
-}
-
-fn registries(RegistryFacts { path, state }: &RegistryFacts) -> Finding {
-    const CHECK: &str = "registries";
-    /// The permission bit "read by others".
-    const READ_BY_OTHERS: u32 = 0o004;
-    let path = path.display();
-    match state {
-        Ok((_, mode)) if mode & READ_BY_OTHERS != 0 => Finding::warning(
-            CHECK,
-            format!("every user of the node can read {path} (mode {mode:o})"),
-            "remove the permission (chmod o-r), and replace the passwords if others use the node",
-        ),
-        Ok((count, _)) => Finding::ok(CHECK, format!("{path} has {count} logins")),
-        Err(why) => Finding::warning(
-            CHECK,
-            format!("--registry-config {path}: {why}; images are pulled without credentials"),
-            "correct the file (docker login writes this format); the next pull reads it again",
-        ),
-    }
 }
 
 fn local(LocalBrokerFacts { url, access, answer }: &LocalBrokerFacts) -> Finding {

@@ -9,6 +9,8 @@ use std::{
 use jiff::Timestamp;
 use neptune_wire::NodeProblem;
 
+pub use crate::engine::networks::Network;
+
 /// The result of a check, or why the check failed.
 pub type Checked<T> = Result<T, String>;
 
@@ -22,6 +24,8 @@ pub struct DoctorFacts {
     pub engine: EngineFacts,
     /// The file of `--registry-config`; `None` without one.
     pub registries: Option<RegistryFacts>,
+    /// The network of `--worker-network`; `None` for the node's network.
+    pub network: Option<NetworkFacts>,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
     pub local: LocalBrokerFacts,
@@ -41,6 +45,16 @@ pub struct EngineFacts {
     pub socket: PathBuf,
     /// Its name and version.
     pub version: Checked<String>,
+}
+
+/// The Docker network of the containers.
+#[derive(Debug, Clone)]
+pub struct NetworkFacts {
+    pub name: String,
+    /// The address of the embedded broker; `None` for another broker.
+    pub listen: Option<SocketAddr>,
+    /// `None` if it does not exist.
+    pub state: Checked<Option<Network>>,
 }
 
 /// The file with the credentials for registries.

@@ -4,16 +4,17 @@
 
 pub mod assess;
 mod call;
+mod cloud_hosts;
 mod cloud_workers;
 mod data_directory;
+mod engine;
 pub mod facts;
 mod inspect;
 pub mod report;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     io::Write as _,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -22,7 +23,6 @@ use std::{
 use futures::future::join_all;
 use jiff::Timestamp;
 use neptune_link::{BrokerUrl, LinkError};
-use neptune_wire::Replica;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -33,10 +33,11 @@ use crate::{
     },
     cli::DoctorArgs,
     commands::doctor::{
+        cloud_hosts::{CloudHost, hosts},
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
-            LocalBrokerAnswer, LocalBrokerFacts, RegistryFacts,
+            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, RegistryFacts,
         },
         report::Finding,
     },
@@ -50,14 +51,12 @@ use crate::{
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the progress lines on standard error.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// The environment variable with the URL of an edge worker's cloud worker.
-const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 
 /// Checks the node, prints the findings to standard output, and returns whether there are no
 /// errors.
 pub async fn doctor(args: DoctorArgs) -> bool {
     let findings = match config(args.run) {
-        Ok(config) => assess::assess(&collect(&config, &args.resolve).await),
+        Ok(config) => assess::assess(&Box::pin(collect(&config, &args.resolve)).await),
         Err(error) => vec![invalid_settings(error)],
     };
     let output = if args.json { report::json(&findings) } else { report::text(&findings) };
@@ -85,11 +84,12 @@ fn invalid_settings(error: Error) -> Finding {
 async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = PendingChecks::default();
     let all = async {
-        let (data, disk, version, registries, answer, is_synchronized, certificates) = tokio::join!(
+        let (data, disk, version, registries, network, answer, is_synchronized, certificates) = tokio::join!(
             check_data_dir(config, resolve, &pending),
             disk(config, &pending),
             engine(config, &pending),
             registries(config, &pending),
+            network(config, &pending),
             pending.check(
                 "cloud link",
                 inspect::broker(cloud_options(config, client_id(config, "cloud")))
@@ -106,6 +106,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             user: rustix::process::geteuid().as_raw(),
             engine: EngineFacts { socket: config.docker_socket.clone(), version },
             registries,
+            network,
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
             local,
@@ -222,6 +223,14 @@ async fn registries(config: &Config, pending: &PendingChecks) -> Option<Registry
     Some(RegistryFacts { path, state })
 }
 
+async fn network(config: &Config, pending: &PendingChecks) -> Option<NetworkFacts> {
+    let name = config.worker_network.clone()?;
+    let docker = Docker::new(&config.docker_socket);
+    let state = async { docker.network(&name).await.map_err(|problem| problem.message) };
+    let state = pending.check("worker network", state).await;
+    Some(NetworkFacts { name, listen: config.embedded, state })
+}
+
 /// Not the agent's client ID, so that a running agent keeps its connection.
 fn client_id(config: &Config, which: &str) -> String {
     format!("neptune-edge-{}-doctor-{which}-{}", config.node, std::process::id())
@@ -250,54 +259,6 @@ async fn blocking<T: Send + 'static>(
     check: impl FnOnce() -> Checked<T> + Send + 'static,
 ) -> Checked<T> {
     spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-/// The host of a cloud worker, or of `--resolve`.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct CloudHost {
-    host: String,
-    /// The object or flag that uses it.
-    used_by: String,
-    port: Option<u16>,
-    /// Its address in the host entries of the edge worker.
-    entry: Option<IpAddr>,
-}
-
-fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<CloudHost> {
-    let given = resolve.iter().filter(|host| !host.is_empty()).map(|host| CloudHost {
-        host: host.clone(),
-        used_by: "--resolve".to_owned(),
-        port: None,
-        entry: None,
-    });
-    let objects = replica.into_iter().flat_map(Replica::objects);
-    let workers = objects.flat_map(|(key, stored)| {
-        let workers = stored.content.workers.iter();
-        workers.filter_map(|worker| cloud_host(&worker.env, &worker.hosts, key.to_string()))
-    });
-    workers.chain(given).collect()
-}
-
-fn cloud_host(
-    env: &BTreeMap<String, String>,
-    entries: &BTreeMap<String, IpAddr>,
-    used_by: String,
-) -> Option<CloudHost> {
-    let (host, port) = host_of(env.get(CLOUD_WORKER)?)?;
-    let (host, entry) = (host.to_owned(), entries.get(host).copied());
-    Some(CloudHost { host, used_by, port, entry })
-}
-
-/// Host and port of `http://host:port/path`, an IPv6 address without its brackets.
-fn host_of(url: &str) -> Option<(&str, Option<u16>)> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
-    };
-    let port = port.strip_prefix(':').map_or(Some(80), |port| port.parse().ok());
-    Some((host, port)).filter(|(host, _)| !host.is_empty())
 }
 
 /// The names of the checks in progress.
@@ -332,30 +293,6 @@ impl PendingChecks {
             names.sort_unstable();
             names.dedup();
             eprintln!("waiting for: {}", names.join(", "));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_is_parsed_from_url_of_cloud_worker() {
-        for (url, host) in [
-            (
-                "http://digits-cloud-1a2b.default.svc:5000",
-                Some(("digits-cloud-1a2b.default.svc", 5000)),
-            ),
-            ("http://192.0.2.7:20007", Some(("192.0.2.7", 20_007))),
-            ("http://[2001:db8::7]:20007", Some(("2001:db8::7", 20_007))),
-            ("http://host", Some(("host", 80))),
-            ("http://host/path:1", Some(("host", 80))),
-            ("http://", None),
-            ("host:5000", None),
-        ] {
-            let host = host.map(|(host, port)| (host, Some(port)));
-            assert_eq!(host_of(url), host, "{url}");
         }
     }
 }
