@@ -1,14 +1,24 @@
 //! The generic reconcile against an API server in this process, without a broker.
 #![allow(clippy::disallowed_methods)]
-#![allow(clippy::unwrap_used)]
-use std::{sync::Arc, time::Duration};
+#![allow(clippy::unwrap_used, clippy::panic)]
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, channel::mpsc};
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
-use kube::{Api, ResourceExt as _, api::PostParams};
+use k8s_openapi::{
+    api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
+};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
 use neptune_api::Dataset;
 use neptune_link::LinkOptions;
 use neptune_wire::{NodeName, NodeReport, ObjectKey, StatusReport};
+use proptest::{
+    collection::vec,
+    prelude::{Just, Strategy as _, prop_assert, prop_oneof},
+    test_runner::{Config, TestRunner},
+};
 use serde_json::json;
 
 use super::{context::Context, reconcile::reconcile, state::Prepared};
@@ -150,4 +160,101 @@ async fn object_deleted_during_its_reconcile_leaves_no_desired_state() {
     let result = reconcile(Arc::new(deleted.clone()), Arc::new(context.clone())).await;
     assert!(result.is_err(), "its status cannot be written");
     assert!(!context.publisher().objects().contains(&key(&deleted).unwrap()));
+}
+
+/// What happens to an object, in any order.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A user creates it, or changes its spec.
+    Apply,
+    /// The queue starts a reconcile, which is slower than others by some turns of the runtime.
+    Reconcile { turns: u8 },
+    /// A user deletes it, and the watch reports that.
+    Delete,
+}
+
+/// Waits until the cache has the spec of the object. A reconcile may have changed its status since.
+async fn with_generation_of(context: &Context, expected: &Dataset) -> Arc<Dataset> {
+    let is_expected = |found: &Arc<Dataset>| {
+        found.uid() == expected.uid() && found.meta().generation == expected.meta().generation
+    };
+    loop {
+        let cached = context.caches().get::<Dataset>("default", &expected.name_any());
+        match cached.filter(is_expected) {
+            Some(cached) => return cached,
+            None => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
+
+/// Takes the steps, deletes the object, and waits for all reconciles.
+async fn take(steps: Vec<Step>, name: &str, context: &Context, datasets: &Api<Dataset>) {
+    let (mut current, mut reconciles) = (None::<Arc<Dataset>>, Vec::new());
+    for step in steps.into_iter().chain([Step::Delete]) {
+        match (step, current.take()) {
+            (Step::Apply, None) => {
+                let mut new = fixtures::dataset();
+                new.metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+                let new = datasets.create(&PostParams::default(), &new).await.unwrap();
+                current = Some(with_generation_of(context, &new).await);
+            }
+            (Step::Apply, Some(object)) => {
+                let url = format!("{}x", object.spec.data_url);
+                let patch = Patch::Merge(json!({"spec": {"dataUrl": url}}));
+                let changed = datasets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+                current = Some(with_generation_of(context, &changed).await);
+            }
+            (Step::Reconcile { turns }, Some(object)) => {
+                let (context, old) = (Arc::new(context.clone()), Arc::clone(&object));
+                reconciles.push(tokio::spawn(async move {
+                    for _ in 0..turns {
+                        tokio::task::yield_now().await;
+                    }
+                    // The write of its status fails if it was deleted or changed.
+                    let _ = reconcile(old, context).await;
+                }));
+                current = Some(object);
+            }
+            (Step::Delete, Some(object)) => {
+                datasets.delete(name, &DeleteParams::default()).await.unwrap();
+                let (key, uid) = (key(&*object).unwrap(), object.uid().unwrap());
+                while context.caches().contains(&key, &uid) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                context.forget(&*object);
+            }
+            (_, None) => {}
+        }
+    }
+    for reconcile in reconciles {
+        reconcile.await.unwrap();
+    }
+}
+
+#[test]
+fn deleted_object_stays_deleted_whatever_the_order() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (context, datasets) = runtime.block_on(context());
+    let step = prop_oneof![
+        Just(Step::Apply),
+        (0..40_u8).prop_map(|turns| Step::Reconcile { turns }),
+        (0..40_u8).prop_map(|turns| Step::Reconcile { turns }),
+        Just(Step::Delete),
+    ];
+    let number = Cell::new(0);
+    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
+    let result = TestRunner::new(config).run(&vec(step, 1..16), |steps| {
+        number.set(number.get() + 1);
+        let name = format!("case-{}", number.get());
+        runtime.block_on(take(steps, &name, &context, &datasets));
+        let left: Vec<_> = context
+            .publisher()
+            .objects()
+            .into_iter()
+            .filter(|key| key.name.as_str() == name)
+            .collect();
+        prop_assert!(left.is_empty(), "desired state of {left:?}");
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
 }
