@@ -151,6 +151,11 @@ async fn node_that_is_not_ready_is_not_posted_to() {
     harness.node("edge9", json!({"node-role.kubernetes.io/edge": ""})).await;
     harness.patch(json!({"edgeWorker": {"nodeName": "edge9"}})).await;
     harness.until_metric(&posted("no_session"), 1).await;
+    // There and back: of the changes, the node gets the last.
+    for node in [NODE, "edge9"] {
+        harness.patch(json!({"edgeWorker": {"nodeName": node}})).await;
+        harness.status(node, |s| s.message.contains(node)).await;
+    }
     assert_eq!(harness.metric(&posted("taken")).await, 0, "{}", harness.log());
     set("True").await;
     eventually_async("the index of the node", async || harness.metric(&posted("taken")).await > 0)
