@@ -1,0 +1,232 @@
+//! Parses and checks a configuration as a whole.
+
+use hyper::{
+    Uri,
+    header::{HeaderName, HeaderValue},
+    http::uri::Authority,
+};
+
+use super::{Algorithm, Config, Protocol, ScoreKind};
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not JSON, an unknown field, or a value of the wrong type.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A share is not from 0 to 1.
+    #[error("{field} is {value}; it has to be from 0 to 1")]
+    Share {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// Two goals.
+    #[error("give uploadRatio or agreement, not both: one is held, the other follows")]
+    TwoGoals,
+    /// The cap prevents the goal.
+    #[error("maxUploadRatio {cap} is below uploadRatio {ratio}")]
+    CapBelowGoal {
+        /// The cap.
+        cap: f64,
+        /// The goal.
+        ratio: f64,
+    },
+    /// The algorithm reads what the protocol does not have.
+    #[error("{algorithm:?} does not read the answers of {}; {}", protocol.as_str(), advice(*.protocol))]
+    Algorithm {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// The algorithm reads another kind of scores.
+    #[error("{algorithm:?} does not read {kind:?}; change hardExample.kind or algorithm")]
+    Kind {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The kind.
+        kind: ScoreKind,
+    },
+    /// `choice` without labels.
+    #[error("choice needs at least two labels; add hardExample.labels")]
+    Labels,
+    /// `Random` without a ratio.
+    #[error("Random needs goal.uploadRatio")]
+    RandomWithoutRatio,
+    /// The edge's address.
+    #[error("edge.address {0:?} is not host:port")]
+    EdgeAddress(String),
+    /// The cloud's address.
+    #[error("cloud.url {url:?}: {why}")]
+    CloudUrl {
+        /// The address.
+        url: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A header of `neverUpload`.
+    #[error("neverUpload.headers: {0:?} is not \"name: value\"")]
+    Header(String),
+    /// A limit of 0.
+    #[error("limits.{0} has to be at least 1")]
+    Limit(&'static str),
+}
+
+const fn advice(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Openai => "use LogProb",
+        Protocol::Oip | Protocol::Tfserving => "use CrossEntropy, MaxProbability or Margin",
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_slice(text)?;
+        config.hard_example.rule(config.protocol)?;
+        config.hard_example.settings(config.protocol)?;
+        let authority = config.edge.address.parse::<Authority>().ok();
+        if authority.is_none_or(|authority| authority.port_u16().is_none()) {
+            return Err(ConfigError::EdgeAddress(config.edge.address));
+        }
+        config.check_cloud()?;
+        config.pins()?;
+        if config.limits.max_body_bytes == 0 {
+            return Err(ConfigError::Limit("maxBodyBytes"));
+        }
+        if config.limits.max_in_flight == 0 {
+            return Err(ConfigError::Limit("maxInFlight"));
+        }
+        Ok(config)
+    }
+
+    fn check_cloud(&self) -> Result<(), ConfigError> {
+        let Some(cloud) = &self.cloud else { return Ok(()) };
+        let fail = |why| Err(ConfigError::CloudUrl { url: cloud.url.clone(), why });
+        let Ok(uri) = cloud.url.parse::<Uri>() else { return fail("it is not a URL") };
+        let Some(authority) = uri.authority() else { return fail("it has no host") };
+        if authority.as_str().contains('@') {
+            return fail("credentials belong into tokenFile");
+        }
+        if uri.query().is_some() {
+            return fail("a query is not supported");
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        match uri.scheme_str() {
+            Some("https") => Ok(()),
+            Some("http") if is_loopback || cloud.allow_plain_http => Ok(()),
+            Some("http") => fail("use https, or permit it with allowPlainHttp"),
+            _ => fail("use https"),
+        }
+    }
+
+    /// The headers that keep a request at the edge.
+    ///
+    /// # Errors
+    /// The one that is not `name: value`.
+    pub fn pins(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
+        let parse = |text: &String| {
+            let (name, value) = text.split_once(':')?;
+            Some((name.trim().parse().ok()?, value.trim().parse().ok()?))
+        };
+        let headers = self.never_upload.headers.iter();
+        headers.map(|text| parse(text).ok_or_else(|| ConfigError::Header(text.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use neptune_cascade::{Share, policy};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn valid() -> Value {
+        json!({
+            "service": "digits", "protocol": "oip",
+            "edge": {"address": "127.0.0.1:9001"},
+            "cloud": {"url": "https://models.example"},
+            "hardExample": {"goal": {"uploadRatio": 0.2}},
+        })
+    }
+
+    fn parse(config: &Value) -> Result<Config, ConfigError> {
+        Config::parse(config.to_string().as_bytes())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let config = parse(&valid()).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!((config.limits.max_body_bytes, config.limits.max_in_flight), (33_554_432, 256));
+        assert_eq!(config.edge_timeout(), Duration::from_secs(10));
+        assert_eq!(config.cloud_first_byte(), Duration::from_secs(2));
+        assert_eq!(config.cloud_total(), Duration::from_secs(5));
+        assert_eq!(config.timeouts.cloud_connect, Duration::from_secs(1));
+        let settings = config.hard_example.settings(config.protocol).unwrap();
+        assert_eq!(settings.goal, policy::Goal::UploadRatio(Share::percent(20)));
+        assert_eq!(settings.max_ratio, Share::percent(30));
+        assert_eq!(settings.shadow_ratio, Share::percent(2));
+    }
+
+    #[test]
+    fn durations_are_texts_with_units() {
+        let mut config = valid();
+        config["timeouts"] = json!({"edge": "500ms", "cloudTotal": "1m 30s"});
+        let config = parse(&config).unwrap();
+        assert_eq!(config.edge_timeout(), Duration::from_millis(500));
+        assert_eq!(config.cloud_total(), Duration::from_secs(90));
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (pointer, value, message) in [
+            ("/servce", json!(1), "unknown field `servce`"),
+            ("/edge/address", json!("127.0.0.1"), "edge.address \"127.0.0.1\" is not host:port"),
+            ("/cloud/url", json!("http://models.example"), "use https, or permit it with"),
+            ("/cloud/url", json!("https://a:b@models.example"), "belong into tokenFile"),
+            ("/hardExample/goal/agreement", json!(0.9), "give uploadRatio or agreement, not both"),
+            ("/hardExample/maxUploadRatio", json!(0.1), "0.1 is below uploadRatio 0.2"),
+            ("/hardExample/threshold", json!(2), "hardExample.threshold is 2; it has to be from 0"),
+            (
+                "/hardExample/algorithm",
+                json!("LogProb"),
+                "LogProb does not read the answers of oip",
+            ),
+            ("/hardExample/kind", json!("boxes"), "CrossEntropy does not read Boxes"),
+            ("/timeouts", json!({"edge": "0s"}), "\"0s\" is no duration"),
+            ("/limits", json!({"maxInFlight": 0}), "limits.maxInFlight has to be at least 1"),
+            ("/neverUpload", json!({"headers": ["edge"]}), "\"edge\" is not \"name: value\""),
+        ] {
+            let mut config = valid();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            config.pointer_mut(parent).unwrap()[key] = value;
+            let error = parse(&config).unwrap_err().to_string();
+            assert!(error.contains(message), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn rules_that_do_not_read_the_answer_are_thresholds() {
+        for (algorithm, ratio, threshold) in
+            [("Random", Some(0.3), 0.3), ("CloudOnly", None, 1.0), ("EdgeOnly", None, 0.0)]
+        {
+            let mut config = valid();
+            config["hardExample"] = json!({"algorithm": algorithm, "goal": {"uploadRatio": ratio}});
+            let config = parse(&config).unwrap();
+            let settings = config.hard_example.settings(config.protocol).unwrap();
+            assert_eq!(settings.goal, policy::Goal::Threshold);
+            assert!((settings.threshold - threshold).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Which samples are hard: the fields of `hardExample`, and what they mean for the cascade.
+
+use neptune_cascade::{
+    Share,
+    boxes::BoxSignal,
+    confidence::{ClassScores, ClassSignal},
+    policy::{self, Settings},
+    tokens::TokenSignal,
+};
+use serde::Deserialize;
+
+use super::{ConfigError, Protocol};
+
+/// The field `hardExample`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct HardExample {
+    /// How the confidence is computed.
+    pub algorithm: Option<Algorithm>,
+    /// What is held; without it, the threshold decides.
+    pub goal: Goal,
+    /// A sample with a lower confidence is hard. With a goal, only for the first samples.
+    pub threshold: f64,
+    /// At most this share of samples goes to the cloud.
+    pub max_upload_ratio: Option<f64>,
+    /// Share of easy samples that the cloud answers as well, for comparison.
+    pub shadow_ratio: Option<f64>,
+    /// Name of the output with the scores; the first that fits by default.
+    pub output: Option<String>,
+    /// What the scores are.
+    pub kind: Option<ScoreKind>,
+    /// Of `LogProb`: how the tokens are combined.
+    pub tokens: TokenRule,
+    /// Of `LogProb` with `quantile`.
+    pub quantile: f64,
+    /// Of `LogProb` with `choice`: the answers.
+    pub labels: Vec<String>,
+    /// Of `IBT`: boxes with at most this score are low.
+    pub threshold_box: f64,
+}
+
+impl Default for HardExample {
+    fn default() -> Self {
+        Self {
+            algorithm: None,
+            goal: Goal::default(),
+            threshold: 0.5,
+            max_upload_ratio: None,
+            shadow_ratio: None,
+            output: None,
+            kind: None,
+            tokens: TokenRule::default(),
+            quantile: 0.1,
+            labels: Vec::new(),
+            threshold_box: 0.5,
+        }
+    }
+}
+
+/// What is held. At most one field.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Goal {
+    /// A share of samples that the cloud answers.
+    pub upload_ratio: Option<f64>,
+    /// A share of answers that are the cloud's, or equal to it.
+    pub agreement: Option<f64>,
+}
+
+/// How the confidence is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Algorithm {
+    /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
+    LogProb,
+    /// Of a classifier: one minus the normalised entropy. The default with the others.
+    CrossEntropy,
+    /// Of a classifier: the greatest probability.
+    MaxProbability,
+    /// Of a classifier: the greatest probability minus the second.
+    Margin,
+    /// Of a detector: the share of boxes with a high score.
+    #[serde(rename = "IBT")]
+    Ibt,
+    /// Of a detector: the mean score.
+    Threshold,
+    /// A random share, `goal.uploadRatio`.
+    Random,
+    /// Every sample is hard.
+    CloudOnly,
+    /// No sample is hard.
+    EdgeOnly,
+}
+
+/// What the numbers of an output are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScoreKind {
+    /// From 0 to 1.
+    Probabilities,
+    /// Any numbers, before the softmax.
+    Logits,
+    /// `[xmin, ymin, xmax, ymax, score, label]` per box.
+    Boxes,
+}
+
+/// How the log-probabilities of an answer's tokens are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenRule {
+    /// Geometric mean of the probabilities.
+    #[default]
+    Mean,
+    /// The least one.
+    Min,
+    /// A quantile.
+    Quantile,
+    /// Mean difference of the two most probable tokens.
+    Margin,
+    /// The best label's share at the first token.
+    Choice,
+}
+
+/// What gives the confidence of a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rule {
+    /// The tokens of an answer.
+    Tokens(TokenSignal),
+    /// The scores of classes.
+    Classes(ClassSignal, ClassScores),
+    /// The scores of boxes.
+    Boxes(BoxSignal),
+    /// A random number.
+    Random,
+    /// The same confidence for all samples.
+    Constant,
+}
+
+impl HardExample {
+    fn algorithm(&self, protocol: Protocol) -> Algorithm {
+        self.algorithm.unwrap_or(match protocol {
+            Protocol::Openai => Algorithm::LogProb,
+            Protocol::Oip | Protocol::Tfserving => Algorithm::CrossEntropy,
+        })
+    }
+
+    /// What gives the confidence.
+    ///
+    /// # Errors
+    /// The algorithm does not fit the protocol or the kind of the scores.
+    pub fn rule(&self, protocol: Protocol) -> Result<Rule, ConfigError> {
+        let algorithm = self.algorithm(protocol);
+        let is_tensor = protocol != Protocol::Openai;
+        let fits = match algorithm {
+            Algorithm::LogProb => !is_tensor,
+            Algorithm::Random | Algorithm::CloudOnly | Algorithm::EdgeOnly => true,
+            _ => is_tensor,
+        };
+        if !fits {
+            return Err(ConfigError::Algorithm { algorithm, protocol });
+        }
+        let scores = match self.kind {
+            Some(ScoreKind::Logits) => ClassScores::Logits,
+            _ => ClassScores::Probabilities,
+        };
+        let are_boxes = self.kind == Some(ScoreKind::Boxes);
+        Ok(match algorithm {
+            Algorithm::LogProb => Rule::Tokens(self.token_signal()?),
+            Algorithm::CrossEntropy | Algorithm::MaxProbability | Algorithm::Margin
+                if are_boxes =>
+            {
+                return Err(ConfigError::Kind { algorithm, kind: ScoreKind::Boxes });
+            }
+            Algorithm::CrossEntropy => Rule::Classes(ClassSignal::CrossEntropy, scores),
+            Algorithm::MaxProbability => Rule::Classes(ClassSignal::MaxProbability, scores),
+            Algorithm::Margin => Rule::Classes(ClassSignal::Margin, scores),
+            Algorithm::Ibt | Algorithm::Threshold if !are_boxes && self.kind.is_some() => {
+                return Err(ConfigError::Kind { algorithm, kind: ScoreKind::Probabilities });
+            }
+            Algorithm::Ibt => Rule::Boxes(BoxSignal::Ibt { threshold_box: self.threshold_box }),
+            Algorithm::Threshold => Rule::Boxes(BoxSignal::MeanScore),
+            Algorithm::Random => Rule::Random,
+            Algorithm::CloudOnly | Algorithm::EdgeOnly => Rule::Constant,
+        })
+    }
+
+    fn token_signal(&self) -> Result<TokenSignal, ConfigError> {
+        share("hardExample.quantile", self.quantile)?;
+        Ok(match self.tokens {
+            TokenRule::Mean => TokenSignal::Mean,
+            TokenRule::Min => TokenSignal::Min,
+            TokenRule::Quantile => TokenSignal::Quantile(self.quantile),
+            TokenRule::Margin => TokenSignal::Margin,
+            TokenRule::Choice if self.labels.len() < 2 => return Err(ConfigError::Labels),
+            TokenRule::Choice => TokenSignal::Choice(self.labels.clone()),
+        })
+    }
+
+    /// What the policy holds.
+    ///
+    /// # Errors
+    /// A number out of range, or two goals.
+    pub fn settings(&self, protocol: Protocol) -> Result<Settings, ConfigError> {
+        let threshold = share("hardExample.threshold", self.threshold)?.get();
+        let goal = match (self.goal.upload_ratio, self.goal.agreement) {
+            (Some(_), Some(_)) => return Err(ConfigError::TwoGoals),
+            (Some(ratio), None) => {
+                policy::Goal::UploadRatio(share("hardExample.goal.uploadRatio", ratio)?)
+            }
+            (None, Some(agreement)) => {
+                policy::Goal::Agreement(share("hardExample.goal.agreement", agreement)?)
+            }
+            (None, None) => policy::Goal::Threshold,
+        };
+        let mut settings = match (self.algorithm(protocol), goal) {
+            // The random number is below the ratio as often as the ratio says.
+            (Algorithm::Random, policy::Goal::UploadRatio(ratio)) => {
+                Settings::new(policy::Goal::Threshold, ratio.get())
+            }
+            (Algorithm::Random, _) => return Err(ConfigError::RandomWithoutRatio),
+            (Algorithm::CloudOnly, _) => Settings::new(policy::Goal::Threshold, 1.0),
+            (Algorithm::EdgeOnly, _) => Settings::new(policy::Goal::Threshold, 0.0),
+            (_, goal) => Settings::new(goal, threshold),
+        };
+        if let Some(max) = self.max_upload_ratio {
+            settings.max_ratio = share("hardExample.maxUploadRatio", max)?;
+        }
+        if let Some(shadows) = self.shadow_ratio {
+            settings.shadow_ratio = share("hardExample.shadowRatio", shadows)?;
+        }
+        if let Some(ratio) = self.goal.upload_ratio
+            && settings.max_ratio.get() < ratio - 1e-9
+        {
+            return Err(ConfigError::CapBelowGoal { cap: settings.max_ratio.get(), ratio });
+        }
+        Ok(settings)
+    }
+}
+
+fn share(field: &'static str, value: f64) -> Result<Share, ConfigError> {
+    Share::new(value).ok_or(ConfigError::Share { field, value })
+}

@@ -1,0 +1,220 @@
+//! The decisions of the gateway: combines the policy, the breaker, the retry budget and the
+//! counters of one service. Pure: time and random numbers are arguments.
+
+mod cloud_state;
+mod retry;
+mod totals;
+
+use std::time::Instant;
+
+use neptune_cascade::{
+    Signal,
+    breaker::{Breaker, Failure, Permit, Refusal},
+    cap::DEPTH,
+    policy::{Decision, Policy, PolicyState, Route, Settings, Upload},
+};
+
+pub use self::{
+    cloud_state::CloudState,
+    totals::{Outcome, Totals},
+};
+use self::{retry::RetryBudget, totals::Recent};
+
+/// The state of the service.
+#[derive(Debug)]
+pub struct Decisions {
+    settings: Settings,
+    policy: Policy,
+    model_version: Option<String>,
+    has_cloud: bool,
+    breaker: Breaker,
+    retries: RetryBudget,
+    totals: Totals,
+    recent: Recent,
+}
+
+impl Decisions {
+    /// Starts without knowledge.
+    pub fn new(settings: Settings, has_cloud: bool, now: Instant) -> Self {
+        Self {
+            settings,
+            policy: Policy::new(settings),
+            model_version: None,
+            has_cloud,
+            breaker: Breaker::default(),
+            retries: RetryBudget::new(now),
+            totals: Totals::default(),
+            recent: Recent::default(),
+        }
+    }
+
+    /// Continues what was saved.
+    pub fn resume(&mut self, model_version: Option<String>, saved: PolicyState) {
+        self.policy = Policy::resume(self.settings, saved);
+        self.model_version = model_version;
+    }
+
+    /// What is saved: the version of the edge's model, and the policy's state.
+    pub fn saved(&self) -> (Option<&str>, &PolicyState) {
+        (self.model_version.as_deref(), self.policy.state())
+    }
+
+    /// Applies another configuration. What the policy learnt is kept where it fits.
+    pub fn configure(&mut self, settings: Settings, has_cloud: bool) {
+        if settings != self.settings {
+            self.policy = Policy::resume(settings, self.policy.state().clone());
+            self.settings = settings;
+        }
+        self.has_cloud = has_cloud;
+    }
+
+    /// The version of the edge's model. Returns whether it changed, so that the policy starts
+    /// without knowledge. The first version that is known changes nothing.
+    pub fn observe_version(&mut self, version: &str) -> bool {
+        let is_other = self.model_version.as_deref().is_some_and(|known| known != version);
+        if is_other {
+            self.policy = Policy::new(self.settings);
+        }
+        if self.model_version.as_deref() != Some(version) {
+            self.model_version = Some(version.to_owned());
+        }
+        is_other
+    }
+
+    /// Where a sample may go now.
+    pub fn route(&self, is_pinned: bool, now: Instant) -> Route {
+        if is_pinned {
+            Route::Pinned
+        } else if self.has_cloud && self.breaker.refusal(now).is_none() {
+            Route::Open
+        } else {
+            Route::CloudLeftAlone
+        }
+    }
+
+    /// Decides about the samples of a request.
+    pub fn decide(
+        &mut self,
+        signals: &[Signal],
+        route: Route,
+        mut random: impl FnMut() -> f64,
+    ) -> Vec<Decision> {
+        let decide = |signal: &Signal| self.policy.decide(*signal, route, random());
+        signals.iter().map(decide).collect()
+    }
+
+    /// Decides about the samples of a request that the edge cannot answer. All of them go to the
+    /// cloud, or none; then nothing is taken from the cap.
+    ///
+    /// # Errors
+    /// The decision that keeps the request away from the cloud.
+    pub fn decide_edge_down(&mut self, samples: usize, route: Route) -> Result<(), Decision> {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX).max(1);
+        let rate = self.settings.max_ratio.get();
+        let first = (self.policy.tokens() + rate).min(f64::from(DEPTH));
+        let is_affordable = first + rate * f64::from(samples - 1) >= f64::from(samples);
+        if route == Route::Open && !is_affordable {
+            return Err(Decision::OverBudget);
+        }
+        for _ in 0..samples {
+            match self.policy.decide_edge_down(route) {
+                Decision::EdgeDown => {}
+                other => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the easy samples are shadows. Uploads are counted then.
+    pub fn take_shadows(
+        &mut self,
+        decisions: &[Decision],
+        route: Route,
+        mut random: impl FnMut() -> f64,
+    ) -> Vec<bool> {
+        let is_shadow = |decision: &Decision| {
+            *decision == Decision::Easy && self.policy.take_shadow(route, random())
+        };
+        decisions.iter().map(is_shadow).collect()
+    }
+
+    /// Records the result of an upload.
+    pub fn uploaded(&mut self, signal: Signal, upload: Upload) {
+        // Only samples with a confidence are hard.
+        self.policy.uploaded(signal.unwrap_or(0.0), upload);
+    }
+
+    /// Records a comparison of a shadow.
+    pub fn shadowed(&mut self, signal: Signal, agreed: bool) {
+        if let Ok(confidence) = signal {
+            self.policy.shadowed(confidence, agreed);
+            self.totals.shadow(agreed);
+        }
+    }
+
+    /// Counts an answered sample.
+    pub fn count(&mut self, outcome: Outcome) {
+        self.totals.count(outcome);
+        self.recent.push(outcome.is_upload());
+    }
+
+    /// Permission for one call of the cloud.
+    ///
+    /// # Errors
+    /// Why none is permitted.
+    pub fn permit(&mut self, now: Instant) -> Result<Permit, Refusal> {
+        let permit = self.breaker.permit(now)?;
+        self.retries.call();
+        Ok(permit)
+    }
+
+    /// Whether a failed call may be repeated.
+    pub fn take_retry(&mut self, now: Instant) -> bool {
+        self.retries.take(now)
+    }
+
+    /// The cloud answered a call.
+    pub fn succeeded(&mut self, permit: Permit) {
+        self.breaker.succeeded(permit);
+    }
+
+    /// A call failed. Returns whether the cloud is left alone since then.
+    pub fn failed(&mut self, permit: Permit, failure: Failure, now: Instant, random: f64) -> bool {
+        let was_open = self.breaker.refusal(now).is_some();
+        self.breaker.failed(permit, failure, now, random);
+        !was_open && self.breaker.refusal(now).is_some()
+    }
+
+    /// The result of a call will not be known.
+    pub fn abandoned(&mut self, permit: Permit) {
+        self.breaker.abandoned(permit);
+    }
+
+    /// The token or the address of the cloud changed.
+    pub fn reset_breaker(&mut self) {
+        self.breaker.reset();
+    }
+
+    /// What is known of the cloud.
+    pub fn cloud_state(&self, now: Instant) -> CloudState {
+        CloudState::of(&self.breaker, self.has_cloud, now)
+    }
+
+    /// The counters since the start.
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The share of uploads among the last samples.
+    pub fn recent_ratio(&self) -> f64 {
+        self.recent.ratio()
+    }
+
+    /// The policy, for its observations.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+#[cfg(test)]
+mod tests;

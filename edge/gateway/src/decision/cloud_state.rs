@@ -1,0 +1,64 @@
+//! What the breaker knows of the cloud, in words.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use neptune_cascade::breaker::{Breaker, Refusal};
+
+/// What is known of the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudState {
+    /// None is configured.
+    Absent,
+    /// Calls are permitted.
+    Reachable,
+    /// No calls for this time, after so many failures in a row.
+    LeftAlone {
+        /// The rest of the pause.
+        pause: Duration,
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// The result of one call decides.
+    CallPending,
+    /// It refuses the token.
+    TokenRefused,
+}
+
+impl CloudState {
+    pub(super) fn of(breaker: &Breaker, has_cloud: bool, now: Instant) -> Self {
+        if !has_cloud {
+            return Self::Absent;
+        }
+        match breaker.refusal(now) {
+            None => Self::Reachable,
+            Some(Refusal::Paused(until)) => Self::LeftAlone {
+                pause: until.saturating_duration_since(now),
+                failures: breaker.failures(),
+            },
+            Some(Refusal::CallPending) => Self::CallPending,
+            Some(Refusal::TokenRefused) => Self::TokenRefused,
+        }
+    }
+}
+
+impl fmt::Display for CloudState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("no cloud is configured"),
+            Self::Reachable => f.write_str("the cloud is called"),
+            Self::LeftAlone { pause, failures } => {
+                let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
+                let plural = if *failures == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "the cloud is left alone for another {seconds} s after {failures} failure{plural}"
+                )
+            }
+            Self::CallPending => f.write_str("the cloud is being tried by another request"),
+            Self::TokenRefused => f.write_str("the cloud refuses the token"),
+        }
+    }
+}

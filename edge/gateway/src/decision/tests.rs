@@ -1,0 +1,164 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use neptune_cascade::{
+    Share, Unjudged,
+    policy::{Goal, Upload},
+};
+
+use super::*;
+use crate::clock;
+
+/// A repeatable uniform number (xorshift).
+fn uniform(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        f64::from(u32::try_from(state >> 32).unwrap()) / f64::from(u32::MAX)
+    }
+}
+
+fn ratio(percent: u32) -> Settings {
+    Settings::new(Goal::UploadRatio(Share::percent(percent)), 0.5)
+}
+
+/// Answers one request, and returns how.
+fn answer(
+    decisions: &mut Decisions,
+    signal: Signal,
+    is_cloud_up: bool,
+    now: Instant,
+    random: &mut impl FnMut() -> f64,
+) -> Outcome {
+    let route = decisions.route(false, now);
+    let decision = decisions.decide(&[signal], route, &mut *random)[0];
+    let outcome = if decision == Decision::Hard {
+        match decisions.permit(now) {
+            Err(_) => {
+                decisions.uploaded(signal, Upload::NotSent);
+                Outcome::Fallback
+            }
+            Ok(permit) if is_cloud_up => {
+                decisions.succeeded(permit);
+                decisions.uploaded(signal, Upload::Answered(None));
+                Outcome::Cloud(decision)
+            }
+            Ok(permit) => {
+                decisions.failed(permit, Failure::NoAnswer, now, 0.5);
+                decisions.uploaded(signal, Upload::Failed);
+                Outcome::Fallback
+            }
+        }
+    } else {
+        decisions.take_shadows(&[decision], route, &mut *random);
+        Outcome::Edge(decision)
+    };
+    decisions.count(outcome);
+    outcome
+}
+
+#[test]
+fn upload_ratio_is_held_over_ten_thousand_requests() {
+    let now = clock::now();
+    let settings = Settings { shadow_ratio: Share::ZERO, ..ratio(20) };
+    let mut decisions = Decisions::new(settings, true, now);
+    let mut random = uniform(7);
+    for request in 0..10_000_u32 {
+        // The confidences fall in the middle third.
+        let low = if (3_333..6_666).contains(&request) { 0.4 } else { 0.0 };
+        let confidence = (random() - low).max(0.0);
+        answer(&mut decisions, Ok(confidence), true, now, &mut random);
+        if request > 2_000 {
+            assert!(decisions.recent_ratio() < 0.24, "{request}: {}", decisions.recent_ratio());
+        }
+    }
+    let totals = decisions.totals();
+    assert_eq!(totals.inference, 10_000);
+    assert!((1_980..=2_020).contains(&totals.cloud), "{totals:?}");
+    assert_eq!(totals.hard, totals.cloud + totals.over_budget + totals.fallback);
+}
+
+#[test]
+fn dead_cloud_costs_few_calls_and_every_sample_is_answered() {
+    let start = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, start);
+    let mut random = uniform(7);
+    // Half a minute, a sample per 10 ms.
+    for step in 0..3_000 {
+        let now = start + Duration::from_millis(10 * step);
+        let confidence = random();
+        answer(&mut decisions, Ok(confidence), false, now, &mut random);
+    }
+    let totals = decisions.totals();
+    assert_eq!((totals.inference, totals.cloud), (3_000, 0));
+    assert!(totals.fallback > 300 && totals.fallback == totals.hard, "{totals:?}");
+    // Three, and then after 1, 2, 4, 8 and 15 s.
+    assert!(decisions.breaker.failures() <= 8, "{}", decisions.breaker.failures());
+    assert!(matches!(
+        decisions.cloud_state(start + Duration::from_secs(30)),
+        CloudState::LeftAlone { .. }
+    ));
+}
+
+#[test]
+fn samples_without_confidence_stay_at_the_edge_and_are_counted() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    let mut random = uniform(7);
+    for _ in 0..100 {
+        let outcome = answer(&mut decisions, Err(Unjudged::Missing), true, now, &mut random);
+        assert_eq!((outcome.as_str(), outcome.side()), ("unjudged", "edge"));
+    }
+    assert_eq!((decisions.totals().unjudged, decisions.totals().cloud), (100, 0));
+}
+
+#[test]
+fn edge_that_is_down_uploads_within_the_cap_and_batches_as_a_whole() {
+    let now = clock::now();
+    let settings = Settings { max_ratio: Share::ZERO, ..ratio(0) };
+    let mut decisions = Decisions::new(settings, true, now);
+    assert_eq!(decisions.decide_edge_down(40, Route::Open), Ok(()));
+    // Ten are left of the burst: a batch of 20 takes none of them.
+    assert_eq!(decisions.decide_edge_down(20, Route::Open), Err(Decision::OverBudget));
+    assert_eq!(decisions.decide_edge_down(10, Route::Open), Ok(()));
+    assert_eq!(decisions.decide_edge_down(1, Route::Open), Err(Decision::OverBudget));
+    assert_eq!(decisions.decide_edge_down(1, Route::Pinned), Err(Decision::Pinned));
+}
+
+#[test]
+fn another_version_of_the_model_forgets_what_was_learnt() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    let mut random = uniform(7);
+    assert!(!decisions.observe_version("1"));
+    for _ in 0..1_000 {
+        let confidence = random();
+        answer(&mut decisions, Ok(confidence), true, now, &mut random);
+    }
+    let saved = decisions.saved().1.clone();
+    let mut resumed = Decisions::new(ratio(20), true, now);
+    resumed.resume(Some("1".to_owned()), saved);
+    assert!((resumed.policy().threshold() - decisions.policy().threshold()).abs() < 1e-12);
+    assert!(!resumed.observe_version("1") && resumed.observe_version("2"));
+    assert!((resumed.policy().threshold() - 0.5).abs() < 1e-12);
+    assert_eq!(decisions.totals().inference, 1_000, "counters go on");
+}
+
+#[test]
+fn cloud_state_is_said_with_its_time() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    for _ in 0..3 {
+        let permit = decisions.permit(now).unwrap();
+        decisions.failed(permit, Failure::NoAnswer, now, 0.5);
+    }
+    assert_eq!(
+        decisions.cloud_state(now).to_string(),
+        "the cloud is left alone for another 1 s after 3 failures"
+    );
+    assert_eq!(decisions.route(false, now), Route::CloudLeftAlone);
+    assert_eq!(decisions.route(true, now), Route::Pinned);
+}

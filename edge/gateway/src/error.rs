@@ -1,0 +1,52 @@
+//! The error of the gateway's start. Requests have answers instead of errors.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use crate::config::ConfigError;
+
+/// Why the gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration file cannot be read.
+    #[error("cannot read the configuration {path}: {source}")]
+    ReadConfig {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The configuration is not valid.
+    #[error("configuration {path}: {source}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ConfigError,
+    },
+    /// The cloud's client cannot be built.
+    #[error("cloud: {0}")]
+    Cloud(String),
+    /// The address is taken, or not one of this machine.
+    #[error("cannot listen on {address}: {source}; choose another {field}")]
+    Listen {
+        /// The field of the configuration.
+        field: &'static str,
+        /// Its value.
+        address: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The reports' broker address or topic is not valid.
+    #[error("reports: {0}")]
+    Report(String),
+    /// A signal handler cannot be installed, or threads cannot be started.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+}
+
+impl Error {
+    /// Whether another start with the same files and options fails as well.
+    pub const fn is_configuration(&self) -> bool {
+        matches!(self, Self::ReadConfig { .. } | Self::Config { .. } | Self::Report(_))
+    }
+}

@@ -1,0 +1,12 @@
+//! The protocols, without I/O: which requests are decided, the confidences in an answer, and how a
+//! batch is split and merged.
+
+pub mod batch;
+pub mod json;
+mod numbers;
+pub mod oip;
+pub mod path;
+mod scores;
+pub mod tfserving;
+
+pub use self::scores::Scores;
