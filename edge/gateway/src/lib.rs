@@ -5,17 +5,32 @@
 //!
 //! | folder | uses |
 //! |---|---|
-//! | `config` | nothing |
-//! | `decision` | nothing |
-//! | `protocol` | `config` |
+//! | `config`, `decision`, `metrics` | nothing |
+//! | `protocol`, `server` | `config` |
+//! | `upstream` | `config`, `protocol`, `server` |
+//! | `gateway` | all of these |
+//! | `handler`, `probe`, `report`, `reload` | `gateway` |
+//! | `run` | all of these |
 
 #![deny(missing_docs)]
 
 pub mod cli;
 pub mod clock;
+pub mod command;
 pub mod config;
 pub mod decision;
 pub mod error;
+pub mod gateway;
+mod handler;
+pub mod metrics;
+mod probe;
 pub mod protocol;
+mod reload;
+mod report;
+pub mod run;
+mod server;
+pub mod shadow;
+mod state_file;
+mod upstream;
 
 pub use crate::error::Error;

@@ -2,6 +2,8 @@
 //! batch is split and merged.
 
 pub mod batch;
+pub mod completion;
+pub mod frames;
 pub mod json;
 mod numbers;
 pub mod oip;

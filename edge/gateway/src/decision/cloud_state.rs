@@ -44,6 +44,18 @@ impl CloudState {
     }
 }
 
+impl CloudState {
+    /// The name in the status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "Absent",
+            Self::Reachable => "Reachable",
+            Self::LeftAlone { .. } | Self::CallPending => "LeftAlone",
+            Self::TokenRefused => "TokenRefused",
+        }
+    }
+}
+
 impl fmt::Display for CloudState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -35,6 +35,11 @@ impl Outcome {
         }
     }
 
+    /// Whether it was hard, and the cloud did not answer.
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::Fallback | Self::Edge(Decision::Fallback))
+    }
+
     pub(super) const fn is_upload(self) -> bool {
         matches!(self, Self::Cloud(_))
     }

@@ -1,0 +1,48 @@
+//! The commands of the program: sets up logging and threads, runs a command, and decides the exit
+//! code.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    cli::{Cli, Command, RunArgs},
+    error::Error,
+    run::{check, start},
+};
+
+/// Exit code of errors that a restart does not solve, as of clap's own errors.
+const INVALID_CONFIGURATION: u8 = 2;
+/// The default log filter. The platform verifier logs errors that the gateway logs too.
+const DEFAULT_LOG: &str = "info,rustls_platform_verifier=off";
+
+/// Runs the command and returns the exit code of the process.
+pub fn run(cli: Cli) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let result = match cli.command {
+        Command::Run(args) => serve(args),
+        Command::Check(args) => check(&args.config),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("neptune-gateway: {error}");
+            ExitCode::from(if error.is_configuration() { INVALID_CONFIGURATION } else { 1 })
+        }
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn serve(args: RunArgs) -> Result<(), Error> {
+    // The first process of a container has no default handlers.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let running = start(&args.config, &args.report).await?;
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    info!("stopping: requests in flight are answered first");
+    running.stop().await;
+    Ok(())
+}

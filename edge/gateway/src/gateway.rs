@@ -1,0 +1,167 @@
+//! The state that all requests share: the configuration in force with its clients, and the
+//! decisions.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+use neptune_cascade::policy::Settings;
+use tokio::sync::{Semaphore, mpsc};
+use tracing::warn;
+
+use crate::{
+    clock,
+    config::{Config, Protocol, Rule},
+    decision::{CloudState, Decisions},
+    error::Error,
+    metrics::Metrics,
+    protocol::completion::Probed,
+    shadow::Shadow,
+    upstream::{CloudClient, EdgeClient},
+};
+
+/// The state that all requests share.
+#[derive(Debug)]
+pub struct Gateway {
+    service: RwLock<Arc<Service>>,
+    decisions: Mutex<Decisions>,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Takes samples that are compared after their answer.
+    pub shadows: mpsc::Sender<Shadow>,
+}
+
+/// A configuration in force. Requests keep the one with which they began.
+#[derive(Debug)]
+pub struct Service {
+    /// The configuration.
+    pub config: Config,
+    /// What is held.
+    pub settings: Settings,
+    /// What gives the confidence.
+    pub rule: Rule,
+    /// The headers that keep a request at the edge.
+    pub pins: Vec<(HeaderName, HeaderValue)>,
+    /// The edge's client.
+    pub edge: EdgeClient,
+    /// The cloud's client.
+    pub cloud: Option<CloudClient>,
+    /// Places for requests in flight.
+    pub places: Arc<Semaphore>,
+    /// Which log-probabilities the edge's model server gives.
+    pub probed: RwLock<Probed>,
+    /// Set when the outputs of the two models cannot be mixed.
+    is_whole: AtomicBool,
+}
+
+impl Service {
+    /// Builds the clients of a configuration.
+    ///
+    /// # Errors
+    /// The configuration, or the cloud's CA file.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let invalid = |source| Error::Config { path: "file".into(), source };
+        Ok(Self {
+            settings: config.hard_example.settings(config.protocol).map_err(invalid)?,
+            rule: config.hard_example.rule(config.protocol).map_err(invalid)?,
+            pins: config.pins().map_err(invalid)?,
+            edge: EdgeClient::new(&config.edge.address),
+            cloud: CloudClient::new(&config)?,
+            places: Arc::new(Semaphore::new(config.limits.max_in_flight)),
+            probed: RwLock::default(),
+            is_whole: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// The protocol.
+    pub const fn protocol(&self) -> Protocol {
+        self.config.protocol
+    }
+
+    /// Whether a header keeps the request at the edge.
+    pub fn is_pinned(&self, headers: &HeaderMap) -> bool {
+        self.pins.iter().any(|(name, value)| headers.get_all(name).iter().any(|v| v == value))
+    }
+
+    /// Whether requests for this model are decided.
+    pub fn decides(&self, model: &str) -> bool {
+        self.config.edge.model.as_deref().is_none_or(|decided| decided == model)
+    }
+
+    /// Whether requests are answered by one of the models as a whole.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+    }
+
+    /// From now on, requests are answered as a whole. Logs the reason the first time.
+    pub fn answer_as_a_whole(&self, reason: &str) {
+        if !self.is_whole.swap(true, Ordering::Relaxed) {
+            warn!("{reason}");
+        }
+    }
+
+    /// Which log-probabilities the edge's model server gives.
+    pub fn probed(&self) -> Probed {
+        *self.probed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gateway {
+    /// Starts with a configuration. Returns also the receiver of shadows.
+    pub fn new(service: Service, queue: usize) -> (Arc<Self>, mpsc::Receiver<Shadow>) {
+        let (shadows, receiver) = mpsc::channel(queue);
+        let mut decisions = Decisions::new(service.settings, service.cloud.is_some(), clock::now());
+        if let Some(version) = &service.config.edge.model_version {
+            decisions.observe_version(version);
+        }
+        let gateway = Self {
+            service: RwLock::new(Arc::new(service)),
+            decisions: Mutex::new(decisions),
+            metrics: Metrics::default(),
+            shadows,
+        };
+        (Arc::new(gateway), receiver)
+    }
+
+    /// The configuration in force.
+    pub fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.service.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The decisions. Never kept over an `await`.
+    pub fn decisions(&self) -> MutexGuard<'_, Decisions> {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts another configuration in force. Requests in flight keep theirs.
+    pub fn apply(&self, service: Service) {
+        let before = self.service();
+        let is_other_cloud = service.config.cloud != before.config.cloud;
+        if service.config.edge.address == before.config.edge.address {
+            // Until it is probed again.
+            *service.probed.write().unwrap_or_else(PoisonError::into_inner) = before.probed();
+        }
+        {
+            let mut decisions = self.decisions();
+            decisions.configure(service.settings, service.cloud.is_some());
+            if let Some(version) = &service.config.edge.model_version {
+                decisions.observe_version(version);
+            }
+            if is_other_cloud {
+                decisions.reset_breaker();
+            }
+        }
+        *self.service.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    }
+
+    /// What is known of the cloud.
+    pub fn cloud_state(&self) -> CloudState {
+        self.decisions().cloud_state(clock::now())
+    }
+}

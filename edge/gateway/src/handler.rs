@@ -1,0 +1,149 @@
+//! Answers the requests of clients.
+
+mod chat;
+mod cloud;
+mod edge_down;
+mod pass;
+mod respond;
+mod shadows;
+mod stream;
+mod tensors;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    Request, StatusCode,
+    body::Incoming,
+    header::{CONTENT_ENCODING, HeaderValue, RETRY_AFTER},
+    http::request::Parts,
+};
+
+pub use self::shadows::compare;
+use crate::{
+    clock,
+    gateway::{Gateway, Service},
+    protocol::path::{Task, unpinned},
+    server::{Answer, BodyError, Held, Paced, boxed, collect, error},
+};
+
+/// The time that a client gives the gateway.
+const CLIENT_TIMEOUT: &str = "x-request-timeout-ms";
+/// Of requests with binary tensors.
+const BINARY: &str = "inference-header-content-length";
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The shared state.
+    pub gateway: Arc<Gateway>,
+    /// The configuration at its beginning.
+    pub service: Arc<Service>,
+    /// When it began.
+    pub started: Instant,
+    /// The time spent waiting for model servers.
+    pub waited: Duration,
+}
+
+impl Exchange {
+    /// When an answer of the cloud has to be there.
+    fn cloud_deadline(&self, head: &Parts) -> Instant {
+        let total = clock::now() + self.service.config.cloud_total();
+        match client_timeout(head) {
+            Some(limit) => total.min(self.started + limit),
+            None => total,
+        }
+    }
+
+    /// How long the edge may take.
+    fn edge_limit(&self, head: &Parts) -> Duration {
+        let limit = self.service.config.edge_timeout();
+        client_timeout(head).map_or(limit, |client| limit.min(client))
+    }
+
+    fn error(&self, status: StatusCode, message: &str) -> Answer {
+        error(self.service.protocol(), status, message)
+    }
+
+    /// The answer to a body that cannot be read.
+    fn body_error(&self, problem: &BodyError) -> Answer {
+        let status = match problem {
+            BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Broken(_) => StatusCode::BAD_REQUEST,
+        };
+        self.error(status, &problem.to_string())
+    }
+}
+
+fn client_timeout(head: &Parts) -> Option<Duration> {
+    let millis = head.headers.get(CLIENT_TIMEOUT)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_millis(millis))
+}
+
+/// Answers one request.
+pub async fn handle(gateway: Arc<Gateway>, request: Request<Incoming>) -> Answer {
+    let service = gateway.service();
+    let mut exchange = Exchange { gateway, service, started: clock::now(), waited: Duration::ZERO };
+    let Ok(place) = Arc::clone(&exchange.service.places).try_acquire_owned() else {
+        let text = "the gateway answers as many requests as gateway.maxInFlight permits; try again";
+        let mut answer = exchange.error(StatusCode::SERVICE_UNAVAILABLE, text);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        exchange.count_request(&answer);
+        return answer;
+    };
+    let answer = route(&mut exchange, request).await;
+    exchange.count_request(&answer);
+    answer.map(|body| boxed(Held::new(body, place)))
+}
+
+impl Exchange {
+    fn count_request(&self, answer: &Answer) {
+        let added = clock::now().saturating_duration_since(self.started);
+        self.gateway.metrics.request(
+            &self.service.config.service,
+            self.service.protocol().as_str(),
+            answer.status().as_u16(),
+            added.saturating_sub(self.waited),
+        );
+    }
+}
+
+async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let limits = exchange.service.config.limits;
+    let body =
+        match Paced::new(body, limits.max_body_bytes, exchange.service.config.timeouts.client) {
+            Ok(body) => body,
+            Err(problem) => return exchange.body_error(&problem),
+        };
+    let path = head.uri.path().to_owned();
+    let task = Task::of(exchange.service.protocol(), &head.method, &path);
+    let is_readable =
+        !head.headers.contains_key(CONTENT_ENCODING) && !head.headers.contains_key(BINARY);
+    let is_decided = match &task {
+        Some(Task::Tensors { model, .. }) => {
+            exchange.service.decides(unpinned(model).unwrap_or(model))
+        }
+        Some(_) => true,
+        None => false,
+    };
+    let Some(task) = task.filter(|_| is_readable && is_decided) else {
+        return pass::pass(exchange, head, body).await;
+    };
+    let body = match collect(body).await {
+        Ok(body) => body,
+        Err(problem) => return exchange.body_error(&problem),
+    };
+    // The time to receive the request is the client's.
+    exchange.started = clock::now();
+    match task {
+        Task::Tensors { model, is_versioned, .. } => {
+            let request = tensors::Tensors { task: &task, model, is_versioned, head: &head };
+            tensors::answer(exchange, &request, body).await
+        }
+        Task::Chat | Task::Completion => chat::answer(exchange, &task, &head, body).await,
+    }
+}

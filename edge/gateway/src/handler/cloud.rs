@@ -1,0 +1,209 @@
+//! One answer of the cloud: permission, deadline, at most one retry, and what the breaker learns.
+
+use bytes::Bytes;
+use hyper::http::request::Parts;
+use neptune_cascade::breaker::{Failure, Permit};
+use tracing::{debug, warn};
+
+use super::Exchange;
+use crate::{
+    clock,
+    gateway::{Gateway, Service},
+    metrics::Side,
+    upstream::{CloudClient, CloudError, CloudRequest, CloudStream, to_cloud},
+};
+
+/// Permission for a call. If the client goes away meanwhile, the next one may call.
+#[derive(Debug)]
+pub struct Permission<'a> {
+    gateway: &'a Gateway,
+    permit: Option<Permit>,
+}
+
+impl<'a> Permission<'a> {
+    /// Asks for permission; `None` if the cloud is left alone.
+    pub fn ask(gateway: &'a Gateway) -> Option<Self> {
+        let permit = gateway.decisions().permit(clock::now()).ok()?;
+        Some(Self { gateway, permit: Some(permit) })
+    }
+
+    fn succeeded(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.gateway.decisions().succeeded(permit);
+        }
+    }
+
+    /// Whether the cloud is left alone since then.
+    fn failed(&mut self, failure: Failure) -> bool {
+        self.permit.take().is_some_and(|permit| {
+            let (now, random) = (clock::now(), clock::random());
+            self.gateway.decisions().failed(permit, failure, now, random)
+        })
+    }
+}
+
+impl Drop for Permission<'_> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.gateway.decisions().abandoned(permit);
+        }
+    }
+}
+
+/// Why there is no answer of the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unanswered {
+    /// It was not asked.
+    NotSent,
+    /// It was asked.
+    Failed,
+}
+
+/// Calls the cloud. `is_answer` tells answers of the protocol from other bodies.
+///
+/// # Errors
+/// There is no permission, or no answer in time.
+pub async fn ask(
+    gateway: &Gateway,
+    service: &Service,
+    request: &CloudRequest,
+    is_answer: impl Fn(&[u8]) -> bool,
+) -> Result<Bytes, Unanswered> {
+    let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
+    let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
+    let asked = clock::now();
+    let mut answer = attempt(gateway, client, request).await;
+    if is_repeated(gateway, request, &answer) {
+        answer = attempt(gateway, client, request).await;
+    }
+    let answer =
+        answer.and_then(|body| if is_answer(&body) { Ok(body) } else { Err(not_an_answer()) });
+    gateway.metrics.upstream(Side::Cloud, clock::now().saturating_duration_since(asked));
+    conclude(service, &mut permission, client, answer).ok_or(Unanswered::Failed)
+}
+
+/// As [`ask`], for a streamed answer. Its head and first piece are there.
+///
+/// # Errors
+/// As [`ask`].
+pub async fn ask_stream(
+    gateway: &Gateway,
+    service: &Service,
+    request: &CloudRequest,
+) -> Result<(CloudStream, Bytes), Unanswered> {
+    let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
+    let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
+    let asked = clock::now();
+    let mut answer = begin(gateway, client, request).await;
+    if is_repeated(gateway, request, &answer) {
+        answer = begin(gateway, client, request).await;
+    }
+    let time = clock::now().saturating_duration_since(asked);
+    gateway.metrics.upstream(Side::Cloud, time);
+    gateway.metrics.first_token(Side::Cloud, time);
+    conclude(service, &mut permission, client, answer).ok_or(Unanswered::Failed)
+}
+
+async fn attempt(
+    gateway: &Gateway,
+    client: &CloudClient,
+    request: &CloudRequest,
+) -> Result<Bytes, CloudError> {
+    gateway.metrics.uploaded(request.body.len());
+    client.call(request).await
+}
+
+async fn begin(
+    gateway: &Gateway,
+    client: &CloudClient,
+    request: &CloudRequest,
+) -> Result<(CloudStream, Bytes), CloudError> {
+    gateway.metrics.uploaded(request.body.len());
+    let mut stream = client.open(request).await?;
+    let is_stream = stream
+        .headers()
+        .get(hyper::header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+    if !is_stream {
+        return Err(not_an_answer());
+    }
+    match stream.next().await? {
+        Some(first) => Ok((stream, first)),
+        None => Err(not_an_answer()),
+    }
+}
+
+fn not_an_answer() -> CloudError {
+    CloudError::Failed {
+        failure: Failure::NoAnswer,
+        is_repeatable: false,
+        reason: "the body is no answer of the protocol".to_owned(),
+    }
+}
+
+fn is_repeated<T>(
+    gateway: &Gateway,
+    request: &CloudRequest,
+    answer: &Result<T, CloudError>,
+) -> bool {
+    let is_repeatable = matches!(answer, Err(CloudError::Failed { is_repeatable: true, .. }));
+    let now = clock::now();
+    is_repeatable && now < request.deadline && gateway.decisions().take_retry(now)
+}
+
+fn conclude<T>(
+    service: &Service,
+    permission: &mut Permission<'_>,
+    client: &CloudClient,
+    answer: Result<T, CloudError>,
+) -> Option<T> {
+    match answer {
+        Ok(answer) => {
+            permission.succeeded();
+            Some(answer)
+        }
+        Err(CloudError::Refused { status, excerpt }) => {
+            // It works. Other requests may be accepted.
+            permission.succeeded();
+            warn!(%status, "{} refuses a request: {excerpt}", client.url());
+            None
+        }
+        Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
+            if permission.failed(Failure::TokenRefused) {
+                let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.clone());
+                let file = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
+                let status = reason.split(' ').next().unwrap_or_default();
+                warn!("{} refuses the token{file} ({status})", client.url());
+            }
+            None
+        }
+        Err(CloudError::Failed { failure, reason, .. }) => {
+            if permission.failed(failure) {
+                warn!("{} is left alone for a while: {reason}", client.url());
+            } else {
+                debug!("{} did not answer: {reason}", client.url());
+            }
+            None
+        }
+    }
+}
+
+impl Exchange {
+    /// A request to the cloud with this body.
+    pub(super) fn cloud_request(&self, head: &Parts, path: String, body: Bytes) -> CloudRequest {
+        let headers = to_cloud(&head.headers);
+        CloudRequest { path, headers, body, deadline: self.cloud_deadline(head) }
+    }
+
+    /// Calls the cloud, and counts the time as waiting.
+    pub(super) async fn ask_cloud(
+        &mut self,
+        request: &CloudRequest,
+        is_answer: impl Fn(&[u8]) -> bool,
+    ) -> Result<Bytes, Unanswered> {
+        let asked = clock::now();
+        let answer = ask(&self.gateway, &self.service, request, is_answer).await;
+        self.waited += clock::now().saturating_duration_since(asked);
+        answer
+    }
+}

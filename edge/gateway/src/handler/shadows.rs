@@ -1,0 +1,58 @@
+//! Sends shadows to the cloud, and compares the answers.
+
+use std::sync::Arc;
+
+use neptune_cascade::compare::same_text;
+use tokio::sync::mpsc;
+
+use super::cloud::ask;
+use crate::{
+    clock,
+    gateway::Gateway,
+    protocol::{batch::Batch, completion, json::Object},
+    shadow::{EdgeAnswer, Shadow},
+};
+
+/// Compares shadows, one at a time.
+pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>) {
+    while let Some(mut shadow) = shadows.recv().await {
+        // Waiting in the queue takes nothing from the time of the answer.
+        shadow.request.deadline = clock::now() + shadow.service.config.cloud_total();
+        let agreed = agreements(&gateway, &shadow).await;
+        let mut decisions = gateway.decisions();
+        for (signal, agreed) in shadow.signals.iter().zip(agreed) {
+            if let Some(agreed) = agreed {
+                decisions.shadowed(*signal, agreed);
+                gateway.metrics.shadow(agreed);
+            }
+        }
+    }
+}
+
+/// Per sample, whether the answers agree.
+async fn agreements(gateway: &Gateway, shadow: &Shadow) -> Vec<Option<bool>> {
+    let service = &shadow.service;
+    match &shadow.edge {
+        EdgeAnswer::Rows(edge) => {
+            let output = service.config.hard_example.output.as_deref();
+            let body = shadow.request.body.clone();
+            let Ok(Some(batch)) = Batch::parse(service.protocol(), &body, output) else {
+                return Vec::new();
+            };
+            let is_answer =
+                |body: &[u8]| Object::parse(body).is_ok_and(|answer| batch.is_answer(&answer));
+            let Ok(answer) = ask(gateway, service, &shadow.request, is_answer).await else {
+                return Vec::new();
+            };
+            let Ok(answer) = Object::parse(&answer) else { return Vec::new() };
+            let cloud = batch.scores(&answer, output, edge.count());
+            (0..edge.count()).map(|row| edge.agree(row, &cloud, row, &service.rule)).collect()
+        }
+        EdgeAnswer::Text(edge) => {
+            let answer = ask(gateway, service, &shadow.request, completion::is_answer).await;
+            let text = answer.ok().and_then(|answer| completion::text(&answer));
+            let labels = &service.config.hard_example.labels;
+            vec![text.and_then(|cloud| same_text(edge, &cloud, labels))]
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Holds the edge's stream until it is decided, then passes it on, or the cloud's instead. After
+//! the first byte of an answer nothing is switched.
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::{StatusCode, body::Incoming};
+use neptune_cascade::policy::Decision;
+use serde_json::json;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, Interval, interval_at, timeout},
+};
+use tracing::debug;
+
+use super::{
+    super::{Exchange, cloud::ask_stream, respond::Verdict},
+    HEARTBEAT,
+};
+use crate::{
+    clock,
+    config::OnCloudFailure,
+    decision::Outcome,
+    metrics::Side,
+    protocol::frames::Frames,
+    server::StreamSender,
+    upstream::{CloudRequest, CloudStream},
+};
+
+const WAITING: &[u8] = b": waiting\n\n";
+
+/// What the client gets instead of an answer.
+pub type Refusal = (StatusCode, String);
+
+/// A stream that is being decided.
+pub struct Director {
+    /// What is known of the request.
+    pub exchange: Exchange,
+    /// Reads the edge's stream.
+    pub frames: Frames,
+    /// Decide on so many tokens; `None` for the whole answer.
+    pub prefix: Option<usize>,
+    /// Whether the client keeps the request at the edge.
+    pub is_pinned: bool,
+    /// The most tokens of the answer.
+    pub max_tokens: Option<u32>,
+    /// The request to the cloud.
+    pub cloud: CloudRequest,
+    /// The same, not streamed.
+    pub comparison: CloudRequest,
+    /// Takes the bytes for the client.
+    pub out: StreamSender,
+    /// Takes the verdict.
+    pub head: Option<oneshot::Sender<Result<Verdict, Refusal>>>,
+}
+
+/// The client went away.
+#[derive(Debug)]
+pub struct Gone;
+
+/// The end of a stream.
+enum End {
+    /// After its last frame.
+    Complete,
+    /// It goes on, and enough is known.
+    Decided,
+    /// It broke.
+    Broken(String),
+}
+
+impl Director {
+    /// Answers the client.
+    pub async fn run(mut self, edge: Incoming) {
+        if let Err(Gone) = self.direct(edge).await {
+            debug!("a client went away within a stream");
+        }
+    }
+
+    async fn direct(&mut self, mut edge: Incoming) -> Result<(), Gone> {
+        let mut beats = heartbeat();
+        let mut held = Vec::new();
+        let end = self.hold(&mut edge, &mut held, &mut beats).await?;
+        if let End::Broken(reason) = end {
+            drop(edge);
+            return self.replace_edge(&reason, &mut beats).await;
+        }
+        let is_complete = matches!(end, End::Complete);
+        self.exchange.count_tokens(Side::Edge, &self.frames.reply);
+        let signal = self.exchange.signal(&self.frames.reply, self.max_tokens);
+        let (decision, route) = self.exchange.decide_one(signal, self.is_pinned);
+        let mut outcome = Outcome::Edge(decision);
+        if decision == Decision::Hard {
+            // The edge's stream waits meanwhile: it is the fallback.
+            let asked = self.ask_cloud(&mut beats).await;
+            let answered = match &asked {
+                Ok(Ok(_)) => Ok(None),
+                Ok(Err(reason)) => Err(*reason),
+                Err(Gone) => Ok(None),
+            };
+            self.exchange.record_upload(signal, answered);
+            if let Ok((stream, first)) = asked? {
+                drop(edge);
+                self.decide(Outcome::Cloud(decision), &[signal]).await?;
+                return relay_cloud(stream, first, &self.out).await;
+            }
+            outcome = Outcome::Fallback;
+        } else if decision == Decision::Easy && is_complete {
+            let text = self.frames.reply.text();
+            self.exchange.shadow_text(|| self.comparison.clone(), signal, route, text);
+        }
+        let config = &self.exchange.service.config;
+        if outcome.is_unanswered() && config.on_cloud_failure == OnCloudFailure::Error {
+            let text = "the cloud did not answer hard samples, and onCloudFailure is Error";
+            return self.refuse(StatusCode::BAD_GATEWAY, text.to_owned()).await;
+        }
+        self.decide(outcome, &[signal]).await?;
+        send(&self.out, held.into()).await?;
+        if is_complete { Ok(()) } else { self.relay_edge(edge).await }
+    }
+
+    /// Holds frames until enough is known.
+    async fn hold(
+        &mut self,
+        edge: &mut Incoming,
+        held: &mut Vec<u8>,
+        beats: &mut Interval,
+    ) -> Result<End, Gone> {
+        let max = self.exchange.service.config.limits.max_body_bytes;
+        let mut is_first = true;
+        loop {
+            let tokens = self.frames.reply.tokens();
+            if self.prefix.is_some_and(|prefix| tokens >= prefix) || held.len() > max {
+                return Ok(End::Decided);
+            }
+            let next = tokio::select! {
+                next = next(edge, &mut self.frames, &self.exchange) => next,
+                () = self.out.closed() => return Err(Gone),
+                _ = beats.tick() => {
+                    send(&self.out, Bytes::from_static(WAITING)).await?;
+                    continue;
+                }
+            };
+            match next {
+                Ok(Some(frames)) => held.extend_from_slice(&frames),
+                Ok(None) => return Ok(End::Complete),
+                Err(reason) => return Ok(End::Broken(reason)),
+            }
+            if std::mem::take(&mut is_first) {
+                let time = clock::now().saturating_duration_since(self.exchange.started);
+                self.exchange.gateway.metrics.first_token(Side::Edge, time);
+            }
+        }
+    }
+
+    /// The cloud's stream, with comments for the client meanwhile.
+    async fn ask_cloud(
+        &mut self,
+        beats: &mut Interval,
+    ) -> Result<Result<(CloudStream, Bytes), super::super::cloud::Unanswered>, Gone> {
+        let Exchange { gateway, service, .. } = &self.exchange;
+        let ask = ask_stream(gateway, service, &self.cloud);
+        tokio::pin!(ask);
+        loop {
+            tokio::select! {
+                asked = &mut ask => return Ok(asked),
+                () = self.out.closed() => return Err(Gone),
+                _ = beats.tick() => send(&self.out, Bytes::from_static(WAITING)).await?,
+            }
+        }
+    }
+
+    /// The edge's stream broke before the client got anything of it.
+    async fn replace_edge(&mut self, reason: &str, beats: &mut Interval) -> Result<(), Gone> {
+        if let Err(text) = self.exchange.may_replace_edge(1, self.is_pinned, reason) {
+            return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
+        }
+        match self.ask_cloud(beats).await? {
+            Ok((stream, first)) => {
+                self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
+                relay_cloud(stream, first, &self.out).await
+            }
+            Err(_) => {
+                let text = self.exchange.nobody_text(reason);
+                self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await
+            }
+        }
+    }
+
+    /// Counts the sample, and tells the client, in the head or as a comment.
+    async fn decide(
+        &mut self,
+        outcome: Outcome,
+        signals: &[neptune_cascade::Signal],
+    ) -> Result<(), Gone> {
+        self.exchange.count(&[outcome]);
+        let verdict = Verdict::of(&[outcome], Some(signals));
+        let comment = verdict.comment();
+        let head = self.head.take().ok_or(Gone)?;
+        if head.send(Ok(verdict)).is_err() {
+            send(&self.out, comment.into()).await?;
+        }
+        Ok(())
+    }
+
+    /// An error, in the head or as an event.
+    async fn refuse(&mut self, status: StatusCode, message: String) -> Result<(), Gone> {
+        let event = error_event(&message);
+        let head = self.head.take().ok_or(Gone)?;
+        if head.send(Err((status, message))).is_err() {
+            send(&self.out, event).await?;
+        }
+        Ok(())
+    }
+
+    /// The rest of the edge's stream.
+    async fn relay_edge(&mut self, mut edge: Incoming) -> Result<(), Gone> {
+        loop {
+            let next = tokio::select! {
+                next = next(&mut edge, &mut self.frames, &self.exchange) => next,
+                () = self.out.closed() => return Err(Gone),
+            };
+            match next {
+                Ok(Some(frames)) => send(&self.out, frames).await?,
+                Ok(None) => return Ok(()),
+                Err(reason) => return cut(&self.out, &reason).await,
+            }
+        }
+    }
+}
+
+fn heartbeat() -> Interval {
+    #[expect(clippy::disallowed_methods, reason = "I/O: the comments are sent by the clock")]
+    interval_at(Instant::now() + HEARTBEAT, HEARTBEAT)
+}
+
+/// The next frames of the edge; `None` after the last one. The reason, if the stream broke.
+async fn next(
+    edge: &mut Incoming,
+    frames: &mut Frames,
+    exchange: &Exchange,
+) -> Result<Option<Bytes>, String> {
+    let limit = exchange.service.config.edge_timeout();
+    loop {
+        let piece = match timeout(limit, edge.frame()).await {
+            Err(_) => {
+                return Err(format!("its stream did not continue for {} s", limit.as_secs_f64()));
+            }
+            Ok(Some(Err(error))) => return Err(error.to_string()),
+            Ok(Some(Ok(piece))) => piece,
+            Ok(None) => {
+                let rest = frames.finish().map_err(|error| error.to_string())?;
+                return Ok((!rest.is_empty()).then_some(rest));
+            }
+        };
+        let Ok(piece) = piece.into_data() else { continue };
+        return frames.push(&piece).map(Some).map_err(|error| error.to_string());
+    }
+}
+
+/// Passes the cloud's stream on.
+///
+/// # Errors
+/// The client went away.
+pub async fn relay_cloud(
+    mut stream: CloudStream,
+    first: Bytes,
+    out: &StreamSender,
+) -> Result<(), Gone> {
+    send(out, first).await?;
+    loop {
+        let next = tokio::select! {
+            next = stream.next() => next,
+            () = out.closed() => return Err(Gone),
+        };
+        match next {
+            Ok(Some(piece)) => send(out, piece).await?,
+            Ok(None) => return Ok(()),
+            Err(reason) => return cut(out, &reason.to_string()).await,
+        }
+    }
+}
+
+async fn send(out: &StreamSender, bytes: Bytes) -> Result<(), Gone> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    out.send(Ok(bytes)).await.map_err(|_| Gone)
+}
+
+/// Ends a stream that broke within the answer, so that the client sees that it is not complete.
+async fn cut(out: &StreamSender, reason: &str) -> Result<(), Gone> {
+    send(out, error_event(&format!("the stream broke: {reason}"))).await?;
+    out.send(Err(reason.to_owned().into())).await.map_err(|_| Gone)
+}
+
+fn error_event(message: &str) -> Bytes {
+    let error = json!({"error": {"message": message, "type": "server_error"}});
+    format!("data: {error}\n\n").into()
+}

@@ -1,0 +1,365 @@
+//! Batches of the tensor protocols: the edge answers, and the hard rows go to the cloud in one call.
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    body::Incoming,
+    header::{ACCEPT_ENCODING, CONTENT_LENGTH},
+    http::request::Parts,
+};
+use neptune_cascade::{
+    Signal,
+    policy::{Decision, Route, Upload},
+    rows::Selection,
+};
+use tracing::warn;
+
+use super::{
+    Exchange,
+    cloud::Unanswered,
+    respond::{Verdict, least},
+};
+use crate::{
+    clock,
+    config::{OnCloudFailure, Protocol},
+    decision::Outcome,
+    metrics::Side,
+    protocol::{
+        Scores,
+        batch::{Batch, MergeError},
+        json::Object,
+        oip,
+        path::{Task, unpinned},
+    },
+    server::{Answer, Paced, collect, whole},
+    shadow::{EdgeAnswer, Shadow},
+    upstream::{EdgeError, forwarded},
+};
+
+/// A request with a batch.
+#[derive(Debug)]
+pub struct Tensors<'a> {
+    /// From its path.
+    pub task: &'a Task<'a>,
+    /// The model in its path.
+    pub model: &'a str,
+    /// Whether its path names a version.
+    pub is_versioned: bool,
+    /// Its head.
+    pub head: &'a Parts,
+}
+
+/// What the edge answered.
+struct EdgeBatch<'a> {
+    batch: &'a Batch<'a>,
+    scores: Scores,
+    /// Of each row, or of the request as a whole.
+    signals: Vec<Signal>,
+    is_whole: bool,
+}
+
+/// Answers a batch.
+pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, body: Bytes) -> Answer {
+    let output = exchange.service.config.hard_example.output.clone();
+    let protocol = exchange.service.protocol();
+    let batch = match Batch::parse(protocol, &body, output.as_deref()) {
+        Ok(batch) => batch,
+        Err(problem) => return exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
+    };
+    let is_pinned =
+        unpinned(request.model).is_some() || exchange.service.is_pinned(&request.head.headers);
+    let edge_body =
+        batch.as_ref().and_then(Batch::edge_body).map_or_else(|| body.clone(), Bytes::from);
+    let answered = exchange.ask_edge(request.head, &request.edge_path(protocol), edge_body).await;
+    let (status, headers, edge) = match answered {
+        Ok(answered) => answered,
+        Err(reason) => {
+            let samples = batch.as_ref().and_then(Batch::rows).unwrap_or(1);
+            if let Err(refusal) = exchange.replace_edge(samples, is_pinned, &reason) {
+                return *refusal;
+            }
+            let call =
+                exchange.cloud_request(request.head, request.cloud_path(exchange), body.clone());
+            let is_answer = |body: &[u8]| is_answer(batch.as_ref(), body);
+            return exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
+        }
+    };
+    let parsed = Object::parse(&edge).ok();
+    let (Some(batch), Some(parsed), true) = (batch, parsed, status.is_success()) else {
+        return exchange.unread(status, headers, edge);
+    };
+    exchange.observe_version(request, &parsed);
+    let judged = exchange.judge(&batch, &parsed, output.as_deref());
+    let (merged, outcomes) = exchange.decide(request, &judged, &parsed, &body, is_pinned).await;
+    if outcomes.iter().any(|outcome| outcome.is_unanswered())
+        && exchange.service.config.on_cloud_failure == OnCloudFailure::Error
+    {
+        return exchange.cloud_failed();
+    }
+    exchange.count(&outcomes);
+    let body = merged.or_else(|| batch.stripped(&parsed)).map_or_else(|| edge.clone(), Bytes::from);
+    let mut answer = answer_with(status, headers, body);
+    Verdict::of(&outcomes, Some(&judged.signals)).describe(&mut answer);
+    answer
+}
+
+impl Tensors<'_> {
+    /// The path at the edge, without the suffix that pins the request.
+    fn edge_path(&self, protocol: Protocol) -> String {
+        let path = match unpinned(self.model) {
+            Some(model) => self.task.path(protocol, model),
+            None => self.head.uri.path().to_owned(),
+        };
+        match self.head.uri.query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path,
+        }
+    }
+
+    fn cloud_path(&self, exchange: &Exchange) -> String {
+        let name = exchange.service.cloud.as_ref().and_then(|cloud| cloud.model_name());
+        self.task.cloud_path(exchange.service.protocol(), name.unwrap_or(self.model))
+    }
+}
+
+impl Exchange {
+    /// The edge's whole answer. The reason, if it does not work.
+    pub(super) async fn ask_edge(
+        &mut self,
+        head: &Parts,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, HeaderMap, Bytes), String> {
+        let asked = clock::now();
+        let answered = async {
+            let answer = self.open_edge(head, path, body).await?;
+            let (parts, body) = answer.into_parts();
+            let config = &self.service.config;
+            let body = Paced::new(body, config.limits.max_body_bytes, self.edge_limit(head));
+            let body = match body {
+                Ok(body) => collect(body).await.map_err(|error| error.to_string())?,
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok((parts.status, forwarded(&parts.headers), body))
+        };
+        let answered = answered.await;
+        let time = clock::now().saturating_duration_since(asked);
+        self.waited += time;
+        self.gateway.metrics.upstream(Side::Edge, time);
+        answered
+    }
+
+    /// The head of the edge's answer. The reason, if it does not work.
+    pub(super) async fn open_edge(
+        &self,
+        head: &Parts,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, String> {
+        let mut headers = forwarded(&head.headers);
+        headers.remove(ACCEPT_ENCODING);
+        let limit = self.edge_limit(head);
+        let answer = self.service.edge.post(path, &headers, body, limit).await;
+        let answer = answer.map_err(|error: EdgeError| error.to_string())?;
+        let status = answer.status();
+        if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }
+    }
+
+    /// An answer that cannot be judged, as it came.
+    pub(super) fn unread(&self, status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
+        let mut answer = answer_with(status, headers, body);
+        if status.is_success() {
+            let reason = neptune_cascade::Unjudged::Missing;
+            let outcomes = [Outcome::Edge(Decision::Unjudged(reason))];
+            self.count(&outcomes);
+            Verdict::of(&outcomes, None).describe(&mut answer);
+        }
+        answer
+    }
+
+    fn observe_version(&self, request: &Tensors<'_>, answer: &Object<'_>) {
+        let is_configured = self.service.config.edge.model_version.is_some();
+        if is_configured || request.is_versioned || self.service.protocol() != Protocol::Oip {
+            return;
+        }
+        if let Some(version) = oip::version(answer)
+            && self.gateway.decisions().observe_version(&version)
+        {
+            warn!("the edge's model has version {version} now: the threshold is learnt again");
+        }
+    }
+
+    fn judge<'a>(
+        &self,
+        batch: &'a Batch<'a>,
+        answer: &Object<'_>,
+        output: Option<&str>,
+    ) -> EdgeBatch<'a> {
+        let rows = batch.rows().unwrap_or(1);
+        let scores = batch.scores(answer, output, rows);
+        let signals = scores.signals(&self.service.rule, clock::random);
+        for confidence in signals.iter().flatten() {
+            self.gateway.metrics.judged(*confidence);
+        }
+        let is_whole = self.service.is_whole() || batch.rows().is_none() || rows == 0;
+        let signals = if is_whole {
+            vec![least(&signals).unwrap_or(Err(neptune_cascade::Unjudged::Empty))]
+        } else {
+            signals
+        };
+        EdgeBatch { batch, scores, signals, is_whole }
+    }
+
+    /// Decides about each sample, and asks the cloud. Returns the merged answer, if there is one.
+    async fn decide(
+        &mut self,
+        request: &Tensors<'_>,
+        judged: &EdgeBatch<'_>,
+        edge: &Object<'_>,
+        body: &Bytes,
+        is_pinned: bool,
+    ) -> (Option<Vec<u8>>, Vec<Outcome>) {
+        let (decisions, route) = {
+            let mut decisions = self.gateway.decisions();
+            let route = decisions.route(is_pinned, clock::now());
+            (decisions.decide(&judged.signals, route, clock::random), route)
+        };
+        let is_hard: Vec<bool> = decisions.iter().map(|one| *one == Decision::Hard).collect();
+        let mut outcomes: Vec<Outcome> = decisions.iter().map(|one| Outcome::Edge(*one)).collect();
+        self.send_shadows(request, judged, &decisions, route);
+        if !is_hard.contains(&true) {
+            return (None, outcomes);
+        }
+        let hard = Selection::new(&is_hard);
+        for row in hard.chosen() {
+            outcomes[*row] = Outcome::Cloud(Decision::Hard);
+        }
+        let answered_by = Verdict::of(&outcomes, None).answered_by().to_owned();
+        let uploaded = self.upload(request, judged, &hard, body).await;
+        let merged = uploaded.as_deref().ok().and_then(|cloud| {
+            if judged.is_whole {
+                return Some(cloud.to_vec());
+            }
+            self.merge(judged, edge, cloud, &hard, &answered_by)
+        });
+        let used = match &uploaded {
+            Ok(cloud) if merged.is_some() => Ok(&**cloud),
+            Ok(_) => Err(Unanswered::Failed),
+            Err(reason) => Err(*reason),
+        };
+        self.record_uploads(judged, &hard, used);
+        if merged.is_none() {
+            for row in hard.chosen() {
+                outcomes[*row] = Outcome::Fallback;
+            }
+        }
+        (merged, outcomes)
+    }
+
+    /// The cloud's answer to the hard rows.
+    async fn upload(
+        &mut self,
+        request: &Tensors<'_>,
+        judged: &EdgeBatch<'_>,
+        hard: &Selection,
+        body: &Bytes,
+    ) -> Result<Bytes, Unanswered> {
+        let body = if judged.is_whole {
+            body.clone()
+        } else {
+            Bytes::from(judged.batch.cloud_body(hard).map_err(|_| Unanswered::NotSent)?)
+        };
+        let call = self.cloud_request(request.head, request.cloud_path(self), body);
+        self.ask_cloud(&call, |body| is_answer(Some(judged.batch), body)).await
+    }
+
+    fn merge(
+        &self,
+        judged: &EdgeBatch<'_>,
+        edge: &Object<'_>,
+        cloud: &[u8],
+        hard: &Selection,
+        answered_by: &str,
+    ) -> Option<Vec<u8>> {
+        let cloud = Object::parse(cloud).ok()?;
+        match judged.batch.merge(edge, &cloud, hard, answered_by) {
+            Ok(merged) => Some(merged),
+            Err(problem @ MergeError::Outputs { .. }) => {
+                self.service.answer_as_a_whole(&problem.to_string());
+                None
+            }
+            Err(problem) => {
+                warn!("the cloud's answer is not used: {problem}");
+                None
+            }
+        }
+    }
+
+    /// Records what became of the hard rows: `used` is the cloud's answer, if it was used.
+    fn record_uploads(
+        &self,
+        judged: &EdgeBatch<'_>,
+        hard: &Selection,
+        used: Result<&[u8], Unanswered>,
+    ) {
+        let output = self.service.config.hard_example.output.as_deref();
+        let rows = hard.chosen().len();
+        let scores = used.map(|cloud| {
+            let parsed = Object::parse(cloud).unwrap_or_default();
+            judged.batch.scores(&parsed, output, rows)
+        });
+        let mut decisions = self.gateway.decisions();
+        for (index, row) in hard.chosen().iter().enumerate() {
+            let upload = match &scores {
+                Err(Unanswered::NotSent) => Upload::NotSent,
+                Err(Unanswered::Failed) => Upload::Failed,
+                Ok(_) if judged.is_whole => Upload::Answered(None),
+                Ok(cloud) => {
+                    let rule = &self.service.rule;
+                    Upload::Answered(judged.scores.agree(*row, cloud, index, rule))
+                }
+            };
+            decisions.uploaded(judged.signals[*row], upload);
+        }
+    }
+
+    /// Queues some of the easy rows for comparison, if there is room.
+    fn send_shadows(
+        &self,
+        request: &Tensors<'_>,
+        judged: &EdgeBatch<'_>,
+        decisions: &[Decision],
+        route: Route,
+    ) {
+        if route != Route::Open || judged.is_whole || !decisions.contains(&Decision::Easy) {
+            return;
+        }
+        let Ok(place) = self.gateway.shadows.try_reserve() else { return };
+        let chosen = self.gateway.decisions().take_shadows(decisions, route, clock::random);
+        if !chosen.contains(&true) {
+            return;
+        }
+        let selection = Selection::new(&chosen);
+        let Ok(part) = judged.batch.cloud_body(&selection) else { return };
+        let call = self.cloud_request(request.head, request.cloud_path(self), part.into());
+        place.send(Shadow {
+            service: std::sync::Arc::clone(&self.service),
+            request: call,
+            signals: selection.chosen().iter().map(|row| judged.signals[*row]).collect(),
+            edge: EdgeAnswer::Rows(judged.scores.select(selection.chosen())),
+        });
+    }
+}
+
+fn is_answer(batch: Option<&Batch<'_>>, body: &[u8]) -> bool {
+    Object::parse(body).is_ok_and(|answer| batch.is_none_or(|batch| batch.is_answer(&answer)))
+}
+
+/// An answer with the edge's headers and another body.
+pub fn answer_with(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Answer {
+    headers.remove(CONTENT_LENGTH);
+    let mut answer = Response::new(whole(body));
+    *answer.status_mut() = status;
+    *answer.headers_mut() = headers;
+    answer
+}

@@ -1,0 +1,206 @@
+//! Prometheus metrics of the gateway.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::decision::{CloudState, Decisions};
+
+/// Upper bounds of the gateway's own time, in seconds.
+const ADDED: [f64; 10] = [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.25];
+/// Upper bounds of upstream times, in seconds.
+const UPSTREAM: [f64; 12] = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 120.0];
+
+type Number = Gauge<f64, AtomicU64>;
+
+/// A side of the cascade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The model server of this node.
+    Edge,
+    /// The model server in the cloud.
+    Cloud,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRequest {
+    service: String,
+    protocol: &'static str,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByDecision {
+    decision: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BySide {
+    side: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWindow {
+    window: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAgreement {
+    agree: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTokens {
+    side: &'static str,
+    r#type: &'static str,
+}
+
+/// The metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<ByRequest, Counter>,
+    samples: Family<ByDecision, Counter>,
+    added: Histogram,
+    upstream: Family<BySide, Histogram>,
+    first_token: Family<BySide, Histogram>,
+    confidence: Histogram,
+    threshold: Number,
+    ratio: Family<ByWindow, Number>,
+    budget: Number,
+    breaker_open: Gauge,
+    shadows: Family<ByAgreement, Counter>,
+    upload: Counter,
+    tokens: Family<ByTokens, Counter>,
+    psi: Number,
+}
+
+impl Side {
+    /// The name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Cloud => "cloud",
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let upstream = || Histogram::new(UPSTREAM);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("neptune_gateway"),
+            requests: Family::default(),
+            samples: Family::default(),
+            added: Histogram::new(ADDED),
+            upstream: Family::new_with_constructor(upstream),
+            first_token: Family::new_with_constructor(upstream),
+            confidence: Histogram::new((1..=20).map(|bin| f64::from(bin) / 20.0)),
+            threshold: Number::default(),
+            ratio: Family::default(),
+            budget: Number::default(),
+            breaker_open: Gauge::default(),
+            shadows: Family::default(),
+            upload: Counter::default(),
+            tokens: Family::default(),
+            psi: Number::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("requests", "Answered requests", self.requests.clone());
+        r.register("samples", "Answered samples, by decision", self.samples.clone());
+        let help = "Time of a request that was not spent waiting for a model server";
+        r.register_with_unit("added", help, Unit::Seconds, self.added.clone());
+        let help = "Time until a model server's answer";
+        r.register_with_unit("upstream", help, Unit::Seconds, self.upstream.clone());
+        let help = "Time until the first event of a streamed answer";
+        r.register_with_unit("first_token", help, Unit::Seconds, self.first_token.clone());
+        r.register("confidence", "Confidence of judged samples", self.confidence.clone());
+        let help = "Confidence below which a sample is hard";
+        r.register("threshold", help, self.threshold.clone());
+        let help = "Share of the last samples that the cloud answered";
+        r.register("upload_ratio", help, self.ratio.clone());
+        r.register("budget_tokens", "Uploads that the cap permits now", self.budget.clone());
+        let help = "1 while the cloud is left alone";
+        r.register("breaker_open", help, self.breaker_open.clone());
+        let help = "Easy samples that the cloud answered as well";
+        r.register("shadow", help, self.shadows.clone());
+        let help = "Bytes of requests to the cloud";
+        r.register_with_unit("upload", help, Unit::Bytes, self.upload.clone());
+        r.register("tokens", "Tokens that the answers report", self.tokens.clone());
+        let help = "Population stability index of the confidences";
+        r.register("psi", help, self.psi.clone());
+    }
+
+    /// A request was answered.
+    pub fn request(&self, service: &str, protocol: &'static str, code: u16, added: Duration) {
+        let labels = ByRequest { service: service.to_owned(), protocol, code };
+        self.requests.get_or_create(&labels).inc();
+        self.added.observe(added.as_secs_f64());
+    }
+
+    /// A sample was answered.
+    pub fn sample(&self, decision: &'static str) {
+        self.samples.get_or_create(&ByDecision { decision }).inc();
+    }
+
+    /// A sample was judged.
+    pub fn judged(&self, confidence: f64) {
+        self.confidence.observe(confidence);
+    }
+
+    /// A model server answered.
+    pub fn upstream(&self, side: Side, time: Duration) {
+        let labels = BySide { side: side.as_str() };
+        self.upstream.get_or_create(&labels).observe(time.as_secs_f64());
+    }
+
+    /// A streamed answer began.
+    pub fn first_token(&self, side: Side, time: Duration) {
+        let labels = BySide { side: side.as_str() };
+        self.first_token.get_or_create(&labels).observe(time.as_secs_f64());
+    }
+
+    /// A shadow was compared.
+    pub fn shadow(&self, agree: bool) {
+        let labels = ByAgreement { agree: if agree { "true" } else { "false" } };
+        self.shadows.get_or_create(&labels).inc();
+    }
+
+    /// Bytes were sent to the cloud.
+    pub fn uploaded(&self, bytes: usize) {
+        self.upload.inc_by(bytes as u64);
+    }
+
+    /// An answer reports its tokens.
+    pub fn tokens(&self, side: Side, input: u64, output: u64) {
+        for (r#type, count) in [("input", input), ("output", output)] {
+            let labels = ByTokens { side: side.as_str(), r#type };
+            self.tokens.get_or_create(&labels).inc_by(count);
+        }
+    }
+
+    /// The page for Prometheus, with the state of the decisions at this time.
+    pub fn page(&self, decisions: &Decisions, cloud: CloudState) -> String {
+        self.threshold.set(decisions.policy().threshold());
+        self.ratio.get_or_create(&ByWindow { window: "1000" }).set(decisions.recent_ratio());
+        self.budget.set(decisions.policy().tokens());
+        let is_open = !matches!(cloud, CloudState::Reachable | CloudState::Absent);
+        self.breaker_open.set(i64::from(is_open));
+        self.psi.set(decisions.policy().confidence_drift().psi().unwrap_or(0.0));
+        let mut page = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut page, &self.registry);
+        page
+    }
+}

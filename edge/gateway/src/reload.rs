@@ -1,0 +1,95 @@
+//! Reads the configuration and the token again when their files change.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tracing::{error, info, warn};
+
+use crate::{
+    config::Config,
+    error::Error,
+    gateway::{Gateway, Service},
+    upstream::read_token,
+};
+
+/// The files, as they were read last.
+#[derive(Debug)]
+pub struct Files {
+    config: PathBuf,
+    content: Vec<u8>,
+    /// The problem of the token file that was logged last.
+    token_problem: Option<String>,
+}
+
+impl Files {
+    /// The files of a configuration.
+    pub fn new(config: &Path) -> Self {
+        Self { config: config.to_owned(), content: Vec::new(), token_problem: None }
+    }
+
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not valid.
+    pub fn read_config(&mut self) -> Result<Config, Error> {
+        let path = || self.config.clone();
+        let content =
+            fs::read(&self.config).map_err(|source| Error::ReadConfig { path: path(), source })?;
+        let config = Config::parse(&content);
+        let config = config.map_err(|source| Error::Config { path: path(), source });
+        self.content = content;
+        config
+    }
+
+    fn is_changed(&self) -> bool {
+        // A file that is being replaced may be absent for a moment.
+        fs::read(&self.config).is_ok_and(|content| content != self.content)
+    }
+
+    /// Gives the cloud's client the token of the file. Another token closes the breaker.
+    pub fn refresh_token(&mut self, gateway: &Gateway) {
+        let service = gateway.service();
+        let Some(cloud) = &service.cloud else { return };
+        let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.as_deref());
+        let Some(file) = file else { return };
+        let set = match read_token(file) {
+            Ok(token) => cloud.set_token(Some(&token)).map_err(str::to_owned),
+            Err(problem) => Err(problem.to_string()),
+        };
+        match set {
+            Ok(is_other) => {
+                self.token_problem = None;
+                if is_other {
+                    gateway.decisions().reset_breaker();
+                }
+            }
+            // The token that was read before stays in use.
+            Err(problem) if self.token_problem.as_ref() != Some(&problem) => {
+                warn!("token file {}: {problem}", file.display());
+                self.token_problem = Some(problem);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Applies what changed. An invalid configuration is logged, and the one in force stays.
+pub fn refresh(gateway: &Gateway, files: &mut Files) {
+    if files.is_changed() {
+        let before = gateway.service();
+        match files.read_config().and_then(Service::new) {
+            Ok(service) => {
+                let (old, new) = (&before.config, &service.config);
+                if (old.listen, old.metrics_listen) != (new.listen, new.metrics_listen) {
+                    warn!("another listen or metricsListen needs a restart");
+                }
+                gateway.apply(service);
+                info!("the configuration {} was read again", files.config.display());
+            }
+            Err(problem) => error!("{problem}; the configuration before stays in force"),
+        }
+    }
+    files.refresh_token(gateway);
+}

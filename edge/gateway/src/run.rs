@@ -1,0 +1,254 @@
+//! Assembles the gateway: the servers, and the tasks beside them.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use hyper::{
+    Request, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tracing::{error, info, warn};
+
+use crate::{
+    cli::ReportArgs,
+    clock,
+    config::Protocol,
+    decision::CloudState,
+    error::Error,
+    gateway::{Gateway, Service},
+    handler, probe,
+    reload::{self, Files},
+    report::Reporter,
+    server::{Answer, Limits, Listener, json as json_answer, serve, whole},
+    state_file::{self, Saved},
+};
+
+/// Samples that wait for a comparison.
+const SHADOWS: usize = 32;
+/// Between two saves of the state.
+const SAVE: Duration = Duration::from_secs(30);
+/// Between two looks at the files.
+const RELOAD: Duration = Duration::from_secs(1);
+/// Between two probes of a server that does not work yet.
+const PROBE: Duration = Duration::from_secs(1);
+/// Connections for each request in flight: clients keep idle ones.
+const CONNECTIONS: usize = 8;
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where `/metrics` is.
+    pub metrics_address: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    tasks: JoinSet<()>,
+    gateway: Arc<Gateway>,
+    reporter: Option<Reporter>,
+}
+
+/// Starts with a configuration file.
+///
+/// # Errors
+/// The configuration, the addresses, or the reports' broker.
+pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
+    let mut files = Files::new(path);
+    let config = files.read_config()?;
+    let listener = bind("listen", config.listen).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(bind("metricsListen", address).await?),
+        None => None,
+    };
+    let limits = Limits {
+        head: config.timeouts.client,
+        drain: config.timeouts.drain,
+        connections: config.limits.max_in_flight.saturating_mul(CONNECTIONS),
+    };
+    let service = Service::new(config)?;
+    let (gateway, shadows) = Gateway::new(service, SHADOWS);
+    resume(&gateway);
+    files.refresh_token(&gateway);
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(handler::compare(Arc::clone(&gateway), shadows));
+    tasks.spawn(reload_repeatedly(Arc::clone(&gateway), files));
+    tasks.spawn(save_repeatedly(Arc::clone(&gateway)));
+    tasks.spawn(probe_repeatedly(Arc::clone(&gateway)));
+    let reporter = Reporter::start(report, &gateway)?;
+    let address = listener.address;
+    let metrics_address = metrics.as_ref().map(|listener| listener.address);
+    if let Some(listener) = metrics {
+        let gateway = Arc::clone(&gateway);
+        tasks.spawn(serve(listener, limits, until(stopped.clone()), move |request| {
+            page(Arc::clone(&gateway), request)
+        }));
+    }
+    let shared = Arc::clone(&gateway);
+    let server = tokio::spawn(serve(listener, limits, until(stopped), move |request| {
+        handler::handle(Arc::clone(&shared), request)
+    }));
+    info!("the gateway answers on {address}");
+    Ok(Running { address, metrics_address, stop, server, tasks, gateway, reporter })
+}
+
+impl Running {
+    /// Ends: no new connections, then the requests in flight, then the last report and the state.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        if let Err(problem) = (&mut self.server).await {
+            error!(%problem, "the server failed");
+        }
+        self.tasks.shutdown().await;
+        save(&self.gateway).await;
+        if let Some(reporter) = self.reporter {
+            reporter.finish().await;
+        }
+    }
+
+    /// The state that all requests share.
+    pub const fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+}
+
+async fn bind(field: &'static str, address: SocketAddr) -> Result<Listener, Error> {
+    Listener::bind(address).await.map_err(|source| Error::Listen { field, address, source })
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the gateway was dropped.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Continues the state of the last run.
+fn resume(gateway: &Gateway) {
+    let service = gateway.service();
+    let Some(path) = &service.config.state else { return };
+    let saved = match state_file::load(path) {
+        Ok(Some(saved)) => saved,
+        Ok(None) => return,
+        Err(problem) => {
+            warn!("{}: {problem}; the threshold is learnt again", path.display());
+            return;
+        }
+    };
+    let configured = service.config.edge.model_version.as_deref();
+    let is_other = configured.is_some() && configured != saved.model_version.as_deref();
+    if is_other {
+        info!("the edge's model has another version: the threshold is learnt again");
+    } else {
+        gateway.decisions().resume(saved.model_version, saved.policy);
+    }
+}
+
+async fn save(gateway: &Gateway) {
+    let Some(path) = gateway.service().config.state.clone() else { return };
+    let saved = {
+        let decisions = gateway.decisions();
+        let (version, policy) = decisions.saved();
+        Saved::new(version, policy.clone())
+    };
+    let written =
+        tokio::task::spawn_blocking(move || (state_file::save(&path, &saved), path)).await;
+    if let Ok((Err(problem), path)) = written {
+        warn!("{}: {problem}; a restart begins with an older state", path.display());
+    }
+}
+
+async fn save_repeatedly(gateway: Arc<Gateway>) {
+    let mut period = interval(SAVE);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    period.tick().await;
+    loop {
+        period.tick().await;
+        save(&gateway).await;
+    }
+}
+
+async fn reload_repeatedly(gateway: Arc<Gateway>, mut files: Files) {
+    let mut period = interval(RELOAD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        reload::refresh(&gateway, &mut files);
+    }
+}
+
+/// Probes the edge of each configuration once it works.
+async fn probe_repeatedly(gateway: Arc<Gateway>) {
+    let mut probed: Option<Arc<Service>> = None;
+    loop {
+        let service = gateway.service();
+        let is_known = probed.as_ref().is_some_and(|known| Arc::ptr_eq(known, &service));
+        if !is_known && probe::run(&service).await {
+            probed = Some(service);
+        }
+        sleep(PROBE).await;
+    }
+}
+
+/// The pages for machines: `/metrics`, `/healthz` and `/status`.
+async fn page(gateway: Arc<Gateway>, request: Request<Incoming>) -> Answer {
+    let cloud = gateway.cloud_state();
+    match request.uri().path() {
+        "/healthz" => text("text/plain", "ok\n".to_owned()),
+        "/metrics" => {
+            let page = gateway.metrics.page(&gateway.decisions(), cloud);
+            text("application/openmetrics-text; version=1.0.0; charset=utf-8", page)
+        }
+        "/status" => json_answer(StatusCode::OK, status(&gateway, cloud).to_string()),
+        _ => json_answer(StatusCode::NOT_FOUND, r#"{"error":"/healthz, /metrics or /status"}"#),
+    }
+}
+
+fn text(content_type: &'static str, body: String) -> Answer {
+    let mut answer = Answer::new(whole(body));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+fn status(gateway: &Gateway, cloud: CloudState) -> Value {
+    let service = gateway.service();
+    let decisions = gateway.decisions();
+    let totals = decisions.totals();
+    let is_openai = service.protocol() == Protocol::Openai;
+    json!({
+        "service": service.config.service,
+        "protocol": service.protocol().as_str(),
+        "signal": is_openai.then(|| service.probed().as_str()),
+        "threshold": decisions.policy().threshold(),
+        "cloud": cloud.name(),
+        "cloudText": cloud.to_string(),
+        "isWhole": service.is_whole(),
+        "uploadRatio": decisions.recent_ratio(),
+        "isDrifting": decisions.policy().confidence_drift().is_drifting(),
+        "agreement": decisions.policy().agreement().map(|estimate| json!({
+            "value": estimate.agreement,
+            "low": estimate.interval.low,
+            "high": estimate.interval.high,
+            "shadows": estimate.shadows,
+        })),
+        "samples": {
+            "inference": totals.inference, "cloud": totals.cloud, "hard": totals.hard,
+            "fallback": totals.fallback, "overBudget": totals.over_budget,
+            "unjudged": totals.unjudged, "shadow": totals.shadow, "agreed": totals.agreed,
+        },
+        "time": clock::timestamp().to_string(),
+    })
+}
+
+/// Checks a configuration file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(path: &Path) -> Result<(), Error> {
+    let config = Files::new(path).read_config()?;
+    Service::new(config).map(|_| ())
+}

@@ -1,0 +1,42 @@
+//! Answers that the gateway gives by itself.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Response, StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use serde_json::json;
+
+use super::body::{AnyBody, boxed};
+use crate::config::Protocol;
+
+/// An answer to a client.
+pub type Answer = Response<AnyBody>;
+
+/// A body that is there as a whole.
+pub fn whole(body: impl Into<Bytes>) -> AnyBody {
+    boxed(Full::new(body.into()))
+}
+
+/// An answer with JSON.
+pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(whole(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// An error, in the form of the protocol.
+pub fn error(protocol: Protocol, status: StatusCode, message: &str) -> Answer {
+    let body = match protocol {
+        Protocol::Openai => json!({"error": {
+            "message": message,
+            "type": if status.is_client_error() { "invalid_request_error" } else { "server_error" },
+            "param": null,
+            "code": status.as_u16(),
+        }}),
+        Protocol::Oip | Protocol::Tfserving => json!({"error": message}),
+    };
+    json(status, body.to_string())
+}

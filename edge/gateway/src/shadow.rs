@@ -1,0 +1,30 @@
+//! A sample that the edge answered with confidence, and that the cloud answers as well, after the
+//! client has its answer.
+
+use std::sync::Arc;
+
+use neptune_cascade::Signal;
+
+use crate::{gateway::Service, protocol::Scores, upstream::CloudRequest};
+
+/// Samples of one request.
+#[derive(Debug)]
+pub struct Shadow {
+    /// The configuration of the request.
+    pub service: Arc<Service>,
+    /// The request to the cloud.
+    pub request: CloudRequest,
+    /// The confidence of each sample.
+    pub signals: Vec<Signal>,
+    /// The edge's answers.
+    pub edge: EdgeAnswer,
+}
+
+/// What is compared.
+#[derive(Debug)]
+pub enum EdgeAnswer {
+    /// Rows of a batch.
+    Rows(Scores),
+    /// A text.
+    Text(String),
+}

@@ -1,0 +1,298 @@
+//! The client of the model server in the cloud: one call with its deadlines and its token. Whether
+//! it is called, and again, is decided elsewhere.
+
+use std::{
+    error::Error as StdError,
+    fs, io,
+    path::Path,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
+};
+use neptune_cascade::breaker::Failure;
+use reqwest::{Certificate, Client, Response, redirect};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{config::Config, error::Error, protocol::path::join};
+
+/// Bytes of an error's body that are logged.
+const EXCERPT: usize = 200;
+
+/// The client.
+#[derive(Debug)]
+pub struct CloudClient {
+    client: Client,
+    url: String,
+    model_name: Option<String>,
+    first_byte: Duration,
+    max_answer: usize,
+    token: RwLock<Option<HeaderValue>>,
+}
+
+/// A request to the cloud.
+#[derive(Debug, Clone)]
+pub struct CloudRequest {
+    /// The path at a server without a base path.
+    pub path: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// When the whole answer has to be there.
+    pub deadline: std::time::Instant,
+}
+
+/// Why the cloud did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloudError {
+    /// It does not work.
+    #[error("{reason}")]
+    Failed {
+        /// For the breaker.
+        failure: Failure,
+        /// No byte of an answer came, or one that invites another attempt.
+        is_repeatable: bool,
+        /// What happened.
+        reason: String,
+    },
+    /// It works, and refuses this request.
+    #[error("{status}: {excerpt}")]
+    Refused {
+        /// Its status.
+        status: StatusCode,
+        /// The beginning of its body.
+        excerpt: String,
+    },
+}
+
+/// A streamed answer.
+#[derive(Debug)]
+pub struct CloudStream {
+    response: Response,
+    deadline: Instant,
+}
+
+impl CloudClient {
+    /// Builds the client of the configuration's cloud. Reads the CA file, not the token.
+    ///
+    /// # Errors
+    /// The CA file, or the TLS library.
+    pub fn new(config: &Config) -> Result<Option<Self>, Error> {
+        let Some(cloud) = &config.cloud else { return Ok(None) };
+        // Fails if the process has a provider already, which is then used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let extra = cloud.ca_file.as_deref().map(certificates).transpose()?.unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the one client of the cloud")]
+        let builder = || {
+            Client::builder()
+                .user_agent(concat!("neptune-gateway/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(config.timeouts.cloud_connect)
+                .redirect(redirect::Policy::none())
+                .no_proxy()
+                .http1_only()
+                .tcp_nodelay(true)
+                .retry(reqwest::retry::never())
+        };
+        // A machine without system authorities can still use those in the CA file.
+        let client = builder()
+            .tls_certs_merge(extra.clone())
+            .build()
+            .or_else(|_| builder().tls_certs_only(extra).build())
+            .map_err(|error| Error::Cloud(chain(&error)))?;
+        Ok(Some(Self {
+            client,
+            url: cloud.url.clone(),
+            model_name: cloud.model_name.clone(),
+            first_byte: config.cloud_first_byte(),
+            max_answer: config.limits.max_body_bytes,
+            token: RwLock::default(),
+        }))
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The name of the model there.
+    pub fn model_name(&self) -> Option<&str> {
+        self.model_name.as_deref()
+    }
+
+    /// Uses this token from now on. Returns whether it is another one.
+    ///
+    /// # Errors
+    /// It has characters that a header cannot have. The text does not contain it.
+    pub fn set_token(&self, token: Option<&str>) -> Result<bool, &'static str> {
+        let header = |token: &str| {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| "the token has characters that a header cannot have")?;
+            value.set_sensitive(true);
+            Ok::<_, &'static str>(value)
+        };
+        let token = token.map(header).transpose()?;
+        let mut current = self.token.write().unwrap_or_else(PoisonError::into_inner);
+        let is_other = *current != token;
+        *current = token;
+        Ok(is_other)
+    }
+
+    /// Calls the cloud, and returns its whole answer.
+    ///
+    /// # Errors
+    /// There is none in time, or it is not one.
+    pub async fn call(&self, request: &CloudRequest) -> Result<Bytes, CloudError> {
+        let mut stream = self.open(request).await?;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = stream.next().await? {
+            if body.len() + chunk.len() > self.max_answer {
+                let max = self.max_answer;
+                return Err(failed(false, format!("the answer has more than {max} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+
+    /// Calls the cloud, and returns the head of its answer, which is a success.
+    ///
+    /// # Errors
+    /// As [`CloudClient::call`].
+    pub async fn open(&self, request: &CloudRequest) -> Result<CloudStream, CloudError> {
+        let deadline = Instant::from_std(request.deadline);
+        let mut call = self
+            .client
+            .post(join(&self.url, &request.path))
+            .headers(request.headers.clone())
+            .body(request.body.clone());
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(token) = token {
+            call = call.header(AUTHORIZATION, token);
+        }
+        #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
+        let first_byte = deadline.min(Instant::now() + self.first_byte);
+        let response = match timeout_at(first_byte, call.send()).await {
+            Err(_) => return Err(failed(false, "no answer in time".to_owned())),
+            Ok(Err(error)) => return Err(failed(!error.is_timeout(), chain(&error))),
+            Ok(Ok(response)) => response,
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(CloudStream { response, deadline });
+        }
+        let pause = retry_after(response.headers());
+        let mut stream = CloudStream { response, deadline };
+        let body = stream.next().await.ok().flatten().unwrap_or_default();
+        let excerpt = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]).into_owned();
+        Err(classified(status, pause, excerpt))
+    }
+}
+
+impl CloudStream {
+    /// The headers of the answer.
+    pub fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The connection broke, or the deadline passed.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
+        match timeout_at(self.deadline, self.response.chunk()).await {
+            Err(_) => Err(failed(false, "the answer did not end in time".to_owned())),
+            Ok(Err(error)) => Err(failed(false, chain(&error))),
+            Ok(Ok(chunk)) => Ok(chunk),
+        }
+    }
+}
+
+/// What a status other than success means.
+fn classified(status: StatusCode, pause: Option<Duration>, excerpt: String) -> CloudError {
+    let reason = format!("{status}: {excerpt}");
+    let fail = |failure, is_repeatable| CloudError::Failed { failure, is_repeatable, reason };
+    match (status.as_u16(), pause) {
+        (401 | 403, _) => fail(Failure::TokenRefused, false),
+        (429 | 503, Some(pause)) => fail(Failure::RetryAfter(pause), false),
+        (502..=504, None) => fail(Failure::NoAnswer, true),
+        (408 | 429 | 300..=399 | 500.., _) => fail(Failure::NoAnswer, false),
+        _ => CloudError::Refused { status, excerpt },
+    }
+}
+
+/// In seconds; a date is not supported, and counts as none.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+const fn failed(is_repeatable: bool, reason: String) -> CloudError {
+    CloudError::Failed { failure: Failure::NoAnswer, is_repeatable, reason }
+}
+
+/// The token in a file.
+///
+/// # Errors
+/// It cannot be read, or is empty.
+pub fn read_token(path: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(path)?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+    }
+    Ok(token.to_owned())
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate>, Error> {
+    let failed = |reason: String| Error::Cloud(format!("CA file {}: {reason}", path.display()));
+    let pem = fs::read(path).map_err(|error| failed(error.to_string()))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(found) if found.is_empty() => Err(failed("it contains no certificate".to_owned())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(failed(chain(&error))),
+    }
+}
+
+/// The reasons of an error, without its URL.
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_decides_about_pause_and_retry() {
+        let second = Some(Duration::from_secs(7));
+        for (status, pause, failure, is_repeatable) in [
+            (401, None, Some(Failure::TokenRefused), false),
+            (403, second, Some(Failure::TokenRefused), false),
+            (429, second, Some(Failure::RetryAfter(Duration::from_secs(7))), false),
+            (503, second, Some(Failure::RetryAfter(Duration::from_secs(7))), false),
+            (503, None, Some(Failure::NoAnswer), true),
+            (500, None, Some(Failure::NoAnswer), false),
+            (302, None, Some(Failure::NoAnswer), false),
+            (400, None, None, false),
+            (404, None, None, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap_or_default();
+            let found = match classified(status, pause, String::new()) {
+                CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
+                CloudError::Refused { .. } => (None, false),
+            };
+            assert_eq!(found, (failure, is_repeatable), "{status}");
+        }
+    }
+}

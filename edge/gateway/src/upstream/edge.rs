@@ -1,0 +1,143 @@
+//! The client of this node's model server.
+
+use std::{error::Error as StdError, time::Duration};
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Method, Request, Response, Uri,
+    body::Incoming,
+    header::{CONTENT_LENGTH, HOST, HeaderValue},
+};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::time::timeout;
+
+use crate::server::{AnyBody, BodyError, whole};
+
+/// A server on this node answers a connection at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Idle connections are closed before most servers close them.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The client.
+#[derive(Debug, Clone)]
+pub struct EdgeClient {
+    client: Client<HttpConnector, AnyBody>,
+    address: String,
+}
+
+/// Why the edge did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeError {
+    /// It cannot be reached, or the connection broke before the answer.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The body of the request cannot be read.
+    #[error("{0}")]
+    Body(BodyError),
+    /// It did not answer in this time.
+    #[error("no answer for {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+}
+
+impl EdgeClient {
+    /// A client of the server at `host:port`.
+    pub fn new(address: &str) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(connector);
+        Self { client, address: address.to_owned() }
+    }
+
+    /// `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Passes a request on, and returns the head of its answer.
+    ///
+    /// # Errors
+    /// There is no answer in time.
+    pub async fn pass(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: AnyBody,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, EdgeError> {
+        let uri: Uri = format!("http://{}{path}", self.address)
+            .parse()
+            .map_err(|_| EdgeError::Unreachable(format!("{path:?} is no path")))?;
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        match timeout(limit, self.client.request(request)).await {
+            Err(_) => Err(EdgeError::Timeout(limit)),
+            Ok(Err(error)) => Err(of_client(&error)),
+            Ok(Ok(answer)) => Ok(answer),
+        }
+    }
+
+    /// Posts a whole body. A connection that breaks before the answer is replaced once: the server
+    /// may have closed an idle one.
+    ///
+    /// # Errors
+    /// There is no answer in time.
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, EdgeError> {
+        let mut headers = headers.clone();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if !headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(&self.address)
+        {
+            headers.insert(HOST, host);
+        }
+        let post = || self.pass(Method::POST, path, headers.clone(), whole(body.clone()), limit);
+        match post().await {
+            Err(EdgeError::Unreachable(_)) => post().await,
+            answered => answered,
+        }
+    }
+}
+
+fn of_client(error: &(dyn StdError + 'static)) -> EdgeError {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        match error.downcast_ref::<BodyError>() {
+            Some(BodyError::TooLong(max)) => return EdgeError::Body(BodyError::TooLong(*max)),
+            Some(BodyError::Stalled(time)) => return EdgeError::Body(BodyError::Stalled(*time)),
+            Some(BodyError::Broken(text)) => {
+                return EdgeError::Body(BodyError::Broken(text.to_string().into()));
+            }
+            None => cause = error.source(),
+        }
+    }
+    EdgeError::Unreachable(root_cause(error))
+}
+
+/// The innermost reason, such as "connection refused".
+fn root_cause(error: &(dyn StdError + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if let Some(io) = cause.downcast_ref::<std::io::Error>()
+        && io.kind() == std::io::ErrorKind::ConnectionRefused
+    {
+        return "connection refused".to_owned();
+    }
+    cause.to_string()
+}
