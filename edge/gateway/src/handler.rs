@@ -51,10 +51,12 @@ impl Exchange {
     /// When an answer of the cloud has to be there.
     fn cloud_deadline(&self, head: &Parts) -> Instant {
         let total = clock::now() + self.service.config.cloud_total();
-        match client_timeout(head) {
-            Some(limit) => total.min(self.started + limit),
-            None => total,
-        }
+        self.client_deadline(head).map_or(total, |client| total.min(client))
+    }
+
+    /// When the client gives up, if it says so.
+    fn client_deadline(&self, head: &Parts) -> Option<Instant> {
+        client_timeout(head).and_then(|limit| self.started.checked_add(limit))
     }
 
     /// How long the edge may take.

@@ -80,6 +80,7 @@ async fn begin(
         prefix: prefix(exchange, completion.request, is_extended, is_pinned),
         is_pinned,
         max_tokens: completion.request.max_tokens,
+        client_deadline: exchange.client_deadline(completion.head),
         cloud: exchange.completion_at_cloud(completion, true),
         comparison: exchange.completion_at_cloud(completion, false),
         head: Some(head),

@@ -2,6 +2,7 @@
 //! long as they do.
 
 use std::{
+    convert::Infallible,
     error::Error as StdError,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -173,12 +174,12 @@ impl<T: Unpin> Body for Held<T> {
 /// Pieces that wait for a slow client, at most.
 const QUEUE: usize = 16;
 
-/// Takes the pieces of a [`StreamBody`]. An error cuts the connection.
-pub type StreamSender = mpsc::Sender<Result<Bytes, Box<dyn StdError + Send + Sync>>>;
+/// Takes the pieces of a [`StreamBody`].
+pub type StreamSender = mpsc::Sender<Bytes>;
 
 /// A body whose pieces a task sends.
 #[derive(Debug)]
-pub struct StreamBody(mpsc::Receiver<Result<Bytes, Box<dyn StdError + Send + Sync>>>);
+pub struct StreamBody(mpsc::Receiver<Bytes>);
 
 /// A body, and what takes its pieces.
 pub fn stream_body() -> (StreamSender, StreamBody) {
@@ -188,13 +189,13 @@ pub fn stream_body() -> (StreamSender, StreamBody) {
 
 impl Body for StreamBody {
     type Data = Bytes;
-    type Error = Box<dyn StdError + Send + Sync>;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn body_that_does_not_continue_is_given_up() {
         let (sender, body) = stream_body();
-        sender.send(Ok(Bytes::from_static(b"a"))).await.unwrap();
+        sender.send(Bytes::from_static(b"a")).await.unwrap();
         let paced = Paced::new(body, 10, Duration::from_millis(20)).unwrap();
         let error = collect(paced).await.unwrap_err();
         assert_eq!(error.to_string(), "the body did not continue for 0.02 s");
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(error.to_string(), text);
         let (sender, body) = stream_body();
         for _ in 0..2 {
-            sender.send(Ok(Bytes::from_static(b"ab"))).await.unwrap();
+            sender.send(Bytes::from_static(b"ab")).await.unwrap();
         }
         drop(sender);
         let error = collect(Paced::new(body, 3, stall).unwrap()).await.unwrap_err();

@@ -1,6 +1,8 @@
 //! Holds the edge's stream until it is decided, then passes it on, or the cloud's instead. After
 //! the first byte of an answer nothing is switched.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{StatusCode, body::Incoming};
@@ -8,7 +10,7 @@ use neptune_cascade::policy::Decision;
 use serde_json::json;
 use tokio::{
     sync::oneshot,
-    time::{Instant, Interval, interval_at, timeout},
+    time::{Interval, interval_at, timeout},
 };
 use tracing::debug;
 
@@ -43,6 +45,8 @@ pub struct Director {
     pub is_pinned: bool,
     /// The most tokens of the answer.
     pub max_tokens: Option<u32>,
+    /// When the client gives up.
+    pub client_deadline: Option<Instant>,
     /// The request to the cloud.
     pub cloud: CloudRequest,
     /// The same, not streamed.
@@ -157,6 +161,9 @@ impl Director {
         beats: &mut Interval,
     ) -> Result<Result<(CloudStream, Bytes), super::super::cloud::Unanswered>, Gone> {
         let Exchange { gateway, service, .. } = &self.exchange;
+        // Holding the edge's stream takes nothing from the cloud's time.
+        let deadline = clock::now() + service.config.cloud_total();
+        self.cloud.deadline = self.client_deadline.map_or(deadline, |client| deadline.min(client));
         let ask = ask_stream(gateway, service, &self.cloud);
         tokio::pin!(ask);
         loop {
@@ -228,8 +235,7 @@ impl Director {
 }
 
 fn heartbeat() -> Interval {
-    #[expect(clippy::disallowed_methods, reason = "I/O: the comments are sent by the clock")]
-    interval_at(Instant::now() + HEARTBEAT, HEARTBEAT)
+    interval_at((clock::now() + HEARTBEAT).into(), HEARTBEAT)
 }
 
 /// The next frames of the edge; `None` after the last one. The reason, if the stream broke.
@@ -283,13 +289,13 @@ async fn send(out: &StreamSender, bytes: Bytes) -> Result<(), Gone> {
     if bytes.is_empty() {
         return Ok(());
     }
-    out.send(Ok(bytes)).await.map_err(|_| Gone)
+    out.send(bytes).await.map_err(|_| Gone)
 }
 
-/// Ends a stream that broke within the answer, so that the client sees that it is not complete.
+/// Ends a stream that broke within the answer with an error, and without `[DONE]`. Cutting the
+/// connection instead could lose the frames before it.
 async fn cut(out: &StreamSender, reason: &str) -> Result<(), Gone> {
-    send(out, error_event(&format!("the stream broke: {reason}"))).await?;
-    out.send(Err(reason.to_owned().into())).await.map_err(|_| Gone)
+    send(out, error_event(&format!("the stream broke: {reason}"))).await
 }
 
 fn error_event(message: &str) -> Bytes {

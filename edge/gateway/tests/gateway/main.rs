@@ -1,0 +1,10 @@
+//! The gateway between a scripted edge and a scripted cloud, over real sockets.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod completions;
+mod faults;
+mod harness;
+mod limits;
+mod oip;
+mod streams;
+mod tfserving;
