@@ -23,7 +23,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let result = match cli.command {
-        Command::Run(args) => serve(args),
+        Command::Run(args) => serve(&args),
         Command::Check(args) => check(&args.config),
     };
     match result {
@@ -36,7 +36,7 @@ pub fn run(cli: Cli) -> ExitCode {
 }
 
 #[tokio::main(worker_threads = 2)]
-async fn serve(args: RunArgs) -> Result<(), Error> {
+async fn serve(args: &RunArgs) -> Result<(), Error> {
     // The first process of a container has no default handlers.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,6 +1,8 @@
 //! The state that all requests share: the configuration in force with its clients, and the
 //! decisions.
 
+mod shadow;
+
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
@@ -14,6 +16,7 @@ use neptune_cascade::policy::Settings;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::warn;
 
+pub use self::shadow::{EdgeAnswer, Shadow};
 use crate::{
     clock,
     config::{Config, Protocol, Rule},
@@ -21,7 +24,6 @@ use crate::{
     error::Error,
     metrics::Metrics,
     protocol::completion::Probed,
-    shadow::Shadow,
     upstream::{CloudClient, EdgeClient},
 };
 

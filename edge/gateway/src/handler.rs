@@ -2,6 +2,8 @@
 
 mod chat;
 mod cloud;
+mod completion;
+mod edge;
 mod edge_down;
 mod pass;
 mod respond;
@@ -14,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use hyper::{
     Request, StatusCode,
     body::Incoming,
@@ -21,11 +24,15 @@ use hyper::{
     http::request::Parts,
 };
 
+use self::completion::Completion;
 pub use self::shadows::compare;
 use crate::{
     clock,
     gateway::{Gateway, Service},
-    protocol::path::{Task, unpinned},
+    protocol::{
+        completion::{Kind, Request as CompletionRequest},
+        path::{Task, unpinned},
+    },
     server::{Answer, BodyError, Held, Paced, boxed, collect, error},
 };
 
@@ -54,7 +61,7 @@ impl Exchange {
         self.client_deadline(head).map_or(total, |client| total.min(client))
     }
 
-    /// When the client gives up, if it says so.
+    /// When the client gives up, if the request states it.
     fn client_deadline(&self, head: &Parts) -> Option<Instant> {
         client_timeout(head).and_then(|limit| self.started.checked_add(limit))
     }
@@ -146,6 +153,29 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
             let request = tensors::Tensors { task: &task, model, is_versioned, head: &head };
             tensors::answer(exchange, &request, body).await
         }
-        Task::Chat | Task::Completion => chat::answer(exchange, &task, &head, body).await,
+        Task::Chat | Task::Completion => complete(exchange, &task, &head, body).await,
+    }
+}
+
+/// Answers a completion.
+async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: Bytes) -> Answer {
+    let kind = if *task == Task::Chat { Kind::Chat } else { Kind::Text };
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let Some(request) = CompletionRequest::parse(kind, &body) else {
+        return exchange.pass_whole(head, &path, body).await;
+    };
+    let model = request.model.as_deref();
+    let is_decided =
+        model.is_none_or(|model| exchange.service.decides(unpinned(model).unwrap_or(model)));
+    if !is_decided {
+        return exchange.pass_whole(head, &path, body).await;
+    }
+    let is_pinned = model.is_some_and(|model| unpinned(model).is_some())
+        || exchange.service.is_pinned(&head.headers);
+    let completion = Completion { head, request: &request, body: body.clone(), path, is_pinned };
+    if request.is_stream {
+        stream::answer(exchange, &completion).await
+    } else {
+        chat::answer(exchange, &completion).await
     }
 }

@@ -29,7 +29,6 @@ mod reload;
 mod report;
 pub mod run;
 mod server;
-pub mod shadow;
 mod state_file;
 mod upstream;
 

@@ -87,7 +87,7 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     if let Some(listener) = metrics {
         let gateway = Arc::clone(&gateway);
         tasks.spawn(serve(listener, limits, until(stopped.clone()), move |request| {
-            page(Arc::clone(&gateway), request)
+            std::future::ready(page(&gateway, &request))
         }));
     }
     let shared = Arc::clone(&gateway);
@@ -195,7 +195,7 @@ async fn probe_repeatedly(gateway: Arc<Gateway>) {
 }
 
 /// The pages for machines: `/metrics`, `/healthz` and `/status`.
-async fn page(gateway: Arc<Gateway>, request: Request<Incoming>) -> Answer {
+fn page(gateway: &Gateway, request: &Request<Incoming>) -> Answer {
     let cloud = gateway.cloud_state();
     match request.uri().path() {
         "/healthz" => text("text/plain", "ok\n".to_owned()),
@@ -203,7 +203,7 @@ async fn page(gateway: Arc<Gateway>, request: Request<Incoming>) -> Answer {
             let page = gateway.metrics.page(&gateway.decisions(), cloud);
             text("application/openmetrics-text; version=1.0.0; charset=utf-8", page)
         }
-        "/status" => json_answer(StatusCode::OK, status(&gateway, cloud).to_string()),
+        "/status" => json_answer(StatusCode::OK, status(gateway, cloud).to_string()),
         _ => json_answer(StatusCode::NOT_FOUND, r#"{"error":"/healthz, /metrics or /status"}"#),
     }
 }

@@ -212,7 +212,7 @@ impl HardExample {
             (None, None) => policy::Goal::Threshold,
         };
         let mut settings = match (self.algorithm(protocol), goal) {
-            // The random number is below the ratio as often as the ratio says.
+            // A uniform random number is below the ratio in that share of the cases.
             (Algorithm::Random, policy::Goal::UploadRatio(ratio)) => {
                 Settings::new(policy::Goal::Threshold, ratio.get())
             }

@@ -148,7 +148,7 @@ fn another_version_of_the_model_forgets_what_was_learnt() {
 }
 
 #[test]
-fn cloud_state_is_said_with_its_time() {
+fn cloud_state_names_its_time() {
     let now = clock::now();
     let mut decisions = Decisions::new(ratio(20), true, now);
     for _ in 0..3 {

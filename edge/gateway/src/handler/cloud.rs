@@ -59,7 +59,7 @@ pub enum Unanswered {
     Failed,
 }
 
-/// Calls the cloud. `is_answer` tells answers of the protocol from other bodies.
+/// Calls the cloud. `is_answer` is true for answers of the protocol.
 ///
 /// # Errors
 /// There is no permission, or no answer in time.

@@ -8,9 +8,8 @@ use tokio::sync::mpsc;
 use super::cloud::ask;
 use crate::{
     clock,
-    gateway::Gateway,
+    gateway::{EdgeAnswer, Gateway, Shadow},
     protocol::{batch::Batch, completion, json::Object},
-    shadow::{EdgeAnswer, Shadow},
 };
 
 /// Compares shadows, one at a time.

@@ -14,7 +14,7 @@ use neptune_cascade::policy::Decision;
 use tokio::{sync::oneshot, time::timeout};
 
 use self::director::{Director, relay_cloud};
-use super::{Exchange, chat::Completion, cloud::ask_stream, respond::Verdict};
+use super::{Exchange, cloud::ask_stream, completion::Completion, respond::Verdict};
 use crate::{
     clock,
     config::{Rule, Streaming},
@@ -45,7 +45,7 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
     if is_extended && answered.as_ref().is_ok_and(|a| a.status() == StatusCode::BAD_REQUEST) {
         // The server may refuse log-probabilities with other options of this request.
         is_extended = false;
-        let plain = exchange.plain_body(completion);
+        let plain = completion.plain_body();
         answered = exchange.open_edge(completion.head, &completion.path, plain).await;
     }
     let time = clock::now().saturating_duration_since(asked);

@@ -1,12 +1,7 @@
 //! Batches of the tensor protocols: the edge answers, and the hard rows go to the cloud in one call.
 
 use bytes::Bytes;
-use hyper::{
-    HeaderMap, Response, StatusCode,
-    body::Incoming,
-    header::{ACCEPT_ENCODING, CONTENT_LENGTH},
-    http::request::Parts,
-};
+use hyper::{StatusCode, http::request::Parts};
 use neptune_cascade::{
     Signal,
     policy::{Decision, Route, Upload},
@@ -17,13 +12,14 @@ use tracing::warn;
 use super::{
     Exchange,
     cloud::Unanswered,
+    edge::answer_with,
     respond::{Verdict, least},
 };
 use crate::{
     clock,
     config::{OnCloudFailure, Protocol},
     decision::Outcome,
-    metrics::Side,
+    gateway::{EdgeAnswer, Shadow},
     protocol::{
         Scores,
         batch::{Batch, MergeError},
@@ -31,9 +27,7 @@ use crate::{
         oip,
         path::{Task, unpinned},
     },
-    server::{Answer, Paced, collect, whole},
-    shadow::{EdgeAnswer, Shadow},
-    upstream::{EdgeError, forwarded},
+    server::Answer,
 };
 
 /// A request with a batch.
@@ -123,60 +117,6 @@ impl Tensors<'_> {
 }
 
 impl Exchange {
-    /// The edge's whole answer. The reason, if it does not work.
-    pub(super) async fn ask_edge(
-        &mut self,
-        head: &Parts,
-        path: &str,
-        body: Bytes,
-    ) -> Result<(StatusCode, HeaderMap, Bytes), String> {
-        let asked = clock::now();
-        let answered = async {
-            let answer = self.open_edge(head, path, body).await?;
-            let (parts, body) = answer.into_parts();
-            let config = &self.service.config;
-            let body = Paced::new(body, config.limits.max_body_bytes, self.edge_limit(head));
-            let body = match body {
-                Ok(body) => collect(body).await.map_err(|error| error.to_string())?,
-                Err(error) => return Err(error.to_string()),
-            };
-            Ok((parts.status, forwarded(&parts.headers), body))
-        };
-        let answered = answered.await;
-        let time = clock::now().saturating_duration_since(asked);
-        self.waited += time;
-        self.gateway.metrics.upstream(Side::Edge, time);
-        answered
-    }
-
-    /// The head of the edge's answer. The reason, if it does not work.
-    pub(super) async fn open_edge(
-        &self,
-        head: &Parts,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Response<Incoming>, String> {
-        let mut headers = forwarded(&head.headers);
-        headers.remove(ACCEPT_ENCODING);
-        let limit = self.edge_limit(head);
-        let answer = self.service.edge.post(path, &headers, body, limit).await;
-        let answer = answer.map_err(|error: EdgeError| error.to_string())?;
-        let status = answer.status();
-        if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }
-    }
-
-    /// An answer that cannot be judged, as it came.
-    pub(super) fn unread(&self, status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
-        let mut answer = answer_with(status, headers, body);
-        if status.is_success() {
-            let reason = neptune_cascade::Unjudged::Missing;
-            let outcomes = [Outcome::Edge(Decision::Unjudged(reason))];
-            self.count(&outcomes);
-            Verdict::of(&outcomes, None).describe(&mut answer);
-        }
-        answer
-    }
-
     fn observe_version(&self, request: &Tensors<'_>, answer: &Object<'_>) {
         let is_configured = self.service.config.edge.model_version.is_some();
         if is_configured || request.is_versioned || self.service.protocol() != Protocol::Oip {
@@ -353,13 +293,4 @@ impl Exchange {
 
 fn is_answer(batch: Option<&Batch<'_>>, body: &[u8]) -> bool {
     Object::parse(body).is_ok_and(|answer| batch.is_none_or(|batch| batch.is_answer(&answer)))
-}
-
-/// An answer with the edge's headers and another body.
-pub fn answer_with(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Answer {
-    headers.remove(CONTENT_LENGTH);
-    let mut answer = Response::new(whole(body));
-    *answer.status_mut() = status;
-    *answer.headers_mut() = headers;
-    answer
 }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_that_differ_are_said() {
+    fn outputs_that_differ_are_named() {
         let request = Request::parse(REQUEST.as_bytes(), None).unwrap().unwrap();
         let selection = Selection::new(&[false, true, false]);
         let edge = answer("probabilities", &json!([1, 2, 3, 4, 5, 6]), 2);

@@ -98,15 +98,15 @@ impl<'a> Request<'a> {
 fn column<'a>(outputs: &'a RawValue, output: Option<&str>) -> Option<Vec<&'a RawValue>> {
     match Object::of(outputs) {
         None => numbers::elements(outputs),
-        Some(object) => match output {
-            Some(name) => numbers::elements(object.original(name)?),
-            None => {
-                let lists = object.names().filter_map(|name| object.original(name));
-                lists
-                    .filter_map(numbers::elements)
-                    .find(|list| list.first().is_some_and(|row| fits(row)))
+        Some(object) => {
+            if let Some(name) = output {
+                return numbers::elements(object.original(name)?);
             }
-        },
+            let lists = object.names().filter_map(|name| object.original(name));
+            lists
+                .filter_map(numbers::elements)
+                .find(|list| list.first().is_some_and(|row| fits(row)))
+        }
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_that_differ_are_said() {
+    fn predictions_that_differ_are_named() {
         for (cloud, message) in [
             (
                 r#"{"predictions":[[1,0,0]]}"#,

@@ -24,7 +24,7 @@ pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn StdError + Send + Sync>>;
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// It is longer than allowed.
-    #[error("the body has more than {0} bytes; gateway.maxBodyBytes says how many are taken")]
+    #[error("the body has more than {0} bytes; gateway.maxBodyBytes is the limit")]
     TooLong(usize),
     /// Nothing came for this time.
     #[error("the body did not continue for {} s", .0.as_secs_f64())]
@@ -57,7 +57,7 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
     /// Limits a body.
     ///
     /// # Errors
-    /// It says that it is too long.
+    /// Its length is known, and too long.
     pub fn new(body: B, max: usize, stall: Duration) -> Result<Self, BodyError> {
         if body.size_hint().lower() > max as u64 {
             return Err(BodyError::TooLong(max));
@@ -219,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn body_that_is_too_long_is_refused_with_and_without_a_length() {
         let stall = Duration::from_secs(10);
-        let text = "the body has more than 3 bytes; gateway.maxBodyBytes says how many are taken";
+        let text = "the body has more than 3 bytes; gateway.maxBodyBytes is the limit";
         let error = Paced::new(Full::new(Bytes::from_static(b"abcd")), 3, stall).unwrap_err();
         assert_eq!(error.to_string(), text);
         let (sender, body) = stream_body();

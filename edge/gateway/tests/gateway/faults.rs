@@ -1,8 +1,9 @@
 //! A cloud or an edge that does not work: every client is answered, in bounded time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::StatusCode;
+use neptune_gateway::clock;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -23,7 +24,7 @@ async fn every_request_is_answered(
     let cloud = Server::start(move |_| script()).await;
     let setup = Setup::start(edge.address, Some(cloud.address), json!({})).await;
     for request in 0..8 {
-        let begin = Instant::now();
+        let begin = clock::now();
         let answer = setup.post(INFER, rows(&[0.6, 0.9])).await;
         assert_eq!(answer.status, 200, "{what} {request}");
         assert_eq!(answer.decision(), ("edge", "fallback,easy"), "{what} {request}");
@@ -110,7 +111,7 @@ async fn request_that_the_cloud_refuses_does_not_open_the_breaker() {
 }
 
 #[tokio::test]
-async fn failed_cloud_is_an_error_if_the_configuration_says_so() {
+async fn failed_cloud_is_an_error_if_configured() {
     let edge = Server::start(edge_model).await;
     let cloud = dead_address().await;
     let setup = Setup::start(edge.address, Some(cloud), json!({"onCloudFailure": "Error"})).await;
@@ -129,7 +130,7 @@ async fn clients_deadline_limits_the_cloud() {
     let cloud = Server::start(|_| Script::Never).await;
     let changes = json!({"timeouts": {"cloudFirstByte": "1m", "cloudTotal": "1m"}});
     let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
-    let begin = Instant::now();
+    let begin = clock::now();
     let answer = setup.post_with(INFER, &[("x-request-timeout-ms", "300")], rows(&[0.6])).await;
     assert_eq!(answer.decision(), ("edge", "fallback"));
     assert!(begin.elapsed() < BOUND);
@@ -160,7 +161,7 @@ async fn cloud_answers_while_the_edge_is_down_within_the_cap() {
 }
 
 #[tokio::test]
-async fn both_sides_down_are_said() {
+async fn both_sides_down_are_named() {
     let (edge, cloud) = (dead_address().await, dead_address().await);
     let setup = Setup::start(edge, Some(cloud), json!({})).await;
     let server = format!("the model server at {edge} does not answer (connection refused)");
@@ -182,7 +183,7 @@ async fn edge_that_hangs_is_given_up_in_time() {
     let cloud = Server::start(cloud_model).await;
     let changes = json!({"timeouts": {"edge": "200ms"}, "cloud": {"modelName": "big"}});
     let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
-    let begin = Instant::now();
+    let begin = clock::now();
     assert_eq!(setup.post(INFER, rows(&[0.9])).await.decision(), ("cloud", "edge-down"));
     assert!(begin.elapsed() < BOUND);
 }

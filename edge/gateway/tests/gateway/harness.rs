@@ -71,6 +71,8 @@ pub fn stream<const N: usize>(pieces: [String; N]) -> Script {
 
 type Answers = dyn Fn(&Received) -> Script + Send + Sync;
 
+type Shared = (Arc<Mutex<Vec<Received>>>, Arc<Mutex<Arc<Answers>>>, Arc<AtomicUsize>);
+
 pub struct Server {
     pub address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -155,11 +157,7 @@ impl Server {
 }
 
 async fn answer(
-    (received, script, abandoned): (
-        Arc<Mutex<Vec<Received>>>,
-        Arc<Mutex<Arc<Answers>>>,
-        Arc<AtomicUsize>,
-    ),
+    (received, script, abandoned): Shared,
     request: Request<Incoming>,
 ) -> Result<Response<AnyBody>, std::io::Error> {
     let (head, body) = request.into_parts();

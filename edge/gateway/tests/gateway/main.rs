@@ -1,5 +1,5 @@
 //! The gateway between a scripted edge and a scripted cloud, over real sockets.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]
 
 mod completions;
 mod faults;

@@ -30,7 +30,7 @@ fn firsts(request: &Received) -> Result<Vec<f64>, Script> {
     Ok(flat.chunks(2).map(|row| row[0]).collect())
 }
 
-/// A model that is as sure as its input says. Other models do not exist.
+/// A model whose confidence is its input. Other models do not exist.
 pub fn model(name: &'static str, request: &Received, scores: impl Fn(f64) -> Vec<f64>) -> Script {
     if request.path != format!("/v2/models/{name}/infer") {
         return status(404, json!({"error": format!("no model at {}", request.path)}));
@@ -193,7 +193,7 @@ async fn shadows_are_compared_after_the_answer() {
     let mut config = config;
     crate::harness::merge(&mut config, json!({"hardExample": {"shadowRatio": 1}}));
     let setup = Setup::start(edge.address, None, config).await;
-    // The cloud says the second class: the first row disagrees.
+    // The cloud answers the second class: the first row disagrees.
     let answer = setup.post(INFER, rows(&[0.9, 0.05, 0.1])).await;
     assert_eq!(answer.decision(), ("edge", "easy"));
     setup.until("three shadows", |status| status["samples"]["shadow"] == 3).await;

@@ -13,7 +13,7 @@ fn event(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// The edge's events: one per token, each with the probability that the question says.
+/// The edge's events: one per token, each with the probability in the question.
 fn events(body: &Value, tokens: usize) -> Vec<String> {
     let p = probability(body).unwrap();
     let mut events: Vec<String> = (0..tokens)
@@ -101,7 +101,7 @@ async fn edges_stream_is_closed_when_the_cloud_answers() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    assert!(closed.await.is_ok(), "the edge goes on generating");
+    assert!(closed.await.is_ok(), "the edge is still generating");
 }
 
 #[tokio::test]

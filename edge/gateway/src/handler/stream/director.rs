@@ -15,7 +15,11 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    super::{Exchange, cloud::ask_stream, respond::Verdict},
+    super::{
+        Exchange,
+        cloud::{Unanswered, ask_stream},
+        respond::Verdict,
+    },
     HEARTBEAT,
 };
 use crate::{
@@ -65,7 +69,7 @@ pub struct Gone;
 enum End {
     /// After its last frame.
     Complete,
-    /// It goes on, and enough is known.
+    /// Enough is known before its end.
     Decided,
     /// It broke.
     Broken(String),
@@ -98,7 +102,7 @@ impl Director {
             let answered = match &asked {
                 Ok(Ok(_)) => Ok(None),
                 Ok(Err(reason)) => Err(*reason),
-                Err(Gone) => Ok(None),
+                Err(Gone) => Err(Unanswered::Failed),
             };
             self.exchange.record_upload(signal, answered);
             if let Ok((stream, first)) = asked? {
@@ -159,7 +163,7 @@ impl Director {
     async fn ask_cloud(
         &mut self,
         beats: &mut Interval,
-    ) -> Result<Result<(CloudStream, Bytes), super::super::cloud::Unanswered>, Gone> {
+    ) -> Result<Result<(CloudStream, Bytes), Unanswered>, Gone> {
         let Exchange { gateway, service, .. } = &self.exchange;
         // Holding the edge's stream takes nothing from the cloud's time.
         let deadline = clock::now() + service.config.cloud_total();
@@ -180,19 +184,15 @@ impl Director {
         if let Err(text) = self.exchange.may_replace_edge(1, self.is_pinned, reason) {
             return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
         }
-        match self.ask_cloud(beats).await? {
-            Ok((stream, first)) => {
-                self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
-                relay_cloud(stream, first, &self.out).await
-            }
-            Err(_) => {
-                let text = self.exchange.nobody_text(reason);
-                self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await
-            }
-        }
+        let Ok((stream, first)) = self.ask_cloud(beats).await? else {
+            let text = self.exchange.nobody_text(reason);
+            return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
+        };
+        self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
+        relay_cloud(stream, first, &self.out).await
     }
 
-    /// Counts the sample, and tells the client, in the head or as a comment.
+    /// Counts the sample, and sends the verdict, in the head or as a comment.
     async fn decide(
         &mut self,
         outcome: Outcome,

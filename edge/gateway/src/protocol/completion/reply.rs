@@ -46,11 +46,13 @@ struct Logprobs {
     content: Option<Vec<Entry>>,
     #[serde(default)]
     tokens: Option<Vec<String>>,
-    #[serde(default)]
-    token_logprobs: Vec<Option<f64>>,
-    #[serde(default)]
-    top_logprobs: Option<Vec<Option<BTreeMap<String, Option<f64>>>>>,
+    #[serde(default, rename = "token_logprobs")]
+    chosen: Vec<Option<f64>>,
+    #[serde(default, rename = "top_logprobs")]
+    alternatives: Option<Vec<Option<Alternatives>>>,
 }
+
+type Alternatives = BTreeMap<String, Option<f64>>;
 
 #[derive(Deserialize)]
 struct Entry {
@@ -197,14 +199,14 @@ fn tokens(logprobs: Logprobs) -> Vec<OwnedToken> {
         };
         return content.into_iter().map(token).collect();
     }
-    let mut tops = logprobs.top_logprobs.unwrap_or_default().into_iter();
+    let mut tops = logprobs.alternatives.unwrap_or_default().into_iter();
     let token = |(text, logprob)| {
         let top = tops.next().flatten().unwrap_or_default();
         let top = top.into_iter().map(|(text, logprob)| (text, number(logprob))).collect();
         OwnedToken { text, logprob: number(logprob), top }
     };
     let texts = logprobs.tokens.unwrap_or_default();
-    texts.into_iter().zip(logprobs.token_logprobs).map(token).collect()
+    texts.into_iter().zip(logprobs.chosen).map(token).collect()
 }
 
 /// Whether a body is an answer with a choice.

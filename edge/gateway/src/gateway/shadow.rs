@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use neptune_cascade::Signal;
 
-use crate::{gateway::Service, protocol::Scores, upstream::CloudRequest};
+use super::Service;
+use crate::{protocol::Scores, upstream::CloudRequest};
 
 /// Samples of one request.
 #[derive(Debug)]

@@ -1,0 +1,164 @@
+//! What whole and streamed completions have in common: bodies, confidences, and their counting.
+
+use bytes::Bytes;
+use hyper::{StatusCode, http::request::Parts};
+use neptune_cascade::{
+    Signal, Unjudged,
+    policy::{Decision, Route, Upload},
+    tokens::TokenSignal,
+};
+
+use super::{Exchange, cloud::Unanswered};
+use crate::{
+    clock,
+    config::Rule,
+    gateway::{EdgeAnswer, Shadow},
+    metrics::Side,
+    protocol::{
+        completion::{Probed, Reply, Request},
+        path::unpinned,
+    },
+    server::Answer,
+    upstream::CloudRequest,
+};
+
+/// A request for a completion.
+#[derive(Debug)]
+pub struct Completion<'a> {
+    /// Its head.
+    pub head: &'a Parts,
+    /// What it asks for.
+    pub request: &'a Request<'a>,
+    /// Its body.
+    pub body: Bytes,
+    /// Its path.
+    pub path: String,
+    /// Whether the client keeps it at the edge.
+    pub is_pinned: bool,
+}
+
+/// The body for the edge, and whether log-probabilities were added to it.
+#[derive(Debug, Clone)]
+pub struct EdgeBody {
+    /// The body.
+    pub body: Bytes,
+    /// Whether the answer has to be stripped.
+    pub is_extended: bool,
+}
+
+impl Completion<'_> {
+    /// The body for the edge as the client sent it, but for the suffix that pins it.
+    pub(super) fn plain_body(&self) -> Bytes {
+        let model = self.request.model.as_deref().and_then(unpinned);
+        let body = self.request.edge_body(model, None, Probed::None);
+        body.map_or_else(|| self.body.clone(), Bytes::from)
+    }
+}
+
+impl Exchange {
+    fn token_signal(&self) -> Option<&TokenSignal> {
+        match &self.service.rule {
+            Rule::Tokens(signal) => Some(signal),
+            _ => None,
+        }
+    }
+
+    /// The body for the edge, with log-probabilities if its server gives them.
+    pub(super) fn edge_body(&self, completion: &Completion<'_>) -> EdgeBody {
+        let (signal, probed) = (self.token_signal(), self.service.probed());
+        let request = completion.request;
+        let model = request.model.as_deref().and_then(unpinned);
+        let body = request.edge_body(model, signal, probed);
+        EdgeBody {
+            body: body.map_or_else(|| completion.body.clone(), Bytes::from),
+            is_extended: request.is_extended(probed, signal),
+        }
+    }
+
+    /// The request to the cloud.
+    pub(super) fn completion_at_cloud(
+        &self,
+        completion: &Completion<'_>,
+        is_stream: bool,
+    ) -> CloudRequest {
+        let model = self.service.cloud.as_ref().and_then(|cloud| cloud.model_name());
+        let body = completion.request.cloud_body(model, is_stream);
+        let path = completion.head.uri.path().to_owned();
+        self.cloud_request(completion.head, path, body.into())
+    }
+
+    /// The confidence of an answer.
+    pub(super) fn signal(&self, reply: &Reply, max_tokens: Option<u32>) -> Signal {
+        let signal = match &self.service.rule {
+            Rule::Tokens(signal) => reply.signal(signal, max_tokens),
+            Rule::Random => Ok(clock::random()),
+            Rule::Constant => Ok(0.0),
+            Rule::Classes(..) | Rule::Boxes(_) => Err(Unjudged::Missing),
+        };
+        if let Ok(confidence) = signal {
+            self.gateway.metrics.judged(confidence);
+        }
+        signal
+    }
+
+    pub(super) fn decide_one(&self, signal: Signal, is_pinned: bool) -> (Decision, Route) {
+        let mut decisions = self.gateway.decisions();
+        let route = decisions.route(is_pinned, clock::now());
+        let decided = decisions.decide(&[signal], route, clock::random);
+        (decided.first().copied().unwrap_or(Decision::Pinned), route)
+    }
+
+    /// Records the result of an upload: whether the answers agree, if it was answered.
+    pub(super) fn record_upload(&self, signal: Signal, agreed: Result<Option<bool>, Unanswered>) {
+        let upload = match agreed {
+            Ok(agreed) => Upload::Answered(agreed),
+            Err(Unanswered::Failed) => Upload::Failed,
+            Err(Unanswered::NotSent) => Upload::NotSent,
+        };
+        self.gateway.decisions().uploaded(signal, upload);
+    }
+
+    pub(super) fn count_tokens(&self, side: Side, reply: &Reply) {
+        if let Some((input, output)) = reply.usage {
+            self.gateway.metrics.tokens(side, input, output);
+        }
+    }
+
+    /// Queues an easy answer for comparison, if there is room.
+    pub(super) fn shadow_text(
+        &self,
+        request: impl FnOnce() -> CloudRequest,
+        signal: Signal,
+        route: Route,
+        text: &str,
+    ) {
+        let Ok(place) = self.gateway.shadows.try_reserve() else { return };
+        let chosen = self.gateway.decisions().take_shadows(&[Decision::Easy], route, clock::random);
+        if chosen == [true] {
+            place.send(Shadow {
+                service: std::sync::Arc::clone(&self.service),
+                request: request(),
+                signals: vec![signal],
+                edge: EdgeAnswer::Text(text.to_owned()),
+            });
+        }
+    }
+
+    /// The answer to a hard sample with `onCloudFailure: Error`.
+    pub(super) fn cloud_failed(&self) -> Answer {
+        let text = "the cloud did not answer hard samples, and onCloudFailure is Error";
+        self.error(StatusCode::BAD_GATEWAY, text)
+    }
+
+    /// Passes a completion on that is not decided.
+    pub(super) async fn pass_whole(&mut self, head: &Parts, path: &str, body: Bytes) -> Answer {
+        match self.ask_edge(head, path, body).await {
+            Ok((status, headers, body)) => self.unread(status, headers, body),
+            Err(reason) => {
+                let address = self.service.edge.address();
+                let text = format!("the model server at {address} does not answer ({reason})");
+                self.error(StatusCode::SERVICE_UNAVAILABLE, &text)
+            }
+        }
+    }
+}

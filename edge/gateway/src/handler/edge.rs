@@ -1,0 +1,83 @@
+//! Requests to the edge's model server whose answers are read.
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    body::Incoming,
+    header::{ACCEPT_ENCODING, CONTENT_LENGTH},
+    http::request::Parts,
+};
+use neptune_cascade::{Unjudged, policy::Decision};
+
+use super::{Exchange, respond::Verdict};
+use crate::{
+    clock,
+    decision::Outcome,
+    metrics::Side,
+    server::{Answer, Paced, collect, whole},
+    upstream::{EdgeError, forwarded},
+};
+
+impl Exchange {
+    /// The edge's whole answer. The reason, if it does not work.
+    pub(super) async fn ask_edge(
+        &mut self,
+        head: &Parts,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, HeaderMap, Bytes), String> {
+        let asked = clock::now();
+        let answered = async {
+            let answer = self.open_edge(head, path, body).await?;
+            let (parts, body) = answer.into_parts();
+            let config = &self.service.config;
+            let body = Paced::new(body, config.limits.max_body_bytes, self.edge_limit(head));
+            let body = match body {
+                Ok(body) => collect(body).await.map_err(|error| error.to_string())?,
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok((parts.status, forwarded(&parts.headers), body))
+        };
+        let answered = answered.await;
+        let time = clock::now().saturating_duration_since(asked);
+        self.waited += time;
+        self.gateway.metrics.upstream(Side::Edge, time);
+        answered
+    }
+
+    /// The head of the edge's answer. The reason, if it does not work.
+    pub(super) async fn open_edge(
+        &self,
+        head: &Parts,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, String> {
+        let mut headers = forwarded(&head.headers);
+        headers.remove(ACCEPT_ENCODING);
+        let limit = self.edge_limit(head);
+        let answer = self.service.edge.post(path, &headers, body, limit).await;
+        let answer = answer.map_err(|error: EdgeError| error.to_string())?;
+        let status = answer.status();
+        if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }
+    }
+
+    /// An answer that cannot be judged, as it came.
+    pub(super) fn unread(&self, status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
+        let mut answer = answer_with(status, headers, body);
+        if status.is_success() {
+            let outcomes = [Outcome::Edge(Decision::Unjudged(Unjudged::Missing))];
+            self.count(&outcomes);
+            Verdict::of(&outcomes, None).describe(&mut answer);
+        }
+        answer
+    }
+}
+
+/// An answer with the edge's headers and another body.
+pub fn answer_with(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Answer {
+    headers.remove(CONTENT_LENGTH);
+    let mut answer = Response::new(whole(body));
+    *answer.status_mut() = status;
+    *answer.headers_mut() = headers;
+    answer
+}
