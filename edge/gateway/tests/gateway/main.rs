@@ -6,5 +6,6 @@ mod faults;
 mod harness;
 mod limits;
 mod oip;
+mod process;
 mod streams;
 mod tfserving;
