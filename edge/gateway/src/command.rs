@@ -1,7 +1,10 @@
 //! The commands of the program: sets up logging and threads, runs a command, and decides the exit
 //! code.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -21,7 +24,12 @@ const DEFAULT_LOG: &str = "info,rustls_platform_verifier=off";
 /// Runs the command and returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let has_colors = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(has_colors)
+        .with_writer(io::stderr)
+        .init();
     let result = match cli.command {
         Command::Run(args) => serve(&args),
         Command::Check(args) => check(&args.config),

@@ -1,6 +1,9 @@
 //! A cloud or an edge that does not work: every client is answered, in bounded time.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use hyper::StatusCode;
 use neptune_gateway::clock;
@@ -122,6 +125,38 @@ async fn failed_cloud_is_an_error_if_configured() {
         "the cloud did not answer hard samples, and onCloudFailure is Error"
     );
     assert_eq!(setup.post(INFER, rows(&[0.9])).await.status, 200);
+}
+
+#[tokio::test]
+async fn call_is_repeated_once_if_no_byte_of_an_answer_came() {
+    let edge = Server::start(edge_model).await;
+    let calls = AtomicUsize::new(0);
+    let cloud = Server::start(move |request| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Script::Reset,
+        2 => status(500, "{}"),
+        _ => cloud_model(request),
+    })
+    .await;
+    let changes = json!({"cloud": {"modelName": "big"}});
+    let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
+    assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
+    assert_eq!(cloud.received().len(), 2);
+    // An answer that reports an error is not repeated.
+    assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "fallback"));
+    assert_eq!(cloud.received().len(), 3);
+}
+
+#[tokio::test]
+async fn edge_that_closed_an_idle_connection_is_asked_again() {
+    let edge = Server::start(edge_model).await;
+    let setup = Setup::start(edge.address, None, json!({})).await;
+    let calls = AtomicUsize::new(0);
+    edge.become_script(move |request| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Script::Reset,
+        _ => edge_model(request),
+    });
+    assert_eq!(setup.post(INFER, rows(&[0.9])).await.decision(), ("edge", "easy"));
+    assert_eq!(edge.received().len(), 2);
 }
 
 #[tokio::test]

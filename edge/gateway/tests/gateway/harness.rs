@@ -283,6 +283,13 @@ impl Setup {
         std::fs::rename(new, self.config_path()).unwrap();
     }
 
+    /// Removes fields for the next [`Setup::reconfigure`].
+    pub fn revert(&mut self, fields: &[&str]) {
+        for field in fields {
+            self.config.as_object_mut().unwrap().remove(*field);
+        }
+    }
+
     pub async fn send(
         &self,
         method: Method,

@@ -188,6 +188,15 @@ async fn other_requests_and_errors_of_the_edge_pass_unchanged() {
 }
 
 #[tokio::test]
+async fn other_models_than_the_configured_one_pass() {
+    let (edge, cloud, mut config) = servers().await;
+    crate::harness::merge(&mut config, json!({"edge": {"model": "another"}}));
+    let setup = Setup::start(edge.address, None, config).await;
+    assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "unjudged"));
+    assert!(cloud.received().is_empty());
+}
+
+#[tokio::test]
 async fn shadows_are_compared_after_the_answer() {
     let (edge, cloud, config) = servers().await;
     let mut config = config;
