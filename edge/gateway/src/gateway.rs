@@ -81,6 +81,16 @@ impl Service {
         })
     }
 
+    /// Uses the token of an earlier configuration with the same file.
+    pub fn inherit_token(&self, before: &Self) {
+        if let (Some(client), Some(earlier)) = (&self.cloud, &before.cloud) {
+            let file = |service: &Self| service.config.cloud.as_ref()?.token_file.clone();
+            if file(self) == file(before) {
+                client.inherit_token(earlier);
+            }
+        }
+    }
+
     /// The protocol.
     pub const fn protocol(&self) -> Protocol {
         self.config.protocol

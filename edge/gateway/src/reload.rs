@@ -50,10 +50,16 @@ impl Files {
 
     /// Gives the cloud's client the token of the file. Another token closes the breaker.
     pub fn refresh_token(&mut self, gateway: &Gateway) {
-        let service = gateway.service();
-        let Some(cloud) = &service.cloud else { return };
+        if self.load_token(&gateway.service()) {
+            gateway.decisions().reset_breaker();
+        }
+    }
+
+    /// Whether the token of the file is another one than the client's. The client has it then.
+    fn load_token(&mut self, service: &Service) -> bool {
+        let Some(cloud) = &service.cloud else { return false };
         let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.as_deref());
-        let Some(file) = file else { return };
+        let Some(file) = file else { return false };
         let set = match read_token(file) {
             Ok(token) => cloud.set_token(Some(&token)).map_err(str::to_owned),
             Err(problem) => Err(problem.to_string()),
@@ -61,9 +67,7 @@ impl Files {
         match set {
             Ok(is_other) => {
                 self.token_problem = None;
-                if is_other {
-                    gateway.decisions().reset_breaker();
-                }
+                return is_other;
             }
             // The token that was read before stays in use.
             Err(problem) if self.token_problem.as_ref() != Some(&problem) => {
@@ -72,6 +76,7 @@ impl Files {
             }
             Err(_) => {}
         }
+        false
     }
 }
 
@@ -85,7 +90,13 @@ pub fn refresh(gateway: &Gateway, files: &mut Files) {
                 if (old.listen, old.metrics_listen) != (new.listen, new.metrics_listen) {
                     warn!("another listen or metricsListen needs a restart");
                 }
+                // Before the first request can use it.
+                service.inherit_token(&before);
+                let is_other_token = files.load_token(&service);
                 gateway.apply(service);
+                if is_other_token {
+                    gateway.decisions().reset_breaker();
+                }
                 info!("the configuration {} was read again", files.config.display());
             }
             Err(problem) => error!("{problem}; the configuration before stays in force"),

@@ -122,3 +122,108 @@ impl<'a> Batch<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        config::HardExample,
+        protocol::completion::{Kind, Probed, Reply, Request, without_logprobs},
+    };
+
+    /// JSON of names and values that the protocols use, in any order and nesting.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-2_i64..5).prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            prop_oneof![Just("FP32"), Just("x"), Just("a b"), Just("length"), Just("é")]
+                .prop_map(Value::from),
+        ];
+        let name = prop::sample::select(vec![
+            "inputs",
+            "outputs",
+            "name",
+            "shape",
+            "datatype",
+            "data",
+            "instances",
+            "predictions",
+            "parameters",
+            "choices",
+            "message",
+            "delta",
+            "content",
+            "logprobs",
+            "token",
+            "logprob",
+            "top_logprobs",
+            "tokens",
+            "token_logprobs",
+            "text",
+            "finish_reason",
+            "usage",
+            "model",
+        ]);
+        leaf.prop_recursive(5, 60, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(name.clone(), inner, 0..6).prop_map(|map| json!(map)),
+            ]
+        })
+    }
+
+    /// A batch as clients send it, with a first dimension that may be wrong.
+    fn batch() -> impl Strategy<Value = Value> {
+        (0_usize..5, 0_usize..4, 0_usize..5).prop_map(|(rows, columns, claimed)| {
+            let data = vec![0.5; rows * columns];
+            json!({
+                "inputs": [{"name": "x", "datatype": "FP32", "shape": [claimed, columns], "data": data}],
+                "outputs": [{"name": "x", "datatype": "FP32", "shape": [claimed, columns], "data": data}],
+                "instances": data, "predictions": data,
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_fails(
+            body in prop_oneof![any_json(), batch()],
+            edge in prop_oneof![any_json(), batch()],
+            cloud in prop_oneof![any_json(), batch()],
+            chosen in prop::collection::vec(any::<bool>(), 0..6),
+        ) {
+            let [body, edge, cloud] = [body, edge, cloud].map(|value| value.to_string().into_bytes());
+            for protocol in [Protocol::Oip, Protocol::Tfserving] {
+                let rule = HardExample::default().rule(protocol).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                for output in [None, Some("x")] {
+                    let (Ok(Some(batch)), Ok(edge), Ok(cloud)) =
+                        (Batch::parse(protocol, &body, output), Object::parse(&edge), Object::parse(&cloud))
+                    else { continue };
+                    let rows = batch.rows().unwrap_or(1);
+                    let scores = batch.scores(&edge, output, rows);
+                    let _ = scores.signals(&rule, || 0.5);
+                    let mut is_hard = chosen.clone();
+                    is_hard.resize(rows.min(100), true);
+                    let selection = Selection::new(&is_hard);
+                    let _ = batch.cloud_body(&selection);
+                    let _ = batch.merge(&edge, &cloud, &selection, "edge");
+                    let others = batch.scores(&cloud, output, selection.chosen().len());
+                    let _ = scores.agree(0, &others, 0, &rule);
+                    let _ = (batch.stripped(&edge), batch.edge_body());
+                }
+            }
+            let _ = without_logprobs(&edge);
+            let _ = Reply::of(&edge).signal(&neptune_cascade::tokens::TokenSignal::Mean, None);
+            for kind in [Kind::Chat, Kind::Text] {
+                let request = Request::parse(kind, &body);
+                let mean = neptune_cascade::tokens::TokenSignal::Mean;
+                let _ = request.map(|request| request.edge_body(None, Some(&mean), Probed::Top2));
+            }
+        }
+    }
+}

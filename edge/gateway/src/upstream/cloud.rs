@@ -142,6 +142,12 @@ impl CloudClient {
         Ok(is_other)
     }
 
+    /// Uses the token of another client.
+    pub fn inherit_token(&self, other: &Self) {
+        let token = other.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
     /// Calls the cloud, and returns its whole answer.
     ///
     /// # Errors

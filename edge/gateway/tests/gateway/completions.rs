@@ -140,6 +140,25 @@ async fn hard_question_goes_to_the_clouds_model_with_its_token_only() {
 }
 
 #[tokio::test]
+async fn change_of_the_configuration_never_calls_without_the_token() {
+    let (edge, cloud) = servers().await;
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    cloud.become_script(|request| {
+        let has_token = request.headers.get("authorization").is_some();
+        if has_token { cloud_model(request) } else { status(401, "{}") }
+    });
+    let mut setup = setup(&edge, &cloud, json!({"cloud": {"tokenFile": token}})).await;
+    for threshold in [0.6, 0.7] {
+        setup.reconfigure(json!({"hardExample": {"threshold": threshold}}));
+        while setup.status().await["threshold"] != threshold {
+            assert_eq!(setup.post(CHAT, question(0.2)).await.decision(), ("cloud", "hard"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn refused_token_opens_the_breaker_until_the_file_changes() {
     let (edge, cloud) = servers().await;
     let folder = tempfile::tempdir().unwrap();
