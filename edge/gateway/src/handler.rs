@@ -31,7 +31,7 @@ use crate::{
     gateway::{Gateway, Service},
     protocol::{
         completion::{Kind, Request as CompletionRequest},
-        path::{Task, unpinned},
+        path::{Task, is_shared_memory, unpinned},
     },
     server::{Answer, BodyError, Held, Paced, boxed, collect, error},
 };
@@ -129,6 +129,10 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
             Err(problem) => return exchange.body_error(&problem),
         };
     let path = head.uri.path().to_owned();
+    if is_shared_memory(exchange.service.protocol(), &path) {
+        let text = "shared memory of Triton is not offered here";
+        return exchange.error(StatusCode::NOT_IMPLEMENTED, text);
+    }
     let task = Task::of(exchange.service.protocol(), &head.method, &path);
     let is_readable =
         !head.headers.contains_key(CONTENT_ENCODING) && !head.headers.contains_key(BINARY);

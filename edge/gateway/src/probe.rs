@@ -1,19 +1,24 @@
-//! Finds out which log-probabilities the edge's model server gives.
+//! Finds out which log-probabilities the edge's model server gives, and whether the outputs of the
+//! two models can be mixed.
 
 use std::{sync::PoisonError, time::Duration};
 
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, StatusCode,
+    HeaderMap, Method, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use tracing::{info, warn};
 
 use crate::{
-    config::Rule,
+    config::{Protocol, Rule},
     gateway::Service,
-    protocol::completion::{Kind, Probed, Reply, probe},
-    server::{Paced, collect},
+    protocol::{
+        completion::{Kind, Probed, Reply, probe},
+        json::Object,
+        oip,
+    },
+    server::{Paced, collect, whole},
 };
 
 /// Two tries, with alternatives and without.
@@ -27,11 +32,43 @@ const BODIES: [(Kind, &str, bool); 4] = [
 const MAX_ANSWER: usize = 1 << 20;
 const STALL: Duration = Duration::from_secs(10);
 
-/// Asks the edge, if the rule needs to know. Returns whether it is known now.
+/// Asks the edge, if the configuration needs to know. Returns whether it is known now.
 pub async fn run(service: &Service) -> bool {
-    if !matches!(service.rule, Rule::Tokens(_)) {
-        return true;
+    match (service.protocol(), &service.rule) {
+        (Protocol::Oip, _) => metadata(service).await,
+        (_, Rule::Tokens(_)) => logprobs(service).await,
+        _ => true,
     }
+}
+
+/// Compares the outputs of the two models. The cloud is asked once; without its answer, the first
+/// merge shows a difference.
+async fn metadata(service: &Service) -> bool {
+    let (Some(model), Some(cloud)) = (&service.config.edge.model, &service.cloud) else {
+        return true;
+    };
+    let path = |model: &str| format!("/v2/models/{model}");
+    let limit = service.config.edge_timeout();
+    let (headers, body) = (HeaderMap::new(), whole(Bytes::new()));
+    let edge = service.edge.pass(Method::GET, &path(model), headers, body, limit).await;
+    let Ok(edge) = edge else { return false };
+    if edge.status().is_server_error() {
+        return false;
+    }
+    let Ok(edge) = Paced::new(edge.into_body(), MAX_ANSWER, STALL) else { return true };
+    let Ok(edge) = collect(edge).await else { return false };
+    let page = path(cloud.model_name().unwrap_or(model));
+    let Ok(other) = cloud.get(&page, service.config.cloud_total()).await else { return true };
+    if let (Ok(edge), Ok(other)) = (Object::parse(&edge), Object::parse(&other))
+        && let Some(difference) = oip::difference(&edge, &other)
+    {
+        service.answer_as_a_whole(&difference.to_string());
+    }
+    true
+}
+
+/// Asks which log-probabilities the edge gives.
+async fn logprobs(service: &Service) -> bool {
     let mut found = None;
     for (kind, path, with_alternatives) in BODIES {
         match ask(service, kind, path, with_alternatives).await {

@@ -154,6 +154,28 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Why the outputs of two models cannot be mixed, from their metadata; `None` if they can, or if the
+/// metadata do not show it. A dimension of -1 fits any other.
+pub fn difference(edge: &Object<'_>, cloud: &Object<'_>) -> Option<MergeError> {
+    let edge: Vec<Object<'_>> = edge.get("outputs")?;
+    let cloud: Vec<Object<'_>> = cloud.get("outputs")?;
+    let text = |output: &Object<'_>, name| output.get::<String>(name);
+    let are_alike = |one: &Object<'_>, other: &Object<'_>| {
+        let shapes = (one.get::<Vec<i64>>("shape"), other.get::<Vec<i64>>("shape"));
+        let (Some(one_shape), Some(other_shape)) = shapes else { return true };
+        let fit = |(a, b): (&i64, &i64)| a == b || *a < 0 || *b < 0;
+        text(one, "name") == text(other, "name")
+            && text(one, "datatype") == text(other, "datatype")
+            && one_shape.len() == other_shape.len()
+            && one_shape.iter().zip(&other_shape).skip(1).all(fit)
+    };
+    let is_found = |output| cloud.iter().any(|other| are_alike(output, other));
+    if edge.len() == cloud.len() && edge.iter().all(is_found) {
+        return None;
+    }
+    Some(MergeError::Outputs { edge: described(&edge), cloud: described(&cloud) })
+}
+
 /// The version of the model in an answer.
 pub fn version(answer: &Object<'_>) -> Option<String> {
     answer.get::<String>("model_version").filter(|version| !version.is_empty())
@@ -318,6 +340,28 @@ mod tests {
         let short = Object::parse(short.as_bytes()).unwrap();
         let error = request.merge(&edge, &short, &selection, "").unwrap_err().to_string();
         assert_eq!(error, "the cloud answered 2 rows instead of 1");
+    }
+
+    #[test]
+    fn metadata_shows_whether_outputs_can_be_mixed() {
+        let metadata = |name: &str, datatype: &str, columns: i64| {
+            json!({"outputs": [{"name": name, "datatype": datatype, "shape": [-1, columns]}]})
+                .to_string()
+        };
+        let edge = metadata("p", "FP32", 10);
+        let edge = Object::parse(edge.as_bytes()).unwrap();
+        for (cloud, is_alike) in [
+            (metadata("p", "FP32", 10), true),
+            (metadata("p", "FP32", -1), true),
+            (metadata("p", "FP32", 100), false),
+            (metadata("p", "FP64", 10), false),
+            (metadata("q", "FP32", 10), false),
+            ("{}".to_owned(), true),
+            (r#"{"outputs":[]}"#.to_owned(), false),
+        ] {
+            let cloud_object = Object::parse(cloud.as_bytes()).unwrap();
+            assert_eq!(difference(&edge, &cloud_object).is_none(), is_alike, "{cloud}");
+        }
     }
 
     #[test]

@@ -97,6 +97,12 @@ fn is_element(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
 }
 
+/// Whether the path is of Triton's shared memory, which one of two servers cannot have alone.
+pub fn is_shared_memory(protocol: Protocol, path: &str) -> bool {
+    let folders = ["/v2/systemsharedmemory", "/v2/cudasharedmemory"];
+    protocol == Protocol::Oip && folders.iter().any(|folder| path.starts_with(folder))
+}
+
 /// The name of a model without the suffix that keeps the request at the edge.
 pub fn unpinned(model: &str) -> Option<&str> {
     model.strip_suffix("@edge").or_else(|| model.strip_suffix("%40edge"))

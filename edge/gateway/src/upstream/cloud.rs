@@ -15,7 +15,7 @@ use hyper::{
     header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
 };
 use neptune_cascade::breaker::Failure;
-use reqwest::{Certificate, Client, Response, redirect};
+use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{config::Config, error::Error, protocol::path::join};
@@ -148,6 +148,20 @@ impl CloudClient {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
     }
 
+    /// Reads a page of the cloud, such as metadata.
+    ///
+    /// # Errors
+    /// As [`CloudClient::call`].
+    pub async fn get(&self, path: &str, limit: Duration) -> Result<Bytes, CloudError> {
+        let call = self.authorized(self.client.get(join(&self.url, path)));
+        let answer = call.timeout(limit).send().await.and_then(Response::error_for_status);
+        let body = match answer {
+            Ok(answer) => answer.bytes().await,
+            Err(error) => Err(error),
+        };
+        body.map_err(|error| failed(false, chain(&error)))
+    }
+
     /// Calls the cloud, and returns its whole answer.
     ///
     /// # Errors
@@ -165,21 +179,21 @@ impl CloudClient {
         Ok(body.freeze())
     }
 
+    fn authorized(&self, call: RequestBuilder) -> RequestBuilder {
+        match self.token.read().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(token) => call.header(AUTHORIZATION, token),
+            None => call,
+        }
+    }
+
     /// Calls the cloud, and returns the head of its answer, which is a success.
     ///
     /// # Errors
     /// As [`CloudClient::call`].
     pub async fn open(&self, request: &CloudRequest) -> Result<CloudStream, CloudError> {
         let deadline = Instant::from_std(request.deadline);
-        let mut call = self
-            .client
-            .post(join(&self.url, &request.path))
-            .headers(request.headers.clone())
-            .body(request.body.clone());
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(token) = token {
-            call = call.header(AUTHORIZATION, token);
-        }
+        let call = self.authorized(self.client.post(join(&self.url, &request.path)));
+        let call = call.headers(request.headers.clone()).body(request.body.clone());
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
         let first_byte = deadline.min(Instant::now() + self.first_byte);
         let response = match timeout_at(first_byte, call.send()).await {

@@ -155,6 +155,28 @@ async fn models_with_other_outputs_answer_requests_as_a_whole() {
 }
 
 #[tokio::test]
+async fn metadata_of_both_models_is_compared_at_the_start() {
+    let metadata = |columns: u32| {
+        ok(
+            json!({"name": "m", "outputs": [{"name": "p", "datatype": "FP64", "shape": [-1, columns]}]}),
+        )
+    };
+    let edge = Server::start(move |request| {
+        if request.method == Method::GET { metadata(2) } else { edge_model(request) }
+    })
+    .await;
+    let cloud = Server::start(move |request| match &*request.path {
+        "/v2/models/big" => metadata(3),
+        _ => model("big", request, |_| vec![0.0, 0.0, 1.0]),
+    })
+    .await;
+    let config = json!({"edge": {"model": "small"}, "cloud": {"modelName": "big"}});
+    let setup = Setup::start(edge.address, Some(cloud.address), config).await;
+    setup.until("the comparison", |status| status["isWhole"] == true).await;
+    assert_eq!(setup.post(INFER, rows(&[0.9, 0.6])).await.decision(), ("cloud", "hard"));
+}
+
+#[tokio::test]
 async fn other_requests_and_errors_of_the_edge_pass_unchanged() {
     let (edge, cloud, config) = servers().await;
     edge.become_script(|request| match &*request.path {
@@ -184,6 +206,9 @@ async fn other_requests_and_errors_of_the_edge_pass_unchanged() {
         "input \"pixels\" has 10 rows, \"mask\" has 9: they have to be equal"
     );
     assert!(cloud.received().is_empty());
+    let memory = setup.send(Method::GET, "/v2/systemsharedmemory/status", &[], "").await;
+    assert_eq!(memory.status, 501);
+    assert_eq!(memory.error(), "shared memory of Triton is not offered here");
     assert_eq!(setup.status().await["samples"]["unjudged"], 1);
 }
 
@@ -193,7 +218,7 @@ async fn other_models_than_the_configured_one_pass() {
     crate::harness::merge(&mut config, json!({"edge": {"model": "another"}}));
     let setup = Setup::start(edge.address, None, config).await;
     assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "unjudged"));
-    assert!(cloud.received().is_empty());
+    assert!(cloud.received().iter().all(|request| request.method == Method::GET));
 }
 
 #[tokio::test]
