@@ -59,6 +59,8 @@ pub struct Service {
     pub probed: RwLock<Probed>,
     /// Set when the outputs of the two models cannot be mixed.
     is_whole: AtomicBool,
+    /// Set when the cloud refused a request, which is logged once.
+    is_refused: AtomicBool,
 }
 
 impl Service {
@@ -77,6 +79,7 @@ impl Service {
             places: Arc::new(Semaphore::new(config.limits.max_in_flight)),
             probed: RwLock::default(),
             is_whole: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
             config,
         })
     }
@@ -116,6 +119,11 @@ impl Service {
         if !self.is_whole.swap(true, Ordering::Relaxed) {
             warn!("{reason}");
         }
+    }
+
+    /// Whether this is the first request that the cloud refuses.
+    pub fn is_first_refusal(&self) -> bool {
+        !self.is_refused.swap(true, Ordering::Relaxed)
     }
 
     /// Which log-probabilities the edge's model server gives.

@@ -165,7 +165,12 @@ fn conclude<T>(
         Err(CloudError::Refused { status, excerpt }) => {
             // It works. Other requests may be accepted.
             permission.succeeded();
-            warn!(%status, "{} refuses a request: {excerpt}", client.url());
+            let url = client.url();
+            if service.is_first_refusal() {
+                warn!("{url} refuses a request ({status}), further ones are not logged: {excerpt}");
+            } else {
+                debug!("{url} refuses a request ({status}): {excerpt}");
+            }
             None
         }
         Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
