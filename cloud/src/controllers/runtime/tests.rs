@@ -232,7 +232,7 @@ async fn take(steps: Vec<Step>, name: &str, context: &Context, datasets: &Api<Da
 }
 
 #[test]
-fn deleted_object_stays_deleted_whatever_the_order() {
+fn deleted_object_stays_deleted_in_any_order_of_reconciles() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (context, datasets) = runtime.block_on(context());
     let step = prop_oneof![
