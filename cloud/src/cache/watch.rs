@@ -45,15 +45,13 @@ impl WatchBackoff for Restarts {
     }
 }
 
-/// Starts to watch. `api_server` is informed of failures. `change` maps an event to a [`Change`]; its second argument is whether the
-/// object was deleted. The watch ends when `changes` has no receiver any more.
-pub fn watch<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    (changes, api_server): (&UnboundedSender<Change>, &Arc<ApiServer>),
-    change: impl Fn(&K, bool) -> Option<Change> + Send + 'static,
-) -> IndexedStore<K>
-where
+/// A kind that can be watched and found by its keys.
+pub trait Watched:
+    Indexed + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Watched for K where
     K: Indexed
         + Resource<DynamicType = ()>
         + Clone
@@ -61,8 +59,19 @@ where
         + Debug
         + Send
         + Sync
-        + 'static,
+        + 'static
 {
+}
+
+/// Starts to watch. `api_server` is informed of failures. `change` maps an event to a [`Change`];
+/// its second argument is whether the object was deleted. The watch ends when `changes` has no
+/// receiver any more.
+pub fn watch<K: Watched>(
+    api: Api<K>,
+    config: watcher::Config,
+    (changes, api_server): (&UnboundedSender<Change>, &Arc<ApiServer>),
+    change: impl Fn(&K, bool) -> Option<Change> + Send + 'static,
+) -> IndexedStore<K> {
     let (store, writer) = reflector::store();
     let store = IndexedStore::new(store);
     let outputs = (store.clone(), changes.clone(), Arc::clone(api_server));
@@ -70,22 +79,13 @@ where
     store
 }
 
-async fn run<K>(
+async fn run<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,
     (store, changes, api_server): (IndexedStore<K>, UnboundedSender<Change>, Arc<ApiServer>),
     change: impl Fn(&K, bool) -> Option<Change>,
-) where
-    K: Indexed
-        + Resource<DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) {
     let kind = K::kind(&()).into_owned();
     let events = watcher(api, config)
         // Large, and not used here.
