@@ -37,19 +37,18 @@ pub fn next(
 ) -> JointInferenceServiceStatus {
     let nodes = nodes(previous, &inputs.observed);
     let (reports, folded, totals) = add_counts(previous, &nodes, inputs.unreported);
-    let keeps_previous = keeps_previous(previous, inputs);
+    let awaits_address = awaits_address(previous, inputs);
     let count = |is: fn(&ObservedWorker) -> bool| {
         i32::try_from(inputs.observed.workers().filter(|worker| is(worker)).count()).ok()
     };
-    let (active, failed) = if awaits_address(previous, inputs)
-        || has_unknown(inputs) && !previous.conditions.is_empty()
-    {
+    let keeps_counts = has_unknown(inputs) && !previous.conditions.is_empty();
+    let (active, failed) = if awaits_address || keeps_counts {
         (previous.active, previous.failed)
     } else {
         let failed = count(|worker| matches!(worker, ObservedWorker::Failed(_)));
         (count(is_active), failed)
     };
-    let conditions = if keeps_previous {
+    let conditions = if awaits_address || awaits_workers(previous, inputs) {
         previous.conditions.clone()
     } else {
         conditions(&previous.conditions, next_condition(inputs), inputs.now)
@@ -64,7 +63,7 @@ pub fn next(
         failed,
         metrics,
         metrics_time: metrics_time.or(Some(Time(inputs.now))),
-        observed_generation: if awaits_address(previous, inputs) {
+        observed_generation: if awaits_address {
             previous.observed_generation
         } else {
             inputs.generation
@@ -99,15 +98,14 @@ fn has_unknown(inputs: &StatusInputs<ServiceObservation>) -> bool {
 
 /// Whether the conditions stay: the controller started recently and the agents have not reported
 /// yet.
-fn keeps_previous(
+fn awaits_workers(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> bool {
-    let awaits_workers = inputs.findings.is_empty()
+    inputs.findings.is_empty()
         && has_unknown(inputs)
         && was_about_workers(previous)
-        && previous.observed_generation == inputs.generation;
-    awaits_workers || awaits_address(previous, inputs)
+        && previous.observed_generation == inputs.generation
 }
 
 /// Whether the state, as opposed to the counters, stays because an agent's address is all that is
