@@ -12,6 +12,7 @@ use harness::{
     raw_mqtt::{RawMqtt, connect_packet, packet, publish_packet, subscribe_packet},
     service, unique,
 };
+use neptune_harness::memory_kib;
 use neptune_wire::{Phase, StatusReport};
 use serde_json::json;
 use tokio::time::sleep;
@@ -204,13 +205,6 @@ async fn anonymous_worker_is_counted_if_allowed_and_reported() {
     assert_eq!(quiet.workers[0].message, "");
 }
 
-/// `VmHWM` or `VmRSS` of the agent in KiB.
-fn memory(agent: &Agent, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{field}:"))).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
-}
-
 /// Whether `hack/flood.sh` runs the test, with a released agent and ten times as many messages.
 fn is_full_flood() -> bool {
     std::env::var("NEPTUNE_FLOOD").is_ok_and(|size| size == "full")
@@ -229,7 +223,7 @@ const MAX_GROWTH: u64 = 12 * 1024;
 #[tokio::test]
 async fn flood_is_bounded_in_memory_and_leaves_other_counters_exact() {
     let node = node(&[]).await;
-    let before = memory(&node.agent, "VmHWM");
+    let before = memory_kib(node.agent.pid(), "VmHWM");
     let (mut b, _) = node.connect(&node.b, "b").await;
     let (user, password) = login_of(&node.agent.worker_url(&node.a));
     let (port, topic) = (node.port(), info(&node.a));
@@ -263,7 +257,8 @@ async fn flood_is_bounded_in_memory_and_leaves_other_counters_exact() {
         }
     }
     node.cloud.status(SERVICE_B, "exact counters", |report| total(report) == counted).await;
-    let (after, now) = (memory(&node.agent, "VmHWM"), memory(&node.agent, "VmRSS"));
+    let (after, now) =
+        (memory_kib(node.agent.pid(), "VmHWM"), memory_kib(node.agent.pid(), "VmRSS"));
     println!(
         "{messages} messages, {ids} client IDs, {topics} topics; {counted} messages of another \
          worker; memory {before} KiB, at most {after} KiB, now {now} KiB"

@@ -26,7 +26,7 @@ pub use broker::Broker;
 pub use cluster::Cluster;
 pub use mqtt::MqttClient;
 pub use ports::free_port;
-pub use process::Process;
+pub use process::{Process, memory_kib};
 pub use proxy::Proxy;
 pub use wait::{TIMEOUT, eventually, eventually_async, eventually_some, within};
 

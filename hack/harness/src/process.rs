@@ -13,6 +13,17 @@ use crate::wait::eventually_some;
 /// How many lines of each output are printed after a failed test.
 const TAIL: usize = 60;
 
+/// A size in `/proc/<pid>/status` in KiB, such as `VmRSS` (resident now) or `VmHWM` (at most).
+///
+/// # Panics
+/// If the process does not run, or has no such field.
+pub fn memory_kib(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+    kib.unwrap_or_else(|| panic!("{field} of process {pid} is no number of kB"))
+}
+
 /// A running program. When dropped, it is killed; if the test failed, the end of its output is
 /// printed.
 pub struct Process {

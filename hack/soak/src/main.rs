@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed check ends the run
 
 use std::{
-    fs,
     process::ExitCode,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -19,7 +18,7 @@ use kube::{
 };
 use neptune_api::Model;
 use neptune_e2e::{Fleet, Transport, idle};
-use neptune_harness::{MqttClient, docker};
+use neptune_harness::{MqttClient, docker, memory_kib};
 
 /// Services that exist at the same time. Each is created, deleted and created again.
 const SLOTS: u32 = 8;
@@ -84,7 +83,7 @@ async fn soak(name: &str, transport: Transport, cycles: u32, seed: u64) -> Vec<S
     models.create(&PostParams::default(), &model).await.unwrap();
     let began = Instant::now();
     let done = AtomicU32::new(0);
-    let warm = AtomicU32::new(0);
+    let warm = AtomicU64::new(0);
     let slots = (0..SLOTS).map(|slot| {
         let (fleet, image, done, warm) = (&fleet, &image.0, &done, &warm);
         async move {
@@ -94,7 +93,7 @@ async fn soak(name: &str, transport: Transport, cycles: u32, seed: u64) -> Vec<S
             }) {
                 cycle(fleet, image, slot, &mut random).await;
                 if before == WARM_UP {
-                    warm.store(memory(fleet.controller()), Ordering::Relaxed);
+                    warm.store(memory_kib(fleet.controller(), "VmRSS"), Ordering::Relaxed);
                 }
                 if (before + 1) % 100 == 0 {
                     println!("{name}: {} cycles, {} s", before + 1, began.elapsed().as_secs());
@@ -113,10 +112,10 @@ async fn soak(name: &str, transport: Transport, cycles: u32, seed: u64) -> Vec<S
     }
     println!("{name}: clean {:.1} s after the last deletion", last.elapsed().as_secs_f64());
     problems.extend(left.into_iter().map(|what| format!("{name}: {what}")));
-    let (before, after) = (warm.load(Ordering::Relaxed), memory(fleet.controller()));
+    let (before, after) = (warm.load(Ordering::Relaxed), memory_kib(fleet.controller(), "VmRSS"));
     println!("{name}: controller RSS {before} KiB after {WARM_UP} cycles, {after} KiB at the end");
     // Per cycle an object with its history of a few KiB; a leak of 4 KiB per cycle is found.
-    if after > before + 2048 + 4 * cycles {
+    if after > before + 2048 + 4 * u64::from(cycles) {
         problems.push(format!("{name}: the controller's memory grew with the deleted services"));
     }
     problems
@@ -155,12 +154,4 @@ async fn left(fleet: &Fleet) -> Vec<String> {
         }
     }
     left
-}
-
-/// Resident memory of a process in KiB.
-fn memory(pid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the controller runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kib.expect("a number of kB")
 }
