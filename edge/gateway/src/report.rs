@@ -69,7 +69,7 @@ impl Reporter {
         let (link, events) = Link::start(options).map_err(error)?;
         tokio::spawn(listen(events));
         let publisher = Publisher { link, gateway: Arc::clone(gateway), identity, started };
-        publisher.publish("running").map_err(error)?;
+        publisher.publish().map_err(error)?;
         let periodic = tokio::spawn(publisher.clone().repeat());
         Ok(Some(Self { publisher, periodic }))
     }
@@ -77,7 +77,7 @@ impl Reporter {
     /// Sends the last report if the broker can be reached, and disconnects.
     pub async fn finish(self) {
         self.periodic.abort();
-        if let Err(error) = self.publisher.publish("running") {
+        if let Err(error) = self.publisher.publish() {
             warn!(%error, "the last report is not sent");
         }
         // After a timeout the agent keeps the last counters that it received.
@@ -87,10 +87,10 @@ impl Reporter {
 }
 
 impl Publisher {
-    fn publish(&self, status: &str) -> Result<(), neptune_link::LinkError> {
+    fn publish(&self) -> Result<(), neptune_link::LinkError> {
         let message = {
             let decisions = self.gateway.decisions();
-            message(&self.identity, status, self.started, clock::timestamp(), &decisions)
+            message(&self.identity, self.started, clock::timestamp(), &decisions)
         };
         self.link.publish(Message {
             topic: self.identity.topic.clone(),
@@ -104,7 +104,7 @@ impl Publisher {
         period.tick().await;
         loop {
             period.tick().await;
-            if let Err(error) = self.publish("running") {
+            if let Err(error) = self.publish() {
                 warn!(%error, "a report is not sent");
             }
         }
@@ -126,7 +126,6 @@ async fn listen(mut events: LinkEvents) {
 /// The report. Fields that the wire does not name are ignored by agents that do not know them.
 fn message(
     identity: &Identity,
-    status: &str,
     started: Timestamp,
     now: Timestamp,
     decisions: &Decisions,
@@ -141,7 +140,7 @@ fn message(
         owner_name: identity.service.clone(),
         owner_kind: "jointinferenceservice".to_owned(),
         kind: "inference".to_owned(),
-        status: status.to_owned(),
+        status: "running".to_owned(),
         task_info: Some(WorkerTaskInfo {
             inference_number: totals.inference,
             hard_example_number: totals.cloud,
@@ -192,7 +191,7 @@ mod tests {
             topic: "t".to_owned(),
         };
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let report = message(&identity, "running", start, start, &decisions);
+        let report = message(&identity, start, start, &decisions);
         let read = WorkerInfo::decode(report.to_string().as_bytes()).unwrap();
         let counters = read.task_info.unwrap().counters().unwrap();
         assert_eq!((counters.inference, counters.hard, counters.fallback), (4, 1, 1));
