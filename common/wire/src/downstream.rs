@@ -157,8 +157,10 @@ pub struct Worker {
     /// the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scripts: Option<Scripts>,
-    /// The `Model` in the same namespace that must be present before the worker starts.
-    pub model: ObjectName,
+    /// The `Model` in the same namespace that must be present before the worker starts. Absent for
+    /// a gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ObjectName>,
     /// When the worker is started again after it exits. Absent: `onFailure` for an edge worker,
     /// `always` for a cloud worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,6 +183,28 @@ pub struct Worker {
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
+    /// What a gateway needs: a worker that runs `neptune-gateway` instead of a user's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Box<GatewaySpec>>,
+}
+
+/// What the agent provides for a gateway beside its container. A change of it does not replace the
+/// container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewaySpec {
+    /// The configuration file of `neptune-gateway`. The agent sets the members that only the node
+    /// knows: `edge.modelVersion`, `cloud.tokenFile`, `cloud.caFile`, `metricsListen` and `state`.
+    #[serde(default)]
+    pub config: Value,
+    /// The `InferenceModel` in the same namespace whose server on this node the gateway asks.
+    pub server: ObjectName,
+    /// Name of the file with the cloud's bearer token, in the node's directory of secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+    /// Name of the file with certificates to trust, in the node's directory of secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<String>,
 }
 
 impl Worker {

@@ -40,8 +40,9 @@ pub use counters::{Counters, MAX_COUNTER, RunReport, RunTotals};
 pub use dataset::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
 pub use downstream::{
-    AgentStart, ContainerRights, DatasetContent, Delete, Index, IndexEntry, Insert, ModelContent,
-    ObjectContent, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Scripts, Worker,
+    AgentStart, ContainerRights, DatasetContent, Delete, GatewaySpec, Index, IndexEntry, Insert,
+    ModelContent, ObjectContent, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Scripts,
+    Worker,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{

@@ -223,7 +223,7 @@ fn worker(
         args,
         env,
         scripts,
-        model: model_name(&resolved.model),
+        model: Some(model_name(&resolved.model)),
         restart_policy: spec.restart_policy.map(|policy| match policy {
             neptune_api::RestartPolicy::Always => RestartPolicy::Always,
             neptune_api::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
@@ -238,6 +238,7 @@ fn worker(
         hosts: BTreeMap::new(),
         resources: resolved.limits.clone(),
         rights: container_rights(spec.security_context.as_ref()),
+        gateway: None,
     }
 }
 
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(worker.name.as_str(), "helmet-detection-demo-edgeworker-5607ae5e");
         assert_eq!(worker.command, ["python3"]);
         assert_eq!(worker.args, ["/code/edge_inference.py"]);
-        assert_eq!(worker.model.as_str(), "small-model");
+        assert_eq!(worker.model.as_ref().unwrap().as_str(), "small-model");
         assert_eq!(worker.port, None);
         let env = |name: &str| worker.env[name].as_str();
         assert_eq!(env("NAMESPACE"), "default");

@@ -17,6 +17,7 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
+use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, WorkerSpec};
 use neptune_wire::{ArtifactAddress, Worker};
 
@@ -90,8 +91,7 @@ fn pod(
     reports: Option<&ReportAccess>,
     fetch_image: &str,
 ) -> PodSpec {
-    let Delivery { mut volumes, mount, fetch, model_url } =
-        delivery(&valid.cloud, worker, fetch_image);
+    let Delivery { mut volumes, mount, fetch, model_url } = delivery(&valid.cloud, fetch_image);
     let mut mounts = vec![mount];
     if let Some(scripts) = &worker.scripts {
         volumes.push(host_path("scripts", &scripts.dir));
@@ -149,8 +149,8 @@ struct Delivery {
 
 /// Mounts a file of the node from its path. An init container downloads and verifies any other
 /// model in an `emptyDir` before the worker starts.
-fn delivery(resolved: &ResolvedWorker, worker: &Worker, fetch_image: &str) -> Delivery {
-    let directory = format!("{MODELS}/{}", worker.model);
+fn delivery(resolved: &ResolvedWorker, fetch_image: &str) -> Delivery {
+    let directory = format!("{MODELS}/{}", resolved.model.name_any());
     let model_url = format!("{directory}/{}", resolved.source.file_name());
     let url = match &resolved.source {
         ArtifactAddress::Path(path) => {
