@@ -235,7 +235,7 @@ impl WorkerPool {
             let key = ObjectKey {
                 namespace: wanted.owner.namespace.clone(),
                 resource: Resource::Models,
-                name: model.name.clone().unwrap_or_else(|| wanted.worker.model.clone()),
+                name: model.name.clone().unwrap_or_else(|| wanted.model.name.clone()),
             };
             let Some(object) = node.desired.replica.objects().get(&key) else {
                 rejected.push(format!("output.models: {key} not found on this node"));

@@ -37,6 +37,8 @@ impl Desired {
             self.clashes.push((owner.clone(), worker.clone(), other.owner.clone()));
             return;
         }
+        // A gateway, which this agent cannot run yet.
+        let Some(model) = &worker.model else { return };
         let named = |resource, name: &ObjectName| ObjectKey {
             namespace: owner.namespace.clone(),
             resource,
@@ -46,7 +48,7 @@ impl Desired {
             owner: owner.clone(),
             uid: uid.to_owned(),
             worker: worker.clone(),
-            model: named(Resource::Models, &worker.model),
+            model: named(Resource::Models, model),
             dataset: worker.dataset.as_ref().map(|name| named(Resource::Datasets, name)),
         };
         self.workers.insert(worker.name.clone(), wanted);
