@@ -1,7 +1,8 @@
 //! Names as parsed values: labels and subdomains of RFC 1123, as in Kubernetes. A name is valid as
-//! a topic level, a path segment and a container name without escaping.
+//! a topic level, a path segment and a container name without escaping. A clone shares the text: many
+//! maps have the same names as keys.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ macro_rules! name {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Returns the name as text.
@@ -63,24 +64,24 @@ macro_rules! name {
         impl FromStr for $name {
             type Err = NameError;
             fn from_str(text: &str) -> Result<Self, NameError> {
-                Self::try_from(text.to_owned())
+                check($kind, text, $max, $dots)?;
+                $(if text == $reserved {
+                    return Err(NameError::Reserved { kind: $kind, text: text.to_owned() });
+                })?
+                Ok(Self(text.into()))
             }
         }
 
         impl TryFrom<String> for $name {
             type Error = NameError;
             fn try_from(text: String) -> Result<Self, NameError> {
-                check($kind, &text, $max, $dots)?;
-                $(if text == $reserved {
-                    return Err(NameError::Reserved { kind: $kind, text });
-                })?
-                Ok(Self(text))
+                text.parse()
             }
         }
 
         impl From<$name> for String {
             fn from(name: $name) -> String {
-                name.0
+                name.0.as_ref().to_owned()
             }
         }
 
