@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use neptune_wire::{
-    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, Source, Sync, SyncNotices,
-    source::DownstreamMessage,
+    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, SortedMap, Source, Sync,
+    SyncNotices, source::DownstreamMessage,
 };
 
 /// What each node's agent should have because of one object.
@@ -39,7 +39,7 @@ pub struct FleetDesired {
 /// The desired state of one node.
 #[derive(Debug, Default)]
 struct NodeDesired {
-    objects: BTreeMap<ObjectKey, Requested>,
+    objects: SortedMap<ObjectKey, Requested>,
     /// What the node keeps as it is, by the object that cannot be planned now.
     retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// The objects that changed since the last message.
@@ -529,7 +529,7 @@ mod tests {
             let _ = desired.set(&service(&name), requirements(&on, &name, 1), 1);
         }
         let shared: ObjectKey = "default/models/shared".parse().unwrap();
-        let held = &desired.nodes[&node("edge0")].objects[&shared].content;
+        let held = &desired.nodes[&node("edge0")].objects.get(&shared).unwrap().content;
         assert!(held.shares() > 200, "{}", held.shares());
         assert_eq!(desired.contents.by_hash.len(), 101);
         for n in 0..100 {
@@ -549,7 +549,9 @@ mod tests {
             messages
                 .into_iter()
                 .filter_map(|(_, message)| match message {
-                    DownstreamMessage::Insert(key, insert) => Some((key, insert.hash)),
+                    DownstreamMessage::Insert(key, insert) => {
+                        Some((key, insert.hash))
+                    }
                     _ => None,
                 })
                 .collect::<Vec<_>>()

@@ -13,7 +13,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_wire::{AgentInstance, NodeName, NodeReport};
+use neptune_wire::{AgentInstance, NodeName, NodeReport, SortedMap};
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
 const MAX_MISSED_HEARTBEATS: u32 = 3;
@@ -43,7 +43,7 @@ pub struct Nodes {
 #[derive(Debug, Clone)]
 struct NodePresence {
     /// The newest message of each instance; node reports have no seq.
-    newest: BTreeMap<AgentInstance, MessageOrder>,
+    newest: SortedMap<AgentInstance, MessageOrder>,
     current: AgentInstance,
     /// A start that is earlier than the newest one and still sends heartbeats, and since when.
     earlier: Option<(AgentInstance, u64, Timestamp)>,
@@ -288,7 +288,7 @@ impl Nodes {
     ) -> T {
         let heartbeat = self.heartbeat;
         let entry = self.nodes.entry(node.clone()).or_insert_with(|| NodePresence {
-            newest: BTreeMap::new(),
+            newest: SortedMap::default(),
             current: instance.clone(),
             earlier: None,
             online: false,
@@ -301,10 +301,10 @@ impl Nodes {
             self.expiries.remove(&(entry.expires_at(), node.clone()));
         }
         if entry.newest.len() >= MAX_INSTANCES && !entry.newest.contains_key(instance) {
-            entry.newest.clear();
+            entry.newest = SortedMap::default();
         }
-        let newest = entry.newest.entry(instance.clone()).or_default();
-        *newest = order.max(*newest);
+        let newest = entry.newest.get(instance).map_or(order, |newest| order.max(*newest));
+        entry.newest.insert(instance.clone(), newest);
         entry.current = instance.clone();
         entry.earlier = None;
         entry.last_seen = now;

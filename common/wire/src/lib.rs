@@ -27,6 +27,7 @@ pub mod replica;
 mod resource;
 mod revision;
 mod serving;
+mod sorted_map;
 pub mod source;
 mod topic;
 mod topic_filter;
@@ -57,6 +58,7 @@ pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
     ServerUpdateMode, Transition,
 };
+pub use sorted_map::SortedMap;
 pub use source::{EncodedContent, Source, SyncNotices};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
-    RevisionClock, Sync,
+    RevisionClock, SortedMap, Sync,
 };
 
 /// Maximum number of delete messages in the answer to a sync.
@@ -75,7 +75,7 @@ fn json(content: &ObjectContent) -> String {
 /// reports wrong revisions does not affect other nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    objects: BTreeMap<ObjectKey, SourceEntry>,
+    objects: SortedMap<ObjectKey, SourceEntry>,
     /// The objects that stay only because they are in `keep`.
     orphans: BTreeSet<ObjectKey>,
     keep: BTreeSet<ObjectKey>,
@@ -233,7 +233,8 @@ impl Source {
     }
 
     fn insert(&self, key: &ObjectKey) -> DownstreamMessage {
-        let SourceEntry { revision, content } = &self.objects[key];
+        let entry = self.objects.get(key).expect("the caller has the key from the map");
+        let SourceEntry { revision, content } = entry;
         let (hash, content) = (content.hash().clone(), content.content());
         let insert = Insert { revision: *revision, hash, content };
         DownstreamMessage::Insert(key.clone(), insert)
