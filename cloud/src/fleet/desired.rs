@@ -354,7 +354,7 @@ mod tests {
     fn text(messages: &Messages) -> Vec<String> {
         let one = |(node, message): &(NodeName, DownstreamMessage)| match message {
             DownstreamMessage::Insert(key, insert) => {
-                format!("{node} + {}={}", key.name, insert.content.spec)
+                format!("{node} + {}={}", key.name, insert.content.content().spec)
             }
             DownstreamMessage::Delete(key, _) => format!("{node} - {}", key.name),
             DownstreamMessage::Index(index) => format!("{node} index {}", index.objects.len()),
@@ -550,7 +550,7 @@ mod tests {
                 .into_iter()
                 .filter_map(|(_, message)| match message {
                     DownstreamMessage::Insert(key, insert) => {
-                        Some((key, insert.hash))
+                        Some((key, insert.content.hash().clone()))
                     }
                     _ => None,
                 })

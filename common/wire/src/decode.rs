@@ -59,7 +59,8 @@ pub fn decode_counted<T: DeserializeOwned>(payload: &[u8]) -> Result<(T, usize),
     Ok((message, unknown::take_skipped()))
 }
 
-/// Encodes a message, with `schemaVersion` as its first field.
+/// Encodes a message, with `schemaVersion` as its first field. The result has no spare capacity:
+/// messages of a whole fleet may wait for a broker.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -68,8 +69,11 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
         #[serde(flatten)]
         message: &'a T,
     }
-    serde_json::to_vec(&Versioned { schema_version: SCHEMA_VERSION, message })
-        .expect("wire values have text keys and finite numbers")
+    let versioned = Versioned { schema_version: SCHEMA_VERSION, message };
+    let mut json =
+        serde_json::to_vec(&versioned).expect("wire values have text keys and finite numbers");
+    json.shrink_to_fit();
+    json
 }
 
 #[cfg(test)]

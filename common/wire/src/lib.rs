@@ -59,7 +59,7 @@ pub use serving::{
     ServerUpdateMode, Transition,
 };
 pub use sorted_map::SortedMap;
-pub use source::{EncodedContent, Source, SyncNotices};
+pub use source::{EncodedContent, EncodedInsert, Source, SyncNotices};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
 pub use upstream::{

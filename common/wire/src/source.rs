@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Serialize, Serializer};
+
 use crate::{
     AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
     RevisionClock, SortedMap, Sync,
@@ -18,7 +20,7 @@ const MAX_DELETES: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub enum DownstreamMessage {
     /// Published on the insert topic of the object, retained.
-    Insert(ObjectKey, Insert),
+    Insert(ObjectKey, EncodedInsert),
     /// Published on the delete topic of the object. The retained insert is cleared.
     Delete(ObjectKey, Delete),
     /// Published on the index topic, retained.
@@ -61,6 +63,29 @@ impl EncodedContent {
     /// Returns how often the text is shared.
     pub fn shares(&self) -> usize {
         Arc::strong_count(&self.0)
+    }
+}
+
+/// An [`Insert`] whose content is encoded: after the start of a controller, the messages of all nodes
+/// are in memory at the same time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodedInsert {
+    /// As [`Insert::revision`].
+    pub revision: Revision,
+    /// The content and its hash.
+    pub content: EncodedContent,
+}
+
+impl From<EncodedInsert> for Insert {
+    fn from(insert: EncodedInsert) -> Self {
+        let EncodedInsert { revision, content } = insert;
+        Self { revision, hash: content.hash().clone(), content: content.content() }
+    }
+}
+
+impl Serialize for EncodedInsert {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Insert::from(self.clone()).serialize(serializer)
     }
 }
 
@@ -234,10 +259,8 @@ impl Source {
 
     fn insert(&self, key: &ObjectKey) -> DownstreamMessage {
         let entry = self.objects.get(key).expect("the caller has the key from the map");
-        let SourceEntry { revision, content } = entry;
-        let (hash, content) = (content.hash().clone(), content.content());
-        let insert = Insert { revision: *revision, hash, content };
-        DownstreamMessage::Insert(key.clone(), insert)
+        let SourceEntry { revision, content } = entry.clone();
+        DownstreamMessage::Insert(key.clone(), EncodedInsert { revision, content })
     }
 
     fn new_index(&mut self, notices: SyncNotices, wall_ms: u64) -> DownstreamMessage {
@@ -327,7 +350,7 @@ mod tests {
         let messages = source.answer(&sync(&replica), notices.clone(), 6);
         for message in messages {
             match message {
-                DownstreamMessage::Insert(key, insert) => drop(replica.insert(&key, insert)),
+                DownstreamMessage::Insert(key, insert) => drop(replica.insert(&key, insert.into())),
                 DownstreamMessage::Index(index) => drop(replica.index_received(index)),
                 DownstreamMessage::Delete(..) => panic!("{message:?}"),
             }

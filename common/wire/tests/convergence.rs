@@ -186,7 +186,7 @@ impl World {
                 let older_index = matches!(&message, DownstreamMessage::Index(i) if i.revision < self.replica.index().revision);
                 let changes: Vec<ReplicaChange> = match message {
                     DownstreamMessage::Insert(key, insert) => {
-                        self.replica.insert(&key, insert).into_iter().collect()
+                        self.replica.insert(&key, insert.into()).into_iter().collect()
                     }
                     DownstreamMessage::Delete(key, delete) => {
                         self.replica.delete(&key, &delete).into_iter().collect()
@@ -361,7 +361,7 @@ proptest! {
         let sync = world.sync();
         for message in messages.into_iter().chain(world.controller.answer(&sync, world.now + 6)) {
             changes.extend(match message {
-                DownstreamMessage::Insert(key, insert) => world.replica.insert(&key, insert).into_iter().collect(),
+                DownstreamMessage::Insert(key, insert) => world.replica.insert(&key, insert.into()).into_iter().collect(),
                 DownstreamMessage::Delete(key, delete) => world.replica.delete(&key, &delete).into_iter().collect(),
                 DownstreamMessage::Index(index) => world.replica.index_received(index),
             });

@@ -220,7 +220,7 @@ impl World {
         let before = node.replica.objects().get(&key()).map(|it| it.content.metadata.uid.clone());
         let changes: Vec<_> = match message {
             DownstreamMessage::Insert(key, insert) => {
-                node.replica.insert(&key, insert).into_iter().collect()
+                node.replica.insert(&key, insert.into()).into_iter().collect()
             }
             DownstreamMessage::Delete(key, delete) => {
                 node.replica.delete(&key, &delete).into_iter().collect()

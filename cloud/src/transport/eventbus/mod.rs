@@ -328,7 +328,7 @@ const NO_PANIC: &str = "nothing panics while it holds this lock";
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{ContentHash, Insert, Revision};
+    use neptune_wire::{EncodedContent, EncodedInsert, Revision};
     use serde_json::json;
 
     use super::*;
@@ -353,8 +353,8 @@ mod tests {
             "apiVersion": "v", "kind": "k", "spec": "a".repeat(bytes),
             "metadata": {"namespace": "default", "name": "a", "uid": "u"},
         }));
-        let hash = ContentHash::of(&"");
-        let insert = Insert { revision: Revision(1), hash, content: content.unwrap() };
+        let content = EncodedContent::new(&content.unwrap());
+        let insert = EncodedInsert { revision: Revision(1), content };
         DownstreamMessage::Insert("default/models/a".parse().unwrap(), insert)
     }
 
