@@ -8,6 +8,7 @@ mod evaluations;
 pub mod observed;
 mod presence;
 mod publisher;
+mod reports;
 mod state;
 mod sync_queue;
 pub mod upstream;

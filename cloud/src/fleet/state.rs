@@ -15,10 +15,8 @@ use super::{
     evaluations::{Evaluation, Evaluations},
     observed::AgentState,
     presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
+    reports::{Place, Reports},
 };
-
-/// Agent instances per object and node whose reports are held. Only invented ones are more.
-const MAX_INSTANCES: usize = 4;
 
 /// Reports of a node whose counters were refused, since the last accepted ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,10 +34,8 @@ pub struct FleetState {
     heartbeat: u32,
     nodes: Nodes,
     delays: Delays,
-    /// The newest report per instance: a report of another instance than the one that is connected
-    /// hides nothing.
-    reports: BTreeMap<(ObjectKey, NodeName), BTreeMap<AgentInstance, StatusReport>>,
-    refused: BTreeMap<(ObjectKey, NodeName), RefusedCounters>,
+    reports: Reports,
+    refused: BTreeMap<Place, RefusedCounters>,
     unreported: UnreportedCounters,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
@@ -73,7 +69,7 @@ impl FleetState {
             heartbeat,
             nodes: Nodes::new(heartbeat),
             delays: Delays::default(),
-            reports: BTreeMap::new(),
+            reports: Reports::default(),
             refused: BTreeMap::new(),
             unreported: UnreportedCounters::default(),
             evaluations: Evaluations::default(),
@@ -96,11 +92,7 @@ impl FleetState {
         let was_reset = self.nodes.newest_epoch(node, &instance) < before;
         if was_reset {
             // Reports of starts that the connected agent does not know.
-            for ((_, of), reports) in &mut self.reports {
-                if of == node {
-                    reports.retain(|held, report| *held != instance || report.epoch <= epoch);
-                }
-            }
+            self.reports.drop_newer(node, &instance, epoch);
         }
         node_if(changed || was_reset)
     }
@@ -163,12 +155,7 @@ impl FleetState {
         }
         let order = (report.epoch, report.seq);
         let is_back = live && self.nodes.on_object_report(node, &report.instance, order, now);
-        let current = self.nodes.current(node).cloned();
-        let reports = self.reports.entry(place).or_default();
-        if reports.len() >= MAX_INSTANCES && !reports.contains_key(&report.instance) {
-            reports.retain(|instance, _| Some(instance) == current.as_ref());
-        }
-        reports.insert(report.instance.clone(), report);
+        self.reports.insert(place, report, self.nodes.current(node));
         if is_back { Affected::Node } else { Affected::Object }
     }
 
@@ -232,10 +219,8 @@ impl FleetState {
 
     /// A node no longer has an object.
     pub fn on_status_cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Affected {
-        match self.reports.remove(&(key.clone(), node.clone())) {
-            Some(_) => Affected::Object,
-            None => Affected::None,
-        }
+        let was_held = self.reports.remove(&(key.clone(), node.clone()));
+        if was_held { Affected::Object } else { Affected::None }
     }
 
     /// After a time without a connection.
@@ -245,15 +230,7 @@ impl FleetState {
 
     /// Forgets a deleted object.
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
-        let places: Vec<_> = self.places(key).cloned().collect();
-        for place in places {
-            if let Some(reports) = self.reports.get_mut(&place) {
-                reports.retain(|_, report| report.uid != uid);
-                if reports.is_empty() {
-                    self.reports.remove(&place);
-                }
-            }
-        }
+        self.reports.forget(key, uid);
         self.refused.retain(|(held, _), _| held != key);
         self.unreported.forget(uid);
         self.evaluations.forget(uid);
@@ -296,10 +273,10 @@ impl FleetState {
 
     /// The newest report on an object of the node's connected agent.
     pub fn report(&self, node: &NodeName, key: &ObjectKey, uid: &str) -> Option<&StatusReport> {
-        let reports = self.reports.get(&(key.clone(), node.clone()))?;
+        let place = (key.clone(), node.clone());
         let report = match self.nodes.current(node) {
-            Some(current) => reports.get(current),
-            None => reports.values().next(),
+            Some(current) => self.reports.get(&place, current),
+            None => self.reports.any(&place),
         };
         report.filter(|report| report.uid == uid)
     }
@@ -324,17 +301,9 @@ impl FleetState {
         self.nodes.counts()
     }
 
-    /// The places of the reports on an object.
-    fn places(&self, key: &ObjectKey) -> impl Iterator<Item = &(ObjectKey, NodeName)> {
-        let first = "0".parse().expect("a node name");
-        let from = self.reports.range((key.clone(), first)..).map(|(place, _)| place);
-        from.take_while(move |(held, _)| held == key)
-    }
-
-    fn is_new(&self, place: &(ObjectKey, NodeName), report: &StatusReport) -> bool {
+    fn is_new(&self, place: &Place, report: &StatusReport) -> bool {
         let order = (report.epoch, report.seq);
-        let held = self.reports.get(place).and_then(|reports| reports.get(&report.instance));
-        match held {
+        match self.reports.get(place, &report.instance) {
             Some(held) if held.uid == report.uid => order > (held.epoch, held.seq),
             _ => self.nodes.is_current_or_newer(&place.1, &report.instance, order),
         }
@@ -574,7 +543,7 @@ mod tests {
             fleet.on_status_report(&node(), &key(), invented, true, at(2));
         }
         assert_eq!(held(&fleet), "a/1/1");
-        assert!(fleet.reports.values().all(|reports| reports.len() <= MAX_INSTANCES));
+        assert!(fleet.reports.most_instances() <= 4);
     }
 
     #[test]
