@@ -43,8 +43,9 @@ type ObjectId = Arc<(String, String)>;
 
 #[derive(Debug, Default)]
 struct Index {
-    by_key: HashMap<IndexKey, BTreeSet<ObjectId>>,
-    keys: HashMap<ObjectId, Box<[IndexKey]>>,
+    by_key: HashMap<Arc<IndexKey>, BTreeSet<ObjectId>>,
+    /// The keys of each object. Thousands of objects may have the same key.
+    keys: HashMap<ObjectId, Box<[Arc<IndexKey>]>>,
 }
 
 /// A cache with an index. Cheap to clone.
@@ -124,7 +125,8 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 impl Index {
     fn set(&mut self, id: ObjectId, mut keys: Vec<IndexKey>) {
         keys.dedup();
-        if self.keys.get(&id).map(|held| &**held).unwrap_or_default() == keys {
+        let held = self.keys.get(&id).map(|held| &**held).unwrap_or_default();
+        if held.iter().map(|key| &**key).eq(&keys) {
             return;
         }
         for key in self.keys.remove(&id).into_iter().flatten() {
@@ -135,12 +137,18 @@ impl Index {
                 }
             }
         }
-        for key in &keys {
-            self.by_key.entry(key.clone()).or_default().insert(Arc::clone(&id));
-        }
+        let keys: Box<[_]> = keys.into_iter().map(|key| self.add(key, &id)).collect();
         if !keys.is_empty() {
-            self.keys.insert(id, keys.into_boxed_slice());
+            self.keys.insert(id, keys);
         }
+    }
+
+    /// Adds an object to a key. Returns the key that all its objects share.
+    fn add(&mut self, key: IndexKey, id: &ObjectId) -> Arc<IndexKey> {
+        let shared = self.by_key.get_key_value(&key).map(|(held, _)| Arc::clone(held));
+        let shared = shared.unwrap_or_else(|| Arc::new(key));
+        self.by_key.entry(Arc::clone(&shared)).or_default().insert(Arc::clone(id));
+        shared
     }
 }
 
