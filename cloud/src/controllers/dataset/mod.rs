@@ -33,6 +33,7 @@ impl Controller for Dataset {
     type Facts = DatasetFacts;
     /// The node of the dataset.
     type Valid = NodeName;
+    type Placed = NodeName;
     type Observation = Observed<ReportedDataset>;
 
     const MESSAGES: ControllerMessages =

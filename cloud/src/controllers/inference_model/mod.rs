@@ -42,6 +42,7 @@ use crate::{
 impl Controller for InferenceModel {
     type Facts = InferenceModelFacts;
     type Valid = ValidInferenceModel;
+    type Placed = ValidInferenceModel;
     type Observation = ServerObservation;
 
     const MESSAGES: ControllerMessages = ControllerMessages {

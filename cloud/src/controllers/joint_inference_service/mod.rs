@@ -24,7 +24,7 @@ use neptune_wire::{ObjectKey, Resource};
 
 use self::{
     observed::ServiceObservation,
-    validate::{ServiceFacts, ValidService},
+    validate::{EdgeNodes, ServiceFacts, ValidService},
 };
 use super::{
     model::enqueue_used_models,
@@ -44,6 +44,7 @@ use crate::{
 impl Controller for JointInferenceService {
     type Facts = ServiceFacts;
     type Valid = ValidService;
+    type Placed = EdgeNodes;
     type Observation = ServiceObservation;
 
     const MESSAGES: ControllerMessages = ControllerMessages {
@@ -75,11 +76,11 @@ impl Controller for JointInferenceService {
     fn observe(
         &self,
         key: &ObjectKey,
-        valid: Option<&ValidService>,
+        placed: Option<&EdgeNodes>,
         context: &Context,
         now: Timestamp,
     ) -> ServiceObservation {
-        observe::observation(self, key, valid, context, now)
+        observe::observation(self, key, placed, context, now)
     }
 
     fn next_status(

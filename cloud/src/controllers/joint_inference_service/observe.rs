@@ -12,7 +12,7 @@ use super::{
         rejected_reports, with_report,
     },
     place::placed_nodes,
-    validate::ValidService,
+    validate::EdgeNodes,
 };
 use crate::{
     controllers::runtime::Context, finding::Finding, kubernetes::nodes::is_agent_node,
@@ -24,13 +24,13 @@ use crate::{
 pub fn observation(
     service: &JointInferenceService,
     key: &ObjectKey,
-    valid: Option<&ValidService>,
+    placed: Option<&EdgeNodes>,
     context: &Context,
     now: Timestamp,
 ) -> ServiceObservation {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let edge_nodes: Vec<String> = match valid {
-        Some(valid) => valid.edge_nodes.iter().map(ToString::to_string).collect(),
+    let edge_nodes: Vec<String> = match placed {
+        Some(EdgeNodes(nodes)) => nodes.iter().map(ToString::to_string).collect(),
         None => match &edge.node_name {
             Some(name) => vec![name.clone()],
             None => placed_nodes(service).map(str::to_owned).collect(),

@@ -76,6 +76,16 @@ pub struct ValidService {
     pub runtime: CloudRuntime,
 }
 
+/// The nodes of the edge worker of a valid service.
+#[derive(Debug, Clone)]
+pub struct EdgeNodes(pub Box<[NodeName]>);
+
+impl From<ValidService> for EdgeNodes {
+    fn from(valid: ValidService) -> Self {
+        Self(valid.edge_nodes.into_boxed_slice())
+    }
+}
+
 /// The Service of a cloud worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloudService {

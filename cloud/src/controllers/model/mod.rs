@@ -27,6 +27,7 @@ use crate::{
 impl Controller for Model {
     type Facts = ();
     type Valid = ();
+    type Placed = ();
     type Observation = ModelObservation;
 
     const MESSAGES: ControllerMessages =

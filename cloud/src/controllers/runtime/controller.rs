@@ -21,7 +21,10 @@ pub trait Controller:
     type Facts: Send;
 
     /// A valid spec, with the parsed inputs of its plan.
-    type Valid: Send + Sync + 'static;
+    type Valid: Send;
+
+    /// The part of a valid spec that `observe` needs. Held per object, unlike the rest.
+    type Placed: From<Self::Valid> + Send + Sync + 'static;
 
     /// The inputs of `next_status` from the nodes and the cluster.
     type Observation: Send;
@@ -44,11 +47,11 @@ pub trait Controller:
     /// The objects that nodes retain while the spec is invalid.
     fn retained(&self, key: &ObjectKey) -> Retained;
 
-    /// Collects the observed state. `valid` is `None` while the spec is invalid.
+    /// Collects the observed state. `placed` is `None` while the spec is invalid.
     fn observe(
         &self,
         key: &ObjectKey,
-        valid: Option<&Self::Valid>,
+        placed: Option<&Self::Placed>,
         context: &Context,
         now: Timestamp,
     ) -> Self::Observation;

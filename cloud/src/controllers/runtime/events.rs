@@ -75,6 +75,8 @@ impl RecentEvents {
         let new = Series { digest, suffix, count: 0, at: now };
         let series = known.map_or(new, |position| self.0.remove(position));
         let (suffix, count) = (series.suffix, series.count.saturating_add(1));
+        // `Vec` would reserve room for four, and most objects have one or two.
+        self.0.reserve_exact(1);
         self.0.push(Series { count, at: now, ..series });
         if self.0.len() > MAX_PER_OBJECT {
             self.0.remove(0);

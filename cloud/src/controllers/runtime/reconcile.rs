@@ -74,12 +74,16 @@ async fn steps<K: Controller>(
     Ok(retry.into_iter().chain(requeue).min())
 }
 
-/// The object with the last written status, also before the cache has it.
+/// The object with the last written status, also before the cache has it. The written object is
+/// dropped when the cache has it, which may be before the response to the write.
 fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
     let version = cached.resource_version();
     let written = context.object_state(&**cached, |state| {
-        let last = state.last_write.as_ref().filter(|last| last.over == version);
-        last.and_then(|last| last.object.clone())
+        let last = state.last_write.as_mut()?;
+        if last.over != version {
+            last.object = None;
+        }
+        last.object.clone()
     });
     written.unwrap_or_else(|| Arc::clone(cached))
 }
@@ -108,11 +112,12 @@ async fn prepare<K: Controller>(
             let plan = object.plan(&valid, context.fetch_image());
             let executed = execute(object, key, plan, context).await?;
             let retry_at = executed.retry_after.map(|pause| Instant::now() + pause);
-            Prepared { generation, valid: Some(valid), findings: executed.findings, retry_at }
+            let placed = Some(valid.into());
+            Prepared { generation, placed, findings: executed.findings, retry_at }
         }
         Err(findings) => {
             context.publisher().retain(key, &object.retained(key));
-            Prepared { generation, valid: None, findings, retry_at: None }
+            Prepared { generation, placed: None, findings, retry_at: None }
         }
     };
     let prepared = Arc::new(prepared);
@@ -120,7 +125,7 @@ async fn prepare<K: Controller>(
     // are unknown.
     let is_published = context.publisher().is_synced();
     context.object_state(object, |state| {
-        state.was_valid |= prepared.valid.is_some();
+        state.was_valid |= prepared.placed.is_some();
         // If an input changed meanwhile, the object is enqueued already and is prepared again.
         let is_current = is_published && state.invalidations == invalidations;
         state.prepared = is_current.then(|| Arc::clone(&prepared));

@@ -42,8 +42,8 @@ for_each_kind!(define_states!());
 pub struct ControllerState<K: Controller> {
     /// `None` until the controller runs: a standby replica enqueues nothing.
     queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
-    /// By uid.
-    objects: Mutex<HashMap<String, ObjectState<K>>>,
+    /// By uid. Boxed, because a map has many unused entries.
+    objects: Mutex<HashMap<String, Box<ObjectState<K>>>>,
 }
 
 /// The state of one object.
@@ -77,8 +77,8 @@ pub struct ObjectState<K: Controller> {
 pub struct Prepared<K: Controller> {
     /// The generation of the spec.
     pub generation: Option<i64>,
-    /// The valid spec; `None` if the spec is invalid.
-    pub valid: Option<K::Valid>,
+    /// What `observe` needs of the valid spec; `None` if the spec is invalid.
+    pub placed: Option<K::Placed>,
     /// What prevents the spec from being in effect.
     pub findings: Vec<Finding>,
     /// When to execute the plan again although nothing changes.
@@ -91,7 +91,7 @@ pub struct LastWrite<K> {
     pub over: Option<String>,
     /// The version that the write created.
     pub version: Option<String>,
-    /// The object as the API server returned it, until the cache has it.
+    /// The object as the API server returned it, while the cache has the version `over`.
     pub object: Option<Arc<K>>,
 }
 
@@ -139,7 +139,7 @@ impl<K: Controller> ControllerState<K> {
     pub fn with_object<T>(&self, uid: &str, action: impl FnOnce(&mut ObjectState<K>) -> T) -> T {
         let mut objects = self.lock_objects();
         if !objects.contains_key(uid) {
-            objects.insert(uid.to_owned(), ObjectState::default());
+            objects.insert(uid.to_owned(), Box::default());
         }
         action(objects.get_mut(uid).expect("it was inserted"))
     }
@@ -158,7 +158,7 @@ impl<K: Controller> ControllerState<K> {
         self.queue.lock().expect("nothing panics while it holds this lock")
     }
 
-    fn lock_objects(&self) -> MutexGuard<'_, HashMap<String, ObjectState<K>>> {
+    fn lock_objects(&self) -> MutexGuard<'_, HashMap<String, Box<ObjectState<K>>>> {
         self.objects.lock().expect("nothing panics while it holds this lock")
     }
 }

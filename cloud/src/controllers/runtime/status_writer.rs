@@ -65,7 +65,7 @@ pub async fn write_status<K: Controller>(
     let inputs = StatusInputs {
         generation: object.meta().generation,
         findings: &prepared.findings,
-        observed: object.observe(key, prepared.valid.as_ref(), context, fleet_now),
+        observed: object.observe(key, prepared.placed.as_ref(), context, fleet_now),
         unreported: &unreported,
         is_settled,
         now,

@@ -21,7 +21,11 @@ use proptest::{
 };
 use serde_json::json;
 
-use super::{context::Context, reconcile::reconcile, state::Prepared};
+use super::{
+    context::Context,
+    reconcile::reconcile,
+    state::{LastWrite, Prepared},
+};
 use crate::{
     cache::Caches,
     controllers::{
@@ -137,6 +141,20 @@ async fn report_changes_the_status_without_another_plan() {
     let replanned = run(&context, &datasets).await;
     assert_eq!(replanned, reported, "all steps have the same result");
     assert!(prepared(&context, &replanned).is_some());
+}
+
+#[tokio::test]
+async fn written_object_is_dropped_once_cached() {
+    let (context, datasets) = context().await;
+    let is_held = |dataset: &Dataset| {
+        let is_held = |last: &LastWrite<Dataset>| last.object.is_some();
+        context.object_state(dataset, |state| state.last_write.as_ref().is_some_and(is_held))
+    };
+    let written = run(&context, &datasets).await;
+    assert!(is_held(&written), "the cache may not have it yet");
+    // No watch event is dispatched here, as if it came before the response to the write.
+    assert_eq!(run(&context, &datasets).await, written);
+    assert!(!is_held(&written));
 }
 
 #[tokio::test]

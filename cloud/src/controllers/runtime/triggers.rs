@@ -3,13 +3,17 @@
 //! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the
 //! watch event of our own status write, only compute the status again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use futures::{
     StreamExt as _,
     channel::mpsc::UnboundedReceiver,
     future::{Either, select},
 };
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
 use super::{
@@ -57,10 +61,10 @@ pub fn synced(changes: &mut UnboundedReceiver<Change>) {
     while changes.try_recv().is_ok() {}
 }
 
-/// The labels and the address of each node at its last change. A kubelet updates its node every few
-/// seconds, and most of these updates change neither.
+/// Each node at its last update, shared with the cache. A kubelet updates its node every few seconds,
+/// and most of these updates change neither its labels nor its address.
 #[derive(Default)]
-struct KnownNodes(HashMap<String, (BTreeMap<String, String>, Option<String>)>);
+struct KnownNodes(HashMap<String, Arc<Node>>);
 
 impl KnownNodes {
     /// Whether a change affects any object. Reports the readiness of nodes to the transport.
@@ -94,11 +98,15 @@ impl KnownNodes {
             self.0.remove(name);
             return true;
         };
-        let now = (node.labels().clone(), internal_address(&node).map(str::to_owned));
-        if self.0.get(name) == Some(&now) {
-            return false;
+        let is_same = |before: &Node| {
+            before.labels() == node.labels() && internal_address(before) == internal_address(&node)
+        };
+        if let Some(known) = self.0.get_mut(name) {
+            let is_relevant = !is_same(known);
+            *known = node;
+            return is_relevant;
         }
-        self.0.insert(name.to_owned(), now);
+        self.0.insert(name.to_owned(), node);
         true
     }
 }
@@ -150,12 +158,7 @@ fn on_applied<K: Controller>(object: &K, context: &Context) {
 fn is_own_write<K: Controller>(object: &K, context: &Context) -> bool {
     let version = object.resource_version();
     context.object_state(object, |state| {
-        let Some(last) = state.last_write.as_mut().filter(|last| last.version == version) else {
-            return false;
-        };
-        // The cache has it now.
-        last.object = None;
-        true
+        state.last_write.as_ref().is_some_and(|last| last.version == version)
     })
 }
 
