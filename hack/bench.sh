@@ -3,7 +3,7 @@
 # time from kubectl apply to running workers compared with `docker run`; the controller with a thousand nodes. Prints
 # figures without limits, because machines differ.
 #
-#   ./hack/bench.sh [--nodes 1000] [--messages 200000] [--starts 20]
+#   ./hack/bench.sh [--nodes 1000] [--messages 200000] [--starts 20] [--controller-only]
 #
 # Takes five minutes, and as long again for the first build. Needs Docker, mosquitto, kubectl and a static busybox.
 set -euo pipefail

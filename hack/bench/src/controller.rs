@@ -48,6 +48,10 @@ pub async fn measure(count: u32) {
             "metadata": {"name": name}, "spec": {"modelUrl": "/models/m.bin"}});
         create::<Model>(&client, model).await;
     }
+    let mut controller = start(dir.path(), &cluster, &broker);
+    let empty = until_idle(controller.id()).await;
+    println!("controller: without nodes                   PSS {}", mib(empty.pss));
+    controller.kill();
     let nodes: Api<Node> = Api::all(client.clone());
     let params = PostParams::default();
     let made = stream::iter(0..count).map(|at| {
@@ -66,7 +70,12 @@ pub async fn measure(count: u32) {
     let statuses = watch(&client);
     let mut controller = start(dir.path(), &cluster, &broker);
     let idle = until_idle(controller.id()).await;
-    println!("controller: {count} nodes without services   PSS {}", mib(idle.pss));
+    let growth = |from: &Idle, to: &Idle| to.pss.saturating_sub(from.pss) / u64::from(count);
+    println!(
+        "controller: nodes without services          PSS {}, {} bytes per node",
+        mib(idle.pss),
+        growth(&empty, &idle)
+    );
 
     let mut pace = tokio::time::interval(Duration::from_millis(1000 / RATE));
     let mut began = HashMap::new();
@@ -92,10 +101,11 @@ pub async fn measure(count: u32) {
     let spread: Spread = counted.iter().map(|(name, (at, _))| *at - began[name]).collect();
     println!("report until the counters in the status     {spread}");
     let full = until_idle(controller.id()).await;
-    let each = full.pss.saturating_sub(idle.pss) / u64::from(count);
     println!(
-        "controller: one service per node            PSS {}, {each} bytes per service",
-        mib(full.pss)
+        "controller: one service per node            PSS {}, {} bytes per service, of which its spec as JSON has {}",
+        mib(full.pss),
+        growth(&idle, &full),
+        content(count)["spec"].to_string().len()
     );
 
     controller.kill();
@@ -104,6 +114,11 @@ pub async fn measure(count: u32) {
     let (spent, took) = (again.cpu.as_secs_f64(), again.took.as_secs_f64());
     println!(
         "controller: restart with all of them        {spent:.2} s of CPU, idle after {took:.1} s"
+    );
+    println!(
+        "controller: after that restart              PSS {}, {} bytes per service",
+        mib(again.pss),
+        growth(&idle, &again)
     );
 }
 
@@ -120,15 +135,22 @@ struct Idle {
     took: Duration,
 }
 
-/// Waits until a process uses less than a twentieth of a core for two seconds.
+/// Waits until a process uses less than a twentieth of a core for six seconds. On a busy machine a
+/// process may start late, and wait for others for some seconds.
 async fn until_idle(pid: u32) -> Idle {
     let began = Instant::now();
+    let (mut idle_since, mut idle) = (Duration::ZERO, 0);
     loop {
         let (before, took) = (cpu(pid), began.elapsed());
         tokio::time::sleep(Duration::from_secs(2)).await;
         let now = cpu(pid);
-        if now > Duration::ZERO && now.saturating_sub(before) < Duration::from_millis(100) {
-            return Idle { pss: pss(pid), cpu: now, took };
+        let is_idle = now.saturating_sub(before) < Duration::from_millis(100);
+        if idle == 0 {
+            idle_since = took;
+        }
+        idle = if is_idle { idle + 1 } else { 0 };
+        if idle == 3 {
+            return Idle { pss: pss(pid), cpu: now, took: idle_since };
         }
     }
 }

@@ -21,11 +21,16 @@ struct Arguments {
     /// Number of services that are started on a node, one after the other.
     #[arg(long, default_value_t = 20)]
     starts: u32,
+    /// Measure only the controller.
+    #[arg(long)]
+    controller_only: bool,
 }
 
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
-    agent::measure(arguments.messages, arguments.starts).await;
+    if !arguments.controller_only {
+        agent::measure(arguments.messages, arguments.starts).await;
+    }
     controller::measure(arguments.nodes).await;
 }
