@@ -30,6 +30,7 @@ use crate::{
     clock,
     gateway::{Gateway, Service},
     protocol::{
+        Payload,
         completion::{Kind, Request as CompletionRequest},
         path::{Task, is_shared_memory, unpinned},
     },
@@ -38,8 +39,6 @@ use crate::{
 
 /// The time that a client gives the gateway.
 const CLIENT_TIMEOUT: &str = "x-request-timeout-ms";
-/// Of requests with binary tensors.
-const BINARY: &str = "inference-header-content-length";
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -135,7 +134,7 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     }
     let task = Task::of(exchange.service.protocol(), &head.method, &path);
     let is_readable =
-        !head.headers.contains_key(CONTENT_ENCODING) && !head.headers.contains_key(BINARY);
+        !head.headers.contains_key(CONTENT_ENCODING) && !Payload::is_raw(&head.headers);
     let is_decided = match &task {
         Some(Task::Tensors { model, .. }) => {
             exchange.service.decides(unpinned(model).unwrap_or(model))
@@ -155,7 +154,10 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     match task {
         Task::Tensors { model, is_versioned, .. } => {
             let request = tensors::Tensors { task: &task, model, is_versioned, head: &head };
-            tensors::answer(exchange, &request, body).await
+            match Payload::new(&head.headers, body) {
+                Ok(payload) => tensors::answer(exchange, &request, payload).await,
+                Err(problem) => exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
+            }
         }
         Task::Chat | Task::Completion => complete(exchange, &task, &head, body).await,
     }

@@ -8,7 +8,9 @@ pub mod json;
 mod numbers;
 pub mod oip;
 pub mod path;
+mod payload;
 mod scores;
+mod tensor;
 pub mod tfserving;
 
-pub use self::scores::Scores;
+pub use self::{payload::Payload, scores::Scores, tensor::Malformed};

@@ -9,7 +9,10 @@ use crate::{
     config::OnCloudFailure,
     decision::Outcome,
     metrics::Side,
-    protocol::completion::{Reply, is_answer, text, without_logprobs},
+    protocol::{
+        Payload,
+        completion::{Reply, is_answer, text, without_logprobs},
+    },
     server::Answer,
 };
 
@@ -17,13 +20,13 @@ use crate::{
 pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Answer {
     let edge_body = exchange.edge_body(completion);
     let mut answered =
-        exchange.ask_edge(completion.head, &completion.path, edge_body.body.clone()).await;
+        exchange.ask_edge(completion.head, &completion.path, edge_body.body.clone().into()).await;
     let mut is_extended = edge_body.is_extended;
     if is_extended && matches!(&answered, Ok((StatusCode::BAD_REQUEST, ..))) {
         // The server may refuse log-probabilities with other options of this request.
         is_extended = false;
         let plain = completion.plain_body();
-        answered = exchange.ask_edge(completion.head, &completion.path, plain).await;
+        answered = exchange.ask_edge(completion.head, &completion.path, plain.into()).await;
     }
     match answered {
         Ok((status, headers, body)) if status.is_success() => {
@@ -35,6 +38,7 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
                 return *refusal;
             }
             let call = exchange.completion_at_cloud(completion, false);
+            let is_answer = |payload: &Payload| is_answer(&payload.body);
             exchange.answer_of_cloud(1, &call, &reason, is_answer).await
         }
     }
@@ -54,7 +58,8 @@ async fn judge(
     let mut cloud_answer = None;
     if decision == Decision::Hard {
         let call = exchange.completion_at_cloud(completion, false);
-        let answer = exchange.ask_cloud(&call, is_answer).await;
+        let answer = exchange.ask_cloud(&call, |payload| is_answer(&payload.body)).await;
+        let answer = answer.map(|payload| payload.body);
         let agreed = answer.as_deref().map(|cloud| {
             let labels = &exchange.service.config.hard_example.labels;
             text(cloud).and_then(|cloud| same_text(reply.text(), &cloud, labels))

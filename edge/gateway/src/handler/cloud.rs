@@ -10,6 +10,7 @@ use crate::{
     clock,
     gateway::{Gateway, Service},
     metrics::Side,
+    protocol::Payload,
     upstream::{CloudClient, CloudError, CloudRequest, CloudStream, to_cloud},
 };
 
@@ -67,8 +68,8 @@ pub async fn ask(
     gateway: &Gateway,
     service: &Service,
     request: &CloudRequest,
-    is_answer: impl Fn(&[u8]) -> bool,
-) -> Result<Bytes, Unanswered> {
+    is_answer: impl Fn(&Payload) -> bool,
+) -> Result<Payload, Unanswered> {
     let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
     let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
     let asked = clock::now();
@@ -108,8 +109,8 @@ async fn attempt(
     gateway: &Gateway,
     client: &CloudClient,
     request: &CloudRequest,
-) -> Result<Bytes, CloudError> {
-    gateway.metrics.uploaded(request.body.len());
+) -> Result<Payload, CloudError> {
+    gateway.metrics.uploaded(request.body.body.len());
     client.call(request).await
 }
 
@@ -118,7 +119,7 @@ async fn begin(
     client: &CloudClient,
     request: &CloudRequest,
 ) -> Result<(CloudStream, Bytes), CloudError> {
-    gateway.metrics.uploaded(request.body.len());
+    gateway.metrics.uploaded(request.body.body.len());
     let mut stream = client.open(request).await?;
     let is_stream = stream
         .headers()
@@ -195,8 +196,13 @@ fn conclude<T>(
 
 impl Exchange {
     /// A request to the cloud with this body.
-    pub(super) fn cloud_request(&self, head: &Parts, path: String, body: Bytes) -> CloudRequest {
-        let headers = to_cloud(&head.headers);
+    pub(super) fn cloud_request(
+        &self,
+        head: &Parts,
+        path: String,
+        body: impl Into<Payload>,
+    ) -> CloudRequest {
+        let (headers, body) = (to_cloud(&head.headers), body.into());
         CloudRequest { path, headers, body, deadline: self.cloud_deadline(head) }
     }
 
@@ -204,8 +210,8 @@ impl Exchange {
     pub(super) async fn ask_cloud(
         &mut self,
         request: &CloudRequest,
-        is_answer: impl Fn(&[u8]) -> bool,
-    ) -> Result<Bytes, Unanswered> {
+        is_answer: impl Fn(&Payload) -> bool,
+    ) -> Result<Payload, Unanswered> {
         let asked = clock::now();
         let answer = ask(&self.gateway, &self.service, request, is_answer).await;
         self.waited += clock::now().saturating_duration_since(asked);

@@ -84,7 +84,7 @@ impl Exchange {
         let model = self.service.cloud.as_ref().and_then(|cloud| cloud.model_name());
         let body = completion.request.cloud_body(model, is_stream);
         let path = completion.head.uri.path().to_owned();
-        self.cloud_request(completion.head, path, body.into())
+        self.cloud_request(completion.head, path, body)
     }
 
     /// The confidence of an answer.
@@ -152,7 +152,7 @@ impl Exchange {
 
     /// Passes a completion on that is not decided.
     pub(super) async fn pass_whole(&mut self, head: &Parts, path: &str, body: Bytes) -> Answer {
-        match self.ask_edge(head, path, body).await {
+        match self.ask_edge(head, path, body.into()).await {
             Ok((status, headers, body)) => self.unread(status, headers, body),
             Err(reason) => {
                 let address = self.service.edge.address();

@@ -14,6 +14,7 @@ use crate::{
     clock,
     decision::Outcome,
     metrics::Side,
+    protocol::Payload,
     server::{Answer, Paced, collect, whole},
     upstream::{EdgeError, forwarded},
 };
@@ -24,11 +25,11 @@ impl Exchange {
         &mut self,
         head: &Parts,
         path: &str,
-        body: Bytes,
+        payload: Payload,
     ) -> Result<(StatusCode, HeaderMap, Bytes), String> {
         let asked = clock::now();
         let answered = async {
-            let answer = self.open_edge(head, path, body).await?;
+            let answer = self.open_edge(head, path, payload).await?;
             let (parts, body) = answer.into_parts();
             let config = &self.service.config;
             let body = Paced::new(body, config.limits.max_body_bytes, self.edge_limit(head));
@@ -50,12 +51,13 @@ impl Exchange {
         &self,
         head: &Parts,
         path: &str,
-        body: Bytes,
+        payload: Payload,
     ) -> Result<Response<Incoming>, String> {
         let mut headers = forwarded(&head.headers);
         headers.remove(ACCEPT_ENCODING);
+        payload.describe(&mut headers);
         let limit = self.edge_limit(head);
-        let answer = self.service.edge.post(path, &headers, body, limit).await;
+        let answer = self.service.edge.post(path, &headers, payload.body, limit).await;
         let answer = answer.map_err(|error: EdgeError| error.to_string())?;
         let status = answer.status();
         if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }

@@ -1,7 +1,9 @@
 //! Requests while the edge's model server does not answer.
 
-use bytes::Bytes;
-use hyper::StatusCode;
+use hyper::{
+    StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+};
 use neptune_cascade::policy::Decision;
 
 use super::{Exchange, respond::Verdict};
@@ -9,6 +11,7 @@ use crate::{
     clock,
     config::OnEdgeFailure,
     decision::Outcome,
+    protocol::Payload,
     server::{Answer, json},
     upstream::CloudRequest,
 };
@@ -62,18 +65,23 @@ impl Exchange {
         samples: usize,
         request: &CloudRequest,
         reason: &str,
-        is_answer: impl Fn(&[u8]) -> bool,
+        is_answer: impl Fn(&Payload) -> bool,
     ) -> Answer {
         match self.ask_cloud(request, is_answer).await {
-            Ok(body) => self.cloud_answered(samples, body),
+            Ok(payload) => self.cloud_answered(samples, &payload),
             Err(_) => self.nobody_answered(reason),
         }
     }
 
-    fn cloud_answered(&self, samples: usize, body: Bytes) -> Answer {
+    fn cloud_answered(&self, samples: usize, payload: &Payload) -> Answer {
         let outcomes = vec![Outcome::Cloud(Decision::EdgeDown); samples.max(1)];
         self.count(&outcomes);
-        let mut answer = json(StatusCode::OK, body);
+        let mut answer = json(StatusCode::OK, payload.body.clone());
+        if payload.is_binary() {
+            let binary = HeaderValue::from_static("application/octet-stream");
+            answer.headers_mut().insert(CONTENT_TYPE, binary);
+            payload.describe(answer.headers_mut());
+        }
         Verdict::of(&outcomes, None).describe(&mut answer);
         answer
     }

@@ -9,7 +9,7 @@ use super::cloud::ask;
 use crate::{
     clock,
     gateway::{EdgeAnswer, Gateway, Shadow},
-    protocol::{batch::Batch, completion, json::Object},
+    protocol::{Payload, batch::Batch, completion},
 };
 
 /// Compares shadows, one at a time.
@@ -38,18 +38,18 @@ async fn agreements(gateway: &Gateway, shadow: &Shadow) -> Vec<Option<bool>> {
             let Ok(Some(batch)) = Batch::parse(service.protocol(), &body, output) else {
                 return Vec::new();
             };
-            let is_answer =
-                |body: &[u8]| Object::parse(body).is_ok_and(|answer| batch.is_answer(&answer));
+            let is_answer = |payload: &Payload| batch.is_answer(payload);
             let Ok(answer) = ask(gateway, service, &shadow.request, is_answer).await else {
                 return Vec::new();
             };
-            let Ok(answer) = Object::parse(&answer) else { return Vec::new() };
+            let Some(answer) = batch.read(&answer) else { return Vec::new() };
             let cloud = batch.scores(&answer, output, edge.count());
             (0..edge.count()).map(|row| edge.agree(row, &cloud, row, &service.rule)).collect()
         }
         EdgeAnswer::Text(edge) => {
-            let answer = ask(gateway, service, &shadow.request, completion::is_answer).await;
-            let text = answer.ok().and_then(|answer| completion::text(&answer));
+            let is_answer = |payload: &Payload| completion::is_answer(&payload.body);
+            let answer = ask(gateway, service, &shadow.request, is_answer).await;
+            let text = answer.ok().and_then(|answer| completion::text(&answer.body));
             let labels = &service.config.hard_example.labels;
             vec![text.and_then(|cloud| same_text(edge, &cloud, labels))]
         }

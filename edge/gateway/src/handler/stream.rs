@@ -41,12 +41,12 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
     let mut is_extended = body.is_extended;
     let asked = clock::now();
     let mut answered =
-        exchange.open_edge(completion.head, &completion.path, body.body.clone()).await;
+        exchange.open_edge(completion.head, &completion.path, body.body.clone().into()).await;
     if is_extended && answered.as_ref().is_ok_and(|a| a.status() == StatusCode::BAD_REQUEST) {
         // The server may refuse log-probabilities with other options of this request.
         is_extended = false;
         let plain = completion.plain_body();
-        answered = exchange.open_edge(completion.head, &completion.path, plain).await;
+        answered = exchange.open_edge(completion.head, &completion.path, plain.into()).await;
     }
     let time = clock::now().saturating_duration_since(asked);
     exchange.waited += time;

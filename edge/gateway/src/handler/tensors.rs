@@ -1,6 +1,5 @@
 //! Batches of the tensor protocols: the edge answers, and the hard rows go to the cloud in one call.
 
-use bytes::Bytes;
 use hyper::{StatusCode, http::request::Parts};
 use neptune_cascade::{
     Signal,
@@ -21,10 +20,9 @@ use crate::{
     decision::Outcome,
     gateway::{EdgeAnswer, Shadow},
     protocol::{
-        Scores,
-        batch::{Batch, MergeError},
+        Payload, Scores,
+        batch::{Batch, BatchAnswer, MergeError},
         json::Object,
-        oip,
         path::{Task, unpinned},
     },
     server::Answer,
@@ -53,19 +51,18 @@ struct EdgeBatch<'a> {
 }
 
 /// Answers a batch.
-pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, body: Bytes) -> Answer {
+pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Payload) -> Answer {
     let output = exchange.service.config.hard_example.output.clone();
     let protocol = exchange.service.protocol();
-    let batch = match Batch::parse(protocol, &body, output.as_deref()) {
+    let batch = match Batch::parse(protocol, &payload, output.as_deref()) {
         Ok(batch) => batch,
         Err(problem) => return exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
     };
     let is_pinned =
         unpinned(request.model).is_some() || exchange.service.is_pinned(&request.head.headers);
-    let edge_body =
-        batch.as_ref().and_then(Batch::edge_body).map_or_else(|| body.clone(), Bytes::from);
+    let edge_body = batch.as_ref().and_then(Batch::edge_body).unwrap_or_else(|| payload.clone());
     let answered = exchange.ask_edge(request.head, &request.edge_path(protocol), edge_body).await;
-    let (status, headers, edge) = match answered {
+    let (status, mut headers, edge) = match answered {
         Ok(answered) => answered,
         Err(reason) => {
             let samples = batch.as_ref().and_then(Batch::rows).unwrap_or(1);
@@ -73,25 +70,35 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, body: Bytes)
                 return *refusal;
             }
             let call =
-                exchange.cloud_request(request.head, request.cloud_path(exchange), body.clone());
-            let is_answer = |body: &[u8]| is_answer(batch.as_ref(), body);
+                exchange.cloud_request(request.head, request.cloud_path(exchange), payload.clone());
+            let is_answer = |answer: &Payload| is_answer(batch.as_ref(), answer);
             return exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
         }
     };
-    let parsed = Object::parse(&edge).ok();
-    let (Some(batch), Some(parsed), true) = (batch, parsed, status.is_success()) else {
+    let (Some(batch), true, Ok(edge_payload)) =
+        (batch, status.is_success(), Payload::new(&headers, edge.clone()))
+    else {
+        return exchange.unread(status, headers, edge);
+    };
+    let Some(parsed) = batch.read(&edge_payload) else {
         return exchange.unread(status, headers, edge);
     };
     exchange.observe_version(request, &parsed);
     let judged = exchange.judge(&batch, &parsed, output.as_deref());
-    let (merged, outcomes) = exchange.decide(request, &judged, &parsed, &body, is_pinned).await;
+    let (merged, outcomes) = exchange.decide(request, &judged, &parsed, &payload, is_pinned).await;
     if outcomes.iter().any(|outcome| outcome.is_unanswered())
         && exchange.service.config.on_cloud_failure == OnCloudFailure::Error
     {
         return exchange.cloud_failed();
     }
     exchange.count(&outcomes);
-    let body = merged.or_else(|| batch.stripped(&parsed)).map_or_else(|| edge.clone(), Bytes::from);
+    let body = match merged.or_else(|| batch.stripped(&parsed)) {
+        None => edge,
+        Some(changed) => {
+            changed.describe(&mut headers);
+            changed.body
+        }
+    };
     let mut answer = answer_with(status, headers, body);
     Verdict::of(&outcomes, Some(&judged.signals)).describe(&mut answer);
     answer
@@ -117,12 +124,12 @@ impl Tensors<'_> {
 }
 
 impl Exchange {
-    fn observe_version(&self, request: &Tensors<'_>, answer: &Object<'_>) {
+    fn observe_version(&self, request: &Tensors<'_>, answer: &BatchAnswer<'_>) {
         let is_configured = self.service.config.edge.model_version.is_some();
-        if is_configured || request.is_versioned || self.service.protocol() != Protocol::Oip {
+        if is_configured || request.is_versioned {
             return;
         }
-        if let Some(version) = oip::version(answer)
+        if let Some(version) = answer.version()
             && self.gateway.decisions().observe_version(&version)
         {
             warn!("the edge's model has version {version} now: the threshold is learnt again");
@@ -132,7 +139,7 @@ impl Exchange {
     fn judge<'a>(
         &self,
         batch: &'a Batch<'a>,
-        answer: &Object<'_>,
+        answer: &BatchAnswer<'_>,
         output: Option<&str>,
     ) -> EdgeBatch<'a> {
         let rows = batch.rows().unwrap_or(1);
@@ -155,10 +162,10 @@ impl Exchange {
         &mut self,
         request: &Tensors<'_>,
         judged: &EdgeBatch<'_>,
-        edge: &Object<'_>,
-        body: &Bytes,
+        edge: &BatchAnswer<'_>,
+        payload: &Payload,
         is_pinned: bool,
-    ) -> (Option<Vec<u8>>, Vec<Outcome>) {
+    ) -> (Option<Payload>, Vec<Outcome>) {
         let (decisions, route) = {
             let mut decisions = self.gateway.decisions();
             let route = decisions.route(is_pinned, clock::now());
@@ -175,15 +182,15 @@ impl Exchange {
             outcomes[*row] = Outcome::Cloud(Decision::Hard);
         }
         let answered_by = Verdict::of(&outcomes, None).answered_by().to_owned();
-        let uploaded = self.upload(request, judged, &hard, body).await;
-        let merged = uploaded.as_deref().ok().and_then(|cloud| {
+        let uploaded = self.upload(request, judged, &hard, payload).await;
+        let merged = uploaded.as_ref().ok().and_then(|cloud| {
             if judged.is_whole {
-                return Some(cloud.to_vec());
+                return Some(cloud.clone());
             }
             self.merge(judged, edge, cloud, &hard, &answered_by)
         });
         let used = match &uploaded {
-            Ok(cloud) if merged.is_some() => Ok(&**cloud),
+            Ok(cloud) if merged.is_some() => Ok(cloud),
             Ok(_) => Err(Unanswered::Failed),
             Err(reason) => Err(*reason),
         };
@@ -202,26 +209,26 @@ impl Exchange {
         request: &Tensors<'_>,
         judged: &EdgeBatch<'_>,
         hard: &Selection,
-        body: &Bytes,
-    ) -> Result<Bytes, Unanswered> {
+        payload: &Payload,
+    ) -> Result<Payload, Unanswered> {
         let body = if judged.is_whole {
-            body.clone()
+            payload.clone()
         } else {
-            Bytes::from(judged.batch.cloud_body(hard).map_err(|_| Unanswered::NotSent)?)
+            judged.batch.cloud_body(hard).map_err(|_| Unanswered::NotSent)?
         };
         let call = self.cloud_request(request.head, request.cloud_path(self), body);
-        self.ask_cloud(&call, |body| is_answer(Some(judged.batch), body)).await
+        self.ask_cloud(&call, |answer| is_answer(Some(judged.batch), answer)).await
     }
 
     fn merge(
         &self,
         judged: &EdgeBatch<'_>,
-        edge: &Object<'_>,
-        cloud: &[u8],
+        edge: &BatchAnswer<'_>,
+        cloud: &Payload,
         hard: &Selection,
         answered_by: &str,
-    ) -> Option<Vec<u8>> {
-        let cloud = Object::parse(cloud).ok()?;
+    ) -> Option<Payload> {
+        let cloud = judged.batch.read(cloud)?;
         match judged.batch.merge(edge, &cloud, hard, answered_by) {
             Ok(merged) => Some(merged),
             Err(problem @ MergeError::Outputs { .. }) => {
@@ -240,13 +247,16 @@ impl Exchange {
         &self,
         judged: &EdgeBatch<'_>,
         hard: &Selection,
-        used: Result<&[u8], Unanswered>,
+        used: Result<&Payload, Unanswered>,
     ) {
         let output = self.service.config.hard_example.output.as_deref();
         let rows = hard.chosen().len();
         let scores = used.map(|cloud| {
-            let parsed = Object::parse(cloud).unwrap_or_default();
-            judged.batch.scores(&parsed, output, rows)
+            let parsed = judged.batch.read(cloud);
+            parsed.map_or_else(
+                || Scores::missing(rows),
+                |parsed| judged.batch.scores(&parsed, output, rows),
+            )
         });
         let mut decisions = self.gateway.decisions();
         for (index, row) in hard.chosen().iter().enumerate() {
@@ -281,7 +291,7 @@ impl Exchange {
         }
         let selection = Selection::new(&chosen);
         let Ok(part) = judged.batch.cloud_body(&selection) else { return };
-        let call = self.cloud_request(request.head, request.cloud_path(self), part.into());
+        let call = self.cloud_request(request.head, request.cloud_path(self), part);
         place.send(Shadow {
             service: std::sync::Arc::clone(&self.service),
             request: call,
@@ -291,6 +301,9 @@ impl Exchange {
     }
 }
 
-fn is_answer(batch: Option<&Batch<'_>>, body: &[u8]) -> bool {
-    Object::parse(body).is_ok_and(|answer| batch.is_none_or(|batch| batch.is_answer(&answer)))
+fn is_answer(batch: Option<&Batch<'_>>, answer: &Payload) -> bool {
+    match batch {
+        Some(batch) => batch.is_answer(answer),
+        None => Object::parse(answer.json()).is_ok(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use neptune_cascade::rows::{RowsError, Selection};
 
-use super::{json::Object, oip, scores::Scores, tfserving};
+use super::{json::Object, oip, payload::Payload, scores::Scores, tensor::Malformed, tfserving};
 use crate::config::Protocol;
 
 /// A request with a batch.
@@ -12,6 +12,15 @@ pub enum Batch<'a> {
     Oip(oip::Request<'a>),
     /// Of TensorFlow Serving.
     Tfserving(tfserving::Request<'a>),
+}
+
+/// An answer to a batch.
+#[derive(Debug)]
+pub enum BatchAnswer<'a> {
+    /// Of the Open Inference Protocol.
+    Oip(oip::Answer<'a>),
+    /// Of TensorFlow Serving.
+    Tfserving(Object<'a>),
 }
 
 /// Why answers cannot be merged.
@@ -39,15 +48,15 @@ impl<'a> Batch<'a> {
     /// Reads a request; `None` if it cannot be judged.
     ///
     /// # Errors
-    /// The inputs have different numbers of rows.
+    /// What is wrong with its tensors.
     pub fn parse(
         protocol: Protocol,
-        body: &'a [u8],
+        payload: &'a Payload,
         output: Option<&str>,
-    ) -> Result<Option<Self>, RowsError> {
+    ) -> Result<Option<Self>, Malformed> {
         Ok(match protocol {
-            Protocol::Oip => oip::Request::parse(body, output)?.map(Self::Oip),
-            Protocol::Tfserving => tfserving::Request::parse(body).map(Self::Tfserving),
+            Protocol::Oip => oip::Request::parse(payload, output)?.map(Self::Oip),
+            Protocol::Tfserving => tfserving::Request::parse(&payload.body).map(Self::Tfserving),
             Protocol::Openai => None,
         })
     }
@@ -61,7 +70,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The body for the edge, if it differs from the client's.
-    pub fn edge_body(&self) -> Option<Vec<u8>> {
+    pub fn edge_body(&self) -> Option<Payload> {
         match self {
             Self::Oip(request) => request.edge_body(),
             Self::Tfserving(_) => None,
@@ -72,26 +81,42 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// The data do not fit their shape.
-    pub fn cloud_body(&self, selection: &Selection) -> Result<Vec<u8>, RowsError> {
+    pub fn cloud_body(&self, selection: &Selection) -> Result<Payload, RowsError> {
         match self {
             Self::Oip(request) => request.cloud_body(selection),
-            Self::Tfserving(request) => request.cloud_body(selection),
+            Self::Tfserving(request) => request.cloud_body(selection).map(Payload::from),
         }
     }
 
-    /// The scores in an answer that has as many rows.
-    pub fn scores(&self, answer: &Object<'_>, output: Option<&str>, rows: usize) -> Scores {
+    /// Reads an answer; `None` if it is none of the protocol.
+    pub fn read<'b>(&self, payload: &'b Payload) -> Option<BatchAnswer<'b>> {
         match self {
-            Self::Oip(request) => request.scores(answer, output, rows),
-            Self::Tfserving(request) => request.scores(answer, output, rows),
+            Self::Oip(_) => oip::Answer::parse(payload).map(BatchAnswer::Oip),
+            Self::Tfserving(_) => Object::parse(&payload.body).ok().map(BatchAnswer::Tfserving),
+        }
+    }
+
+    /// Whether the body is an answer with outputs.
+    pub fn is_answer(&self, payload: &Payload) -> bool {
+        self.read(payload).is_some_and(|answer| answer.has_outputs())
+    }
+
+    /// The scores in an answer that has as many rows.
+    pub fn scores(&self, answer: &BatchAnswer<'_>, output: Option<&str>, rows: usize) -> Scores {
+        match (self, answer) {
+            (Self::Tfserving(request), BatchAnswer::Tfserving(answer)) => {
+                request.scores(answer, output, rows)
+            }
+            (_, BatchAnswer::Oip(answer)) => answer.scores(output, rows),
+            _ => Scores::missing(rows),
         }
     }
 
     /// The answer as the client asked for it; `None` if it is that already.
-    pub fn stripped(&self, answer: &Object<'_>) -> Option<Vec<u8>> {
-        match self {
-            Self::Oip(request) => request.stripped(answer),
-            Self::Tfserving(_) => None,
+    pub fn stripped(&self, answer: &BatchAnswer<'_>) -> Option<Payload> {
+        match (self, answer) {
+            (Self::Oip(request), BatchAnswer::Oip(answer)) => answer.stripped(request.added()?),
+            _ => None,
         }
     }
 
@@ -101,22 +126,38 @@ impl<'a> Batch<'a> {
     /// They cannot be mixed.
     pub fn merge(
         &self,
-        edge: &Object<'_>,
-        cloud: &Object<'_>,
+        edge: &BatchAnswer<'_>,
+        cloud: &BatchAnswer<'_>,
         selection: &Selection,
         answered_by: &str,
-    ) -> Result<Vec<u8>, MergeError> {
+    ) -> Result<Payload, MergeError> {
+        match (self, edge, cloud) {
+            (Self::Oip(request), BatchAnswer::Oip(edge), BatchAnswer::Oip(cloud)) => {
+                edge.merge(cloud, selection, answered_by, request.added())
+            }
+            (
+                Self::Tfserving(request),
+                BatchAnswer::Tfserving(edge),
+                BatchAnswer::Tfserving(cloud),
+            ) => request.merge(edge, cloud, selection).map(Payload::from),
+            _ => Err(MergeError::Unreadable("cloud")),
+        }
+    }
+}
+
+impl BatchAnswer<'_> {
+    /// The version of the model, if the protocol has one.
+    pub fn version(&self) -> Option<String> {
         match self {
-            Self::Oip(request) => request.merge(edge, cloud, selection, answered_by),
-            Self::Tfserving(request) => request.merge(edge, cloud, selection),
+            Self::Oip(answer) => answer.version(),
+            Self::Tfserving(_) => None,
         }
     }
 
-    /// Whether the body is an answer of the protocol.
-    pub fn is_answer(&self, answer: &Object<'_>) -> bool {
+    fn has_outputs(&self) -> bool {
         match self {
-            Self::Oip(_) => answer.raw("outputs").is_some(),
-            Self::Tfserving(_) => {
+            Self::Oip(answer) => answer.has_outputs(),
+            Self::Tfserving(answer) => {
                 answer.raw("predictions").is_some() || answer.raw("outputs").is_some()
             }
         }
@@ -197,12 +238,12 @@ mod tests {
             cloud in prop_oneof![any_json(), batch()],
             chosen in prop::collection::vec(any::<bool>(), 0..6),
         ) {
-            let [body, edge, cloud] = [body, edge, cloud].map(|value| value.to_string().into_bytes());
+            let [body, edge, cloud] = [body, edge, cloud].map(|value| Payload::from(value.to_string().into_bytes()));
             for protocol in [Protocol::Oip, Protocol::Tfserving] {
                 let rule = HardExample::default().rule(protocol).map_err(|e| TestCaseError::fail(e.to_string()))?;
                 for output in [None, Some("x")] {
-                    let (Ok(Some(batch)), Ok(edge), Ok(cloud)) =
-                        (Batch::parse(protocol, &body, output), Object::parse(&edge), Object::parse(&cloud))
+                    let Ok(Some(batch)) = Batch::parse(protocol, &body, output) else { continue };
+                    let (Some(edge), Some(cloud)) = (batch.read(&edge), batch.read(&cloud))
                     else { continue };
                     let rows = batch.rows().unwrap_or(1);
                     let scores = batch.scores(&edge, output, rows);
@@ -217,10 +258,10 @@ mod tests {
                     let _ = (batch.stripped(&edge), batch.edge_body());
                 }
             }
-            let _ = without_logprobs(&edge);
-            let _ = Reply::of(&edge).signal(&neptune_cascade::tokens::TokenSignal::Mean, None);
+            let _ = without_logprobs(&edge.body);
+            let _ = Reply::of(&edge.body).signal(&neptune_cascade::tokens::TokenSignal::Mean, None);
             for kind in [Kind::Chat, Kind::Text] {
-                let request = Request::parse(kind, &body);
+                let request = Request::parse(kind, &body.body);
                 let mean = neptune_cascade::tokens::TokenSignal::Mean;
                 let _ = request.map(|request| request.edge_body(None, Some(&mean), Probed::Top2));
             }

@@ -18,7 +18,11 @@ use neptune_cascade::breaker::Failure;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{config::Config, error::Error, protocol::path::join};
+use crate::{
+    config::Config,
+    error::Error,
+    protocol::{Payload, path::join},
+};
 
 /// Bytes of an error's body that are logged.
 const EXCERPT: usize = 200;
@@ -42,7 +46,7 @@ pub struct CloudRequest {
     /// The headers.
     pub headers: HeaderMap,
     /// The body.
-    pub body: Bytes,
+    pub body: Payload,
     /// When the whole answer has to be there.
     pub deadline: std::time::Instant,
 }
@@ -166,7 +170,7 @@ impl CloudClient {
     ///
     /// # Errors
     /// There is none in time, or it is not one.
-    pub async fn call(&self, request: &CloudRequest) -> Result<Bytes, CloudError> {
+    pub async fn call(&self, request: &CloudRequest) -> Result<Payload, CloudError> {
         let mut stream = self.open(request).await?;
         let mut body = BytesMut::new();
         while let Some(chunk) = stream.next().await? {
@@ -176,7 +180,8 @@ impl CloudClient {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(body.freeze())
+        Payload::new(stream.headers(), body.freeze())
+            .map_err(|error| failed(false, error.to_string()))
     }
 
     fn authorized(&self, call: RequestBuilder) -> RequestBuilder {
@@ -193,7 +198,9 @@ impl CloudClient {
     pub async fn open(&self, request: &CloudRequest) -> Result<CloudStream, CloudError> {
         let deadline = Instant::from_std(request.deadline);
         let call = self.authorized(self.client.post(join(&self.url, &request.path)));
-        let call = call.headers(request.headers.clone()).body(request.body.clone());
+        let mut headers = request.headers.clone();
+        request.body.describe(&mut headers);
+        let call = call.headers(headers).body(request.body.body.clone());
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
         let first_byte = deadline.min(Instant::now() + self.first_byte);
         let response = match timeout_at(first_byte, call.send()).await {

@@ -23,6 +23,9 @@ use neptune_gateway::{cli::ReportArgs, run};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::mpsc};
 
+/// Of bodies with binary tensors.
+pub const JSON_LENGTH: &str = "inference-header-content-length";
+
 type AnyBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// A request that a server got.
@@ -43,6 +46,8 @@ impl Received {
 /// What a server does with a request.
 pub enum Script {
     Answer(StatusCode, &'static str, String),
+    /// JSON of this length, and binary tensors.
+    Binary(usize, Vec<u8>),
     RetryAfter(StatusCode, u32),
     /// Pieces of an event stream, each after a pause. Then the end, or a broken connection.
     Stream {
@@ -165,8 +170,9 @@ async fn answer(
     let path = head.uri.path_and_query().unwrap().to_string();
     let request = Received { method: head.method, path, headers: head.headers, body };
     received.lock().unwrap().push(request.clone());
-    let is_json =
-        request.headers.get("content-type").is_some_and(|kind| kind == "application/json");
+    let is_binary = request.headers.contains_key(JSON_LENGTH);
+    let is_json = is_binary
+        || request.headers.get("content-type").is_some_and(|kind| kind == "application/json");
     let script = script.lock().unwrap().clone();
     let script = if request.method == Method::POST && !is_json {
         status(415, json!({"error": "the content type is not application/json"}))
@@ -180,6 +186,13 @@ async fn answer(
     };
     Ok(match script {
         Script::Answer(code, kind, body) => build(code, kind, full(body)),
+        Script::Binary(length, body) => {
+            let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+            let kind = "application/octet-stream";
+            let mut answer = build(StatusCode::OK, kind, body.boxed_unsync());
+            answer.headers_mut().insert(JSON_LENGTH, length.into());
+            answer
+        }
         Script::RetryAfter(code, seconds) => {
             let mut answer = build(code, "text/plain", full("later".to_owned()));
             answer.headers_mut().insert("retry-after", seconds.into());

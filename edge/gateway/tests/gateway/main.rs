@@ -6,6 +6,7 @@ mod faults;
 mod harness;
 mod limits;
 mod oip;
+mod oip_binary;
 mod process;
 mod streams;
 mod tfserving;
