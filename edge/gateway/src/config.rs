@@ -26,6 +26,9 @@ pub struct Config {
     /// Where `/metrics` and `/healthz` are served; off by default.
     #[serde(default)]
     pub metrics_listen: Option<SocketAddr>,
+    /// Where clients of gRPC connect; off by default.
+    #[serde(default)]
+    pub grpc_listen: Option<SocketAddr>,
     /// The model server of this node.
     pub edge: Edge,
     /// The model server that answers hard samples; without it, all samples stay at the edge.
@@ -63,7 +66,7 @@ pub struct Config {
 pub enum Protocol {
     /// Chat and text completions.
     Openai,
-    /// Open Inference Protocol, version 2, over REST.
+    /// Open Inference Protocol, version 2, over REST and gRPC.
     Oip,
     /// REST of TensorFlow Serving.
     Tfserving,
@@ -86,6 +89,9 @@ impl Protocol {
 pub struct Edge {
     /// `host:port`.
     pub address: String,
+    /// `host:port` of its gRPC.
+    #[serde(default)]
+    pub grpc_address: Option<String>,
     /// Only requests for this model are decided; the others pass through. All models by default.
     #[serde(default)]
     pub model: Option<String>,
@@ -101,6 +107,9 @@ pub struct Edge {
 pub struct Cloud {
     /// Its base, such as `https://llm.example/v1`.
     pub url: String,
+    /// Address of its gRPC, such as `https://models.example:8001`.
+    #[serde(default)]
+    pub grpc_url: Option<String>,
     /// Name of the model there; by default that of the request.
     #[serde(default)]
     pub model_name: Option<String>,

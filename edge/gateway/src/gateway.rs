@@ -24,6 +24,7 @@ use crate::{
     error::Error,
     metrics::Metrics,
     protocol::completion::Probed,
+    server::Wire,
     upstream::{CloudClient, EdgeClient},
 };
 
@@ -51,6 +52,8 @@ pub struct Service {
     pub pins: Vec<(HeaderName, HeaderValue)>,
     /// The edge's client.
     pub edge: EdgeClient,
+    /// The edge's client of gRPC.
+    pub edge_grpc: Option<EdgeClient>,
     /// The cloud's client.
     pub cloud: Option<CloudClient>,
     /// Places for requests in flight.
@@ -74,7 +77,8 @@ impl Service {
             settings: config.hard_example.settings(config.protocol).map_err(invalid)?,
             rule: config.hard_example.rule(config.protocol).map_err(invalid)?,
             pins: config.pins().map_err(invalid)?,
-            edge: EdgeClient::new(&config.edge.address),
+            edge: EdgeClient::new(&config.edge.address, Wire::Rest),
+            edge_grpc: config.edge.grpc_address.as_ref().map(|a| EdgeClient::new(a, Wire::Grpc)),
             cloud: CloudClient::new(&config)?,
             places: Arc::new(Semaphore::new(config.limits.max_in_flight)),
             probed: RwLock::default(),
@@ -97,6 +101,14 @@ impl Service {
     /// The protocol.
     pub const fn protocol(&self) -> Protocol {
         self.config.protocol
+    }
+
+    /// The edge's client for requests of this kind.
+    pub fn edge(&self, wire: Wire) -> &EdgeClient {
+        match (wire, &self.edge_grpc) {
+            (Wire::Grpc, Some(client)) => client,
+            _ => &self.edge,
+        }
     }
 
     /// Whether a header keeps the request at the edge.

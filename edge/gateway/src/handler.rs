@@ -5,6 +5,7 @@ mod cloud;
 mod completion;
 mod edge;
 mod edge_down;
+mod grpc;
 mod pass;
 mod respond;
 mod shadows;
@@ -18,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    Request, StatusCode,
+    HeaderMap, Method, Request, StatusCode,
     body::Incoming,
     header::{CONTENT_ENCODING, HeaderValue, RETRY_AFTER},
     http::request::Parts,
@@ -31,18 +32,24 @@ use crate::{
     gateway::{Gateway, Service},
     protocol::{
         Payload,
+        batch::Form,
         completion::{Kind, Request as CompletionRequest},
-        path::{Task, is_shared_memory, unpinned},
+        path::{self, Task, is_shared_memory, unpinned},
     },
-    server::{Answer, BodyError, Held, Paced, boxed, collect, error},
+    server::{Answer, BodyError, Held, Paced, Wire, boxed, collect, error, finished, grpc_error},
+    upstream::{CloudClient, EdgeClient},
 };
 
 /// The time that a client gives the gateway.
 const CLIENT_TIMEOUT: &str = "x-request-timeout-ms";
+/// The same of gRPC.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
 
 /// A request that is being answered.
 #[derive(Debug)]
 pub struct Exchange {
+    /// How the client speaks.
+    pub wire: Wire,
     /// The shared state.
     pub gateway: Arc<Gateway>,
     /// The configuration at its beginning.
@@ -51,6 +58,8 @@ pub struct Exchange {
     pub started: Instant,
     /// The time spent waiting for model servers.
     pub waited: Duration,
+    /// The metadata after the edge's message, with gRPC.
+    pub trailers: HeaderMap,
 }
 
 impl Exchange {
@@ -72,7 +81,20 @@ impl Exchange {
     }
 
     fn error(&self, status: StatusCode, message: &str) -> Answer {
-        error(self.service.protocol(), status, message)
+        match self.wire {
+            Wire::Rest => error(self.service.protocol(), status, message),
+            Wire::Grpc => grpc_error(status, message),
+        }
+    }
+
+    /// The client of the edge.
+    fn edge(&self) -> &EdgeClient {
+        self.service.edge(self.wire)
+    }
+
+    /// How batches are encoded.
+    fn form(&self) -> Form<'_> {
+        form(&self.service, self.wire)
     }
 
     /// The answer to a body that cannot be read.
@@ -86,29 +108,50 @@ impl Exchange {
     }
 }
 
+/// How batches of a service are encoded.
+fn form(service: &Service, wire: Wire) -> Form<'_> {
+    match wire {
+        Wire::Rest => Form::Rest(service.protocol()),
+        Wire::Grpc => {
+            let cloud = service.cloud.as_ref();
+            Form::Grpc { cloud_model: cloud.and_then(CloudClient::model_name) }
+        }
+    }
+}
+
 fn client_timeout(head: &Parts) -> Option<Duration> {
-    let millis = head.headers.get(CLIENT_TIMEOUT)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_millis(millis))
+    let text = |name| head.headers.get(name)?.to_str().ok();
+    let millis = text(CLIENT_TIMEOUT).and_then(|text| text.parse().ok());
+    let by_header = millis.map(Duration::from_millis);
+    let by_grpc = text(GRPC_TIMEOUT).and_then(path::grpc_timeout);
+    by_header.into_iter().chain(by_grpc).min()
 }
 
 /// Answers one request.
-pub async fn handle(gateway: Arc<Gateway>, request: Request<Incoming>) -> Answer {
+pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming>) -> Answer {
     let service = gateway.service();
-    let mut exchange = Exchange { gateway, service, started: clock::now(), waited: Duration::ZERO };
+    let (started, waited, trailers) = (clock::now(), Duration::ZERO, HeaderMap::new());
+    let mut exchange = Exchange { wire, gateway, service, started, waited, trailers };
     let Ok(place) = Arc::clone(&exchange.service.places).try_acquire_owned() else {
         let text = "the gateway answers as many requests as gateway.maxInFlight permits; try again";
-        let mut answer = exchange.error(StatusCode::SERVICE_UNAVAILABLE, text);
+        let status = match wire {
+            Wire::Rest => StatusCode::SERVICE_UNAVAILABLE,
+            Wire::Grpc => StatusCode::TOO_MANY_REQUESTS,
+        };
+        let mut answer = exchange.error(status, text);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        exchange.count_request(&answer);
-        return answer;
+        return exchange.finish(answer);
     };
-    let answer = route(&mut exchange, request).await;
-    exchange.count_request(&answer);
-    answer.map(|body| boxed(Held::new(body, place)))
+    let answer = match wire {
+        Wire::Rest => route(&mut exchange, request).await,
+        Wire::Grpc => grpc::route(&mut exchange, request).await,
+    };
+    exchange.finish(answer).map(|body| boxed(Held::new(body, place)))
 }
 
 impl Exchange {
-    fn count_request(&self, answer: &Answer) {
+    /// Counts the request.
+    fn finish(&self, answer: Answer) -> Answer {
         let added = clock::now().saturating_duration_since(self.started);
         self.gateway.metrics.request(
             &self.service.config.service,
@@ -116,6 +159,10 @@ impl Exchange {
             answer.status().as_u16(),
             added.saturating_sub(self.waited),
         );
+        match self.wire {
+            Wire::Rest => answer,
+            Wire::Grpc => finished(answer),
+        }
     }
 }
 
@@ -143,7 +190,9 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
         None => false,
     };
     let Some(task) = task.filter(|_| is_readable && is_decided) else {
-        return pass::pass(exchange, head, body).await;
+        let is_sample = head.method == Method::POST;
+        let limit = exchange.edge_limit(&head);
+        return pass::pass(exchange, head, boxed(body), limit, is_sample).await;
     };
     let body = match collect(body).await {
         Ok(body) => body,
@@ -153,7 +202,13 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     exchange.started = clock::now();
     match task {
         Task::Tensors { model, is_versioned, .. } => {
-            let request = tensors::Tensors { task: &task, model, is_versioned, head: &head };
+            let request = tensors::Tensors {
+                edge_path: edge_path(exchange, &task, model, &head),
+                cloud_path: cloud_path(exchange, &task, model),
+                is_pinned: unpinned(model).is_some() || exchange.service.is_pinned(&head.headers),
+                is_versioned,
+                head: &head,
+            };
             match Payload::new(&head.headers, body) {
                 Ok(payload) => tensors::answer(exchange, &request, payload).await,
                 Err(problem) => exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
@@ -161,6 +216,23 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
         }
         Task::Chat | Task::Completion => complete(exchange, &task, &head, body).await,
     }
+}
+
+/// The path at the edge, without the suffix that pins the request.
+fn edge_path(exchange: &Exchange, task: &Task<'_>, model: &str, head: &Parts) -> String {
+    let path = match unpinned(model) {
+        Some(model) => task.path(exchange.service.protocol(), model),
+        None => head.uri.path().to_owned(),
+    };
+    match head.uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    }
+}
+
+fn cloud_path(exchange: &Exchange, task: &Task<'_>, model: &str) -> String {
+    let name = exchange.service.cloud.as_ref().and_then(CloudClient::model_name);
+    task.cloud_path(exchange.service.protocol(), name.unwrap_or(model))
 }
 
 /// Answers a completion.

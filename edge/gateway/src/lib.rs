@@ -6,7 +6,8 @@
 //! | folder | uses |
 //! |---|---|
 //! | `config`, `decision`, `metrics` | nothing |
-//! | `protocol`, `server` | `config` |
+//! | `protocol` | `config` |
+//! | `server` | `config`, `protocol` |
 //! | `upstream` | `config`, `protocol`, `server` |
 //! | `gateway` | all of these |
 //! | `handler`, `probe`, `report`, `reload` | `gateway` |

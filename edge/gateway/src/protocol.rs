@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod completion;
 pub mod frames;
+pub mod grpc;
 pub mod json;
 mod numbers;
 pub mod oip;

@@ -87,8 +87,10 @@ pub fn refresh(gateway: &Gateway, files: &mut Files) {
         match files.read_config().and_then(Service::new) {
             Ok(service) => {
                 let (old, new) = (&before.config, &service.config);
-                if (old.listen, old.metrics_listen) != (new.listen, new.metrics_listen) {
-                    warn!("another listen or metricsListen needs a restart");
+                let addresses =
+                    |config: &Config| (config.listen, config.metrics_listen, config.grpc_listen);
+                if addresses(old) != addresses(new) {
+                    warn!("another listen, metricsListen or grpcListen needs a restart");
                 }
                 // Before the first request can use it.
                 service.inherit_token(&before);

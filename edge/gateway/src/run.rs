@@ -25,7 +25,7 @@ use crate::{
     handler, probe,
     reload::{self, Files},
     report::Reporter,
-    server::{Answer, Limits, Listener, json as json_answer, serve, whole},
+    server::{Answer, Limits, Listener, Wire, json as json_answer, serve, whole},
     state_file::{self, Saved},
 };
 
@@ -45,10 +45,12 @@ const CONNECTIONS: usize = 8;
 pub struct Running {
     /// Where clients connect.
     pub address: SocketAddr,
+    /// Where clients of gRPC connect.
+    pub grpc_address: Option<SocketAddr>,
     /// Where `/metrics` is.
     pub metrics_address: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    server: JoinHandle<()>,
+    servers: Vec<JoinHandle<()>>,
     tasks: JoinSet<()>,
     gateway: Arc<Gateway>,
     reporter: Option<Reporter>,
@@ -64,6 +66,10 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let listener = bind("listen", config.listen).await?;
     let metrics = match config.metrics_listen {
         Some(address) => Some(bind("metricsListen", address).await?),
+        None => None,
+    };
+    let grpc = match config.grpc_listen {
+        Some(address) => Some(bind("grpcListen", address).await?),
         None => None,
     };
     let limits = Limits {
@@ -86,24 +92,34 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let metrics_address = metrics.as_ref().map(|listener| listener.address);
     if let Some(listener) = metrics {
         let gateway = Arc::clone(&gateway);
-        tasks.spawn(serve(listener, limits, until(stopped.clone()), move |request| {
+        tasks.spawn(serve(listener, Wire::Rest, limits, until(stopped.clone()), move |request| {
             std::future::ready(page(&gateway, &request))
         }));
     }
-    let shared = Arc::clone(&gateway);
-    let server = tokio::spawn(serve(listener, limits, until(stopped), move |request| {
-        handler::handle(Arc::clone(&shared), request)
-    }));
+    let grpc_address = grpc.as_ref().map(|listener| listener.address);
+    let serve_on = |listener, wire, stopped: watch::Receiver<bool>| {
+        let shared = Arc::clone(&gateway);
+        tokio::spawn(serve(listener, wire, limits, until(stopped), move |request| {
+            handler::handle(Arc::clone(&shared), wire, request)
+        }))
+    };
+    let mut servers = vec![serve_on(listener, Wire::Rest, stopped.clone())];
     info!("the gateway answers on {address}");
-    Ok(Running { address, metrics_address, stop, server, tasks, gateway, reporter })
+    if let Some(listener) = grpc {
+        info!("the gateway answers gRPC on {}", listener.address);
+        servers.push(serve_on(listener, Wire::Grpc, stopped));
+    }
+    Ok(Running { address, grpc_address, metrics_address, stop, servers, tasks, gateway, reporter })
 }
 
 impl Running {
     /// Ends: no new connections, then the requests in flight, then the last report and the state.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        if let Err(problem) = (&mut self.server).await {
-            error!(%problem, "the server failed");
+        for server in &mut self.servers {
+            if let Err(problem) = server.await {
+                error!(%problem, "the server failed");
+            }
         }
         self.tasks.shutdown().await;
         save(&self.gateway).await;

@@ -1,11 +1,14 @@
 //! The clients of the two model servers.
 
 mod cloud;
+mod cloud_grpc;
 mod edge;
+mod failure;
 mod headers;
 
 pub use self::{
-    cloud::{CloudClient, CloudError, CloudRequest, CloudStream, read_token},
+    cloud::{CloudClient, CloudRequest, CloudStream, read_token},
     edge::{EdgeClient, EdgeError},
+    failure::CloudError,
     headers::{forwarded, to_cloud},
 };

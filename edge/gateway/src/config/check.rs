@@ -58,9 +58,30 @@ pub enum ConfigError {
     /// The edge's address.
     #[error("edge.address {0:?} is not host:port")]
     EdgeAddress(String),
-    /// The cloud's address.
-    #[error("cloud.url {url:?}: {why}")]
+    /// The edge's address of gRPC.
+    #[error("edge.grpcAddress {0:?} is not host:port")]
+    EdgeGrpcAddress(String),
+    /// gRPC with a protocol that has none.
+    #[error("{field} needs protocol oip; remove it, or change protocol {}", protocol.as_str())]
+    GrpcProtocol {
+        /// The field.
+        field: &'static str,
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// A field of gRPC without the others.
+    #[error("{field} needs {needed}; add {needed}, or remove {field}")]
+    GrpcIncomplete {
+        /// The field.
+        field: &'static str,
+        /// The one that is absent.
+        needed: &'static str,
+    },
+    /// An address of the cloud.
+    #[error("{field} {url:?}: {why}")]
     CloudUrl {
+        /// The field.
+        field: &'static str,
         /// The address.
         url: String,
         /// What is wrong.
@@ -90,11 +111,11 @@ impl Config {
         let config: Self = serde_json::from_slice(text)?;
         config.hard_example.rule(config.protocol)?;
         config.hard_example.settings(config.protocol)?;
-        let authority = config.edge.address.parse::<Authority>().ok();
-        if authority.is_none_or(|authority| authority.port_u16().is_none()) {
+        if !is_host_and_port(&config.edge.address) {
             return Err(ConfigError::EdgeAddress(config.edge.address));
         }
         config.check_cloud()?;
+        config.check_grpc()?;
         config.pins()?;
         if config.limits.max_body_bytes == 0 {
             return Err(ConfigError::Limit("maxBodyBytes"));
@@ -107,23 +128,44 @@ impl Config {
 
     fn check_cloud(&self) -> Result<(), ConfigError> {
         let Some(cloud) = &self.cloud else { return Ok(()) };
-        let fail = |why| Err(ConfigError::CloudUrl { url: cloud.url.clone(), why });
-        let Ok(uri) = cloud.url.parse::<Uri>() else { return fail("it is not a URL") };
-        let Some(authority) = uri.authority() else { return fail("it has no host") };
-        if authority.as_str().contains('@') {
-            return fail("credentials belong into tokenFile");
+        check_url("cloud.url", &cloud.url, cloud.allow_plain_http)?;
+        let Some(url) = &cloud.grpc_url else { return Ok(()) };
+        let uri = check_url("cloud.grpcUrl", url, cloud.allow_plain_http)?;
+        let why = match (uri.port_u16(), uri.path()) {
+            (None, _) => "it has no port",
+            (_, "" | "/") => return Ok(()),
+            _ => "gRPC has no base path",
+        };
+        Err(ConfigError::CloudUrl { field: "cloud.grpcUrl", url: url.clone(), why })
+    }
+
+    /// All fields of gRPC, or none.
+    fn check_grpc(&self) -> Result<(), ConfigError> {
+        const LISTEN: &str = "grpcListen";
+        const EDGE: &str = "edge.grpcAddress";
+        const CLOUD: &str = "cloud.grpcUrl";
+        let cloud = self.cloud.as_ref().map(|cloud| cloud.grpc_url.is_some());
+        let edge = self.edge.grpc_address.as_deref();
+        let given = [
+            (LISTEN, self.grpc_listen.is_some()),
+            (EDGE, edge.is_some()),
+            (CLOUD, cloud == Some(true)),
+        ];
+        let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) else {
+            return Ok(());
+        };
+        if self.protocol != Protocol::Oip {
+            return Err(ConfigError::GrpcProtocol { field, protocol: self.protocol });
         }
-        if uri.query().is_some() {
-            return fail("a query is not supported");
-        }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let is_loopback = host == "localhost"
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        match uri.scheme_str() {
-            Some("https") => Ok(()),
-            Some("http") if is_loopback || cloud.allow_plain_http => Ok(()),
-            Some("http") => fail("use https, or permit it with allowPlainHttp"),
-            _ => fail("use https"),
+        let incomplete = |needed| Err(ConfigError::GrpcIncomplete { field, needed });
+        match (self.grpc_listen, edge, cloud) {
+            (None, ..) => incomplete(LISTEN),
+            (_, None, _) => incomplete(EDGE),
+            (.., Some(false)) => incomplete(CLOUD),
+            (_, Some(address), _) if !is_host_and_port(address) => {
+                Err(ConfigError::EdgeGrpcAddress(address.to_owned()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -141,6 +183,41 @@ impl Config {
     }
 }
 
+fn is_host_and_port(address: &str) -> bool {
+    let authority = address.parse::<Authority>();
+    authority.is_ok_and(|authority| authority.port_u16().is_some())
+}
+
+/// Checks an address of the cloud.
+fn check_url(field: &'static str, url: &str, allows_http: bool) -> Result<Uri, ConfigError> {
+    let why = match url.parse::<Uri>() {
+        Err(_) => "it is not a URL",
+        Ok(uri) => match url_problem(&uri, allows_http) {
+            Some(why) => why,
+            None => return Ok(uri),
+        },
+    };
+    Err(ConfigError::CloudUrl { field, url: url.to_owned(), why })
+}
+
+fn url_problem(uri: &Uri, allows_http: bool) -> Option<&'static str> {
+    let Some(authority) = uri.authority() else { return Some("it has no host") };
+    if authority.as_str().contains('@') {
+        return Some("credentials belong into tokenFile");
+    }
+    if uri.query().is_some() {
+        return Some("a query is not supported");
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    match uri.scheme_str() {
+        Some("https") => None,
+        Some("http") if is_loopback || allows_http => None,
+        Some("http") => Some("use https, or permit it with allowPlainHttp"),
+        _ => Some("use https"),
+    }
+}
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -205,6 +282,16 @@ mod tests {
             ),
             ("/hardExample/kind", json!("boxes"), "CrossEntropy does not read Boxes"),
             ("/timeouts", json!({"edge": "0s"}), "\"0s\" is no duration"),
+            ("/grpcListen", json!("127.0.0.1:0"), "grpcListen needs edge.grpcAddress; add edge"),
+            (
+                "/edge/grpcAddress",
+                json!("a:1"),
+                "edge.grpcAddress needs grpcListen; add grpcListen",
+            ),
+            ("/cloud/grpcUrl", json!("https://a:1"), "cloud.grpcUrl needs grpcListen; add grpc"),
+            ("/cloud/grpcUrl", json!("https://a"), "cloud.grpcUrl \"https://a\": it has no port"),
+            ("/cloud/grpcUrl", json!("https://a:1/x"), "gRPC has no base path"),
+            ("/cloud/grpcUrl", json!("http://a:1"), "use https, or permit it with allowPlainHttp"),
             ("/limits", json!({"maxInFlight": 0}), "limits.maxInFlight has to be at least 1"),
             ("/neverUpload", json!({"headers": ["edge"]}), "\"edge\" is not \"name: value\""),
         ] {
@@ -214,6 +301,26 @@ mod tests {
             let error = parse(&config).unwrap_err().to_string();
             assert!(error.contains(message), "{pointer}: {error}");
         }
+    }
+
+    #[test]
+    fn grpc_needs_all_of_its_fields_and_the_protocol() {
+        let mut config = valid();
+        config["grpcListen"] = json!("127.0.0.1:0");
+        config["edge"]["grpcAddress"] = json!("127.0.0.1:8001");
+        let error = parse(&config).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "grpcListen needs cloud.grpcUrl; add cloud.grpcUrl, or remove grpcListen"
+        );
+        config["cloud"]["grpcUrl"] = json!("https://models.example:8001/");
+        assert!(parse(&config).is_ok());
+        config["edge"]["grpcAddress"] = json!("127.0.0.1");
+        let error = parse(&config).unwrap_err().to_string();
+        assert_eq!(error, "edge.grpcAddress \"127.0.0.1\" is not host:port");
+        config["protocol"] = json!("tfserving");
+        let error = parse(&config).unwrap_err().to_string();
+        assert_eq!(error, "grpcListen needs protocol oip; remove it, or change protocol tfserving");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use neptune_cascade::{compare::same_text, policy::Decision};
 
-use super::{Exchange, completion::Completion, edge::answer_with, respond::Verdict};
+use super::{Exchange, completion::Completion, respond::Verdict};
 use crate::{
     config::OnCloudFailure,
     decision::Outcome,
@@ -32,7 +32,7 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
         Ok((status, headers, body)) if status.is_success() => {
             judge(exchange, completion, is_extended, (status, headers, body)).await
         }
-        Ok((status, headers, body)) => answer_with(status, headers, body),
+        Ok((status, headers, body)) => exchange.answer_with(status, headers, body),
         Err(reason) => {
             if let Err(refusal) = exchange.replace_edge(1, completion.is_pinned, &reason) {
                 return *refusal;
@@ -83,7 +83,7 @@ async fn judge(
         let stripped = if is_extended { without_logprobs(&body) } else { None };
         stripped.map_or(body, Bytes::from)
     };
-    let mut answer = answer_with(status, headers, body);
+    let mut answer = exchange.answer_with(status, headers, body);
     Verdict::of(&[outcome], Some(&[signal])).describe(&mut answer);
     answer
 }

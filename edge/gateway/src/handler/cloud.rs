@@ -203,7 +203,8 @@ impl Exchange {
         body: impl Into<Payload>,
     ) -> CloudRequest {
         let (headers, body) = (to_cloud(&head.headers), body.into());
-        CloudRequest { path, headers, body, deadline: self.cloud_deadline(head) }
+        let (wire, deadline) = (self.wire, self.cloud_deadline(head));
+        CloudRequest { wire, path, headers, body, deadline }
     }
 
     /// Calls the cloud, and counts the time as waiting.

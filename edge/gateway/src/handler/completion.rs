@@ -155,7 +155,7 @@ impl Exchange {
         match self.ask_edge(head, path, body.into()).await {
             Ok((status, headers, body)) => self.unread(status, headers, body),
             Err(reason) => {
-                let address = self.service.edge.address();
+                let address = self.edge().address();
                 let text = format!("the model server at {address} does not answer ({reason})");
                 self.error(StatusCode::SERVICE_UNAVAILABLE, &text)
             }

@@ -4,20 +4,22 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, Response, StatusCode,
     body::Incoming,
-    header::{ACCEPT_ENCODING, CONTENT_LENGTH},
+    header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName},
     http::request::Parts,
 };
 use neptune_cascade::{Unjudged, policy::Decision};
 
-use super::{Exchange, respond::Verdict};
+use super::{Exchange, grpc, respond::Verdict};
 use crate::{
     clock,
     decision::Outcome,
     metrics::Side,
     protocol::Payload,
-    server::{Answer, Paced, collect, whole},
+    server::{Answer, Paced, Wire, collect_all, grpc_answer, grpc_status, whole},
     upstream::{EdgeError, forwarded},
 };
+
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 impl Exchange {
     /// The edge's whole answer. The reason, if it does not work.
@@ -30,20 +32,27 @@ impl Exchange {
         let asked = clock::now();
         let answered = async {
             let answer = self.open_edge(head, path, payload).await?;
-            let (parts, body) = answer.into_parts();
+            let (mut parts, body) = answer.into_parts();
             let config = &self.service.config;
             let body = Paced::new(body, config.limits.max_body_bytes, self.edge_limit(head));
             let body = match body {
-                Ok(body) => collect(body).await.map_err(|error| error.to_string())?,
+                Ok(body) => collect_all(body).await.map_err(|error| error.to_string())?,
                 Err(error) => return Err(error.to_string()),
             };
-            Ok((parts.status, forwarded(&parts.headers), body))
+            let (body, trailers) = body;
+            parts.headers = forwarded(&parts.headers);
+            match self.wire {
+                Wire::Rest => Ok((parts.status, parts.headers, body, trailers)),
+                Wire::Grpc => grpc::edge_answer(parts.status, parts.headers, body, trailers),
+            }
         };
         let answered = answered.await;
         let time = clock::now().saturating_duration_since(asked);
         self.waited += time;
         self.gateway.metrics.upstream(Side::Edge, time);
-        answered
+        let (status, headers, body, trailers) = answered?;
+        self.trailers = trailers;
+        Ok((status, headers, body))
     }
 
     /// The head of the edge's answer. The reason, if it does not work.
@@ -55,9 +64,10 @@ impl Exchange {
     ) -> Result<Response<Incoming>, String> {
         let mut headers = forwarded(&head.headers);
         headers.remove(ACCEPT_ENCODING);
+        headers.remove(GRPC_ACCEPT_ENCODING);
         payload.describe(&mut headers);
         let limit = self.edge_limit(head);
-        let answer = self.service.edge.post(path, &headers, payload.body, limit).await;
+        let answer = self.edge().post(path, &headers, payload.body, limit).await;
         let answer = answer.map_err(|error: EdgeError| error.to_string())?;
         let status = answer.status();
         if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }
@@ -65,7 +75,7 @@ impl Exchange {
 
     /// An answer that cannot be judged, as it came.
     pub(super) fn unread(&self, status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
-        let mut answer = answer_with(status, headers, body);
+        let mut answer = self.answer_with(status, headers, body);
         if status.is_success() {
             let outcomes = [Outcome::Edge(Decision::Unjudged(Unjudged::Missing))];
             self.count(&outcomes);
@@ -73,13 +83,22 @@ impl Exchange {
         }
         answer
     }
-}
 
-/// An answer with the edge's headers and another body.
-pub fn answer_with(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Answer {
-    headers.remove(CONTENT_LENGTH);
-    let mut answer = Response::new(whole(body));
-    *answer.status_mut() = status;
-    *answer.headers_mut() = headers;
-    answer
+    /// An answer with the edge's headers and another body.
+    pub(super) fn answer_with(
+        &self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Answer {
+        headers.remove(CONTENT_LENGTH);
+        let mut answer = match self.wire {
+            Wire::Rest => Response::new(whole(body)),
+            Wire::Grpc if status.is_success() => grpc_answer(body, self.trailers.clone()),
+            Wire::Grpc => grpc_status(HeaderMap::new()),
+        };
+        *answer.status_mut() = status;
+        answer.headers_mut().extend(headers);
+        answer
+    }
 }

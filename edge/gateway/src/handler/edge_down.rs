@@ -1,7 +1,7 @@
 //! Requests while the edge's model server does not answer.
 
 use hyper::{
-    StatusCode,
+    HeaderMap, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use neptune_cascade::policy::Decision;
@@ -12,7 +12,7 @@ use crate::{
     config::OnEdgeFailure,
     decision::Outcome,
     protocol::Payload,
-    server::{Answer, json},
+    server::{Answer, Wire, grpc_answer, json},
     upstream::CloudRequest,
 };
 
@@ -41,7 +41,7 @@ impl Exchange {
         if is_pinned {
             return Err(PINNED.to_owned());
         }
-        let address = self.service.edge.address();
+        let address = self.edge().address();
         let edge = format!("the model server at {address} does not answer ({reason})");
         if self.service.config.on_edge_failure == OnEdgeFailure::Error {
             return Err(format!("{edge}, and onEdgeFailure is Error"));
@@ -76,7 +76,10 @@ impl Exchange {
     fn cloud_answered(&self, samples: usize, payload: &Payload) -> Answer {
         let outcomes = vec![Outcome::Cloud(Decision::EdgeDown); samples.max(1)];
         self.count(&outcomes);
-        let mut answer = json(StatusCode::OK, payload.body.clone());
+        let mut answer = match self.wire {
+            Wire::Rest => json(StatusCode::OK, payload.body.clone()),
+            Wire::Grpc => grpc_answer(payload.body.clone(), HeaderMap::new()),
+        };
         if payload.is_binary() {
             let binary = HeaderValue::from_static("application/octet-stream");
             answer.headers_mut().insert(CONTENT_TYPE, binary);
@@ -91,7 +94,7 @@ impl Exchange {
     }
 
     pub(super) fn nobody_text(&self, reason: &str) -> String {
-        let address = self.service.edge.address();
+        let address = self.edge().address();
         format!(
             "the model server at {address} does not answer ({reason}), and the cloud did not either"
         )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use neptune_cascade::compare::same_text;
 use tokio::sync::mpsc;
 
-use super::cloud::ask;
+use super::{cloud::ask, form};
 use crate::{
     clock,
     gateway::{EdgeAnswer, Gateway, Shadow},
@@ -35,7 +35,8 @@ async fn agreements(gateway: &Gateway, shadow: &Shadow) -> Vec<Option<bool>> {
         EdgeAnswer::Rows(edge) => {
             let output = service.config.hard_example.output.as_deref();
             let body = shadow.request.body.clone();
-            let Ok(Some(batch)) = Batch::parse(service.protocol(), &body, output) else {
+            let Ok(Some(batch)) = Batch::parse(form(service, shadow.request.wire), &body, output)
+            else {
                 return Vec::new();
             };
             let is_answer = |payload: &Payload| batch.is_answer(payload);

@@ -90,6 +90,8 @@ async fn begin(
             service: Arc::clone(&exchange.service),
             started: exchange.started,
             waited: exchange.waited,
+            wire: exchange.wire,
+            trailers: HeaderMap::new(),
         },
     };
     tokio::spawn(director.run(edge));

@@ -11,19 +11,17 @@ use tracing::warn;
 use super::{
     Exchange,
     cloud::Unanswered,
-    edge::answer_with,
     respond::{Verdict, least},
 };
 use crate::{
     clock,
-    config::{OnCloudFailure, Protocol},
+    config::OnCloudFailure,
     decision::Outcome,
     gateway::{EdgeAnswer, Shadow},
     protocol::{
         Payload, Scores,
         batch::{Batch, BatchAnswer, MergeError},
         json::Object,
-        path::{Task, unpinned},
     },
     server::Answer,
 };
@@ -31,11 +29,13 @@ use crate::{
 /// A request with a batch.
 #[derive(Debug)]
 pub struct Tensors<'a> {
-    /// From its path.
-    pub task: &'a Task<'a>,
-    /// The model in its path.
-    pub model: &'a str,
-    /// Whether its path names a version.
+    /// Its path at the edge.
+    pub edge_path: String,
+    /// Its path at the cloud.
+    pub cloud_path: String,
+    /// Whether it stays at the edge.
+    pub is_pinned: bool,
+    /// Whether it names a version of the model.
     pub is_versioned: bool,
     /// Its head.
     pub head: &'a Parts,
@@ -53,15 +53,13 @@ struct EdgeBatch<'a> {
 /// Answers a batch.
 pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Payload) -> Answer {
     let output = exchange.service.config.hard_example.output.clone();
-    let protocol = exchange.service.protocol();
-    let batch = match Batch::parse(protocol, &payload, output.as_deref()) {
+    let batch = match Batch::parse(exchange.form(), &payload, output.as_deref()) {
         Ok(batch) => batch,
         Err(problem) => return exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
     };
-    let is_pinned =
-        unpinned(request.model).is_some() || exchange.service.is_pinned(&request.head.headers);
+    let is_pinned = request.is_pinned;
     let edge_body = batch.as_ref().and_then(Batch::edge_body).unwrap_or_else(|| payload.clone());
-    let answered = exchange.ask_edge(request.head, &request.edge_path(protocol), edge_body).await;
+    let answered = exchange.ask_edge(request.head, &request.edge_path, edge_body).await;
     let (status, mut headers, edge) = match answered {
         Ok(answered) => answered,
         Err(reason) => {
@@ -69,8 +67,8 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
             if let Err(refusal) = exchange.replace_edge(samples, is_pinned, &reason) {
                 return *refusal;
             }
-            let call =
-                exchange.cloud_request(request.head, request.cloud_path(exchange), payload.clone());
+            let whole = exchange.form().whole_body(&payload);
+            let call = exchange.cloud_request(request.head, request.cloud_path.clone(), whole);
             let is_answer = |answer: &Payload| is_answer(batch.as_ref(), answer);
             return exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
         }
@@ -99,28 +97,9 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
             changed.body
         }
     };
-    let mut answer = answer_with(status, headers, body);
+    let mut answer = exchange.answer_with(status, headers, body);
     Verdict::of(&outcomes, Some(&judged.signals)).describe(&mut answer);
     answer
-}
-
-impl Tensors<'_> {
-    /// The path at the edge, without the suffix that pins the request.
-    fn edge_path(&self, protocol: Protocol) -> String {
-        let path = match unpinned(self.model) {
-            Some(model) => self.task.path(protocol, model),
-            None => self.head.uri.path().to_owned(),
-        };
-        match self.head.uri.query() {
-            Some(query) => format!("{path}?{query}"),
-            None => path,
-        }
-    }
-
-    fn cloud_path(&self, exchange: &Exchange) -> String {
-        let name = exchange.service.cloud.as_ref().and_then(|cloud| cloud.model_name());
-        self.task.cloud_path(exchange.service.protocol(), name.unwrap_or(self.model))
-    }
 }
 
 impl Exchange {
@@ -212,11 +191,11 @@ impl Exchange {
         payload: &Payload,
     ) -> Result<Payload, Unanswered> {
         let body = if judged.is_whole {
-            payload.clone()
+            self.form().whole_body(payload)
         } else {
             judged.batch.cloud_body(hard).map_err(|_| Unanswered::NotSent)?
         };
-        let call = self.cloud_request(request.head, request.cloud_path(self), body);
+        let call = self.cloud_request(request.head, request.cloud_path.clone(), body);
         self.ask_cloud(&call, |answer| is_answer(Some(judged.batch), answer)).await
     }
 
@@ -291,7 +270,7 @@ impl Exchange {
         }
         let selection = Selection::new(&chosen);
         let Ok(part) = judged.batch.cloud_body(&selection) else { return };
-        let call = self.cloud_request(request.head, request.cloud_path(self), part);
+        let call = self.cloud_request(request.head, request.cloud_path.clone(), part);
         place.send(Shadow {
             service: std::sync::Arc::clone(&self.service),
             request: call,

@@ -2,14 +2,41 @@
 
 use neptune_cascade::rows::{RowsError, Selection};
 
-use super::{json::Object, oip, payload::Payload, scores::Scores, tensor::Malformed, tfserving};
+use super::{
+    grpc, json::Object, oip, payload::Payload, scores::Scores, tensor::Malformed, tfserving,
+};
 use crate::config::Protocol;
+
+/// How a batch is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// REST of a protocol.
+    Rest(Protocol),
+    /// The Open Inference Protocol over gRPC.
+    Grpc {
+        /// The name of the model in the cloud, if it differs. With REST it is in the path.
+        cloud_model: Option<&'a str>,
+    },
+}
+
+impl Form<'_> {
+    /// The body for the cloud with all rows. A message that cannot be read stays as it is.
+    pub fn whole_body(self, payload: &Payload) -> Payload {
+        let Self::Grpc { cloud_model } = self else { return payload.clone() };
+        let renamed = grpc::Target::of(&payload.body).and_then(|target| {
+            grpc::renamed(payload, cloud_model.unwrap_or(&target.model_name), false)
+        });
+        renamed.unwrap_or_else(|_| payload.clone())
+    }
+}
 
 /// A request with a batch.
 #[derive(Debug)]
 pub enum Batch<'a> {
-    /// Of the Open Inference Protocol.
+    /// Of the Open Inference Protocol over REST.
     Oip(oip::Request<'a>),
+    /// Of the Open Inference Protocol over gRPC.
+    Grpc(grpc::Request),
     /// Of TensorFlow Serving.
     Tfserving(tfserving::Request<'a>),
 }
@@ -17,8 +44,10 @@ pub enum Batch<'a> {
 /// An answer to a batch.
 #[derive(Debug)]
 pub enum BatchAnswer<'a> {
-    /// Of the Open Inference Protocol.
+    /// Of the Open Inference Protocol over REST.
     Oip(oip::Answer<'a>),
+    /// Of the Open Inference Protocol over gRPC.
+    Grpc(grpc::Answer),
     /// Of TensorFlow Serving.
     Tfserving(Object<'a>),
 }
@@ -50,14 +79,19 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// What is wrong with its tensors.
     pub fn parse(
-        protocol: Protocol,
+        form: Form<'_>,
         payload: &'a Payload,
         output: Option<&str>,
     ) -> Result<Option<Self>, Malformed> {
-        Ok(match protocol {
-            Protocol::Oip => oip::Request::parse(payload, output)?.map(Self::Oip),
-            Protocol::Tfserving => tfserving::Request::parse(&payload.body).map(Self::Tfserving),
-            Protocol::Openai => None,
+        Ok(match form {
+            Form::Rest(Protocol::Oip) => oip::Request::parse(payload, output)?.map(Self::Oip),
+            Form::Rest(Protocol::Tfserving) => {
+                tfserving::Request::parse(&payload.body).map(Self::Tfserving)
+            }
+            Form::Rest(Protocol::Openai) => None,
+            Form::Grpc { cloud_model } => {
+                grpc::Request::parse(payload, output, cloud_model)?.map(Self::Grpc)
+            }
         })
     }
 
@@ -65,6 +99,7 @@ impl<'a> Batch<'a> {
     pub fn rows(&self) -> Option<usize> {
         match self {
             Self::Oip(request) => Some(request.rows()),
+            Self::Grpc(request) => Some(request.rows()),
             Self::Tfserving(request) => request.rows(),
         }
     }
@@ -73,6 +108,7 @@ impl<'a> Batch<'a> {
     pub fn edge_body(&self) -> Option<Payload> {
         match self {
             Self::Oip(request) => request.edge_body(),
+            Self::Grpc(request) => request.edge_body(),
             Self::Tfserving(_) => None,
         }
     }
@@ -84,6 +120,7 @@ impl<'a> Batch<'a> {
     pub fn cloud_body(&self, selection: &Selection) -> Result<Payload, RowsError> {
         match self {
             Self::Oip(request) => request.cloud_body(selection),
+            Self::Grpc(request) => request.cloud_body(selection),
             Self::Tfserving(request) => request.cloud_body(selection).map(Payload::from),
         }
     }
@@ -92,6 +129,7 @@ impl<'a> Batch<'a> {
     pub fn read<'b>(&self, payload: &'b Payload) -> Option<BatchAnswer<'b>> {
         match self {
             Self::Oip(_) => oip::Answer::parse(payload).map(BatchAnswer::Oip),
+            Self::Grpc(_) => grpc::Answer::parse(payload).map(BatchAnswer::Grpc),
             Self::Tfserving(_) => Object::parse(&payload.body).ok().map(BatchAnswer::Tfserving),
         }
     }
@@ -108,6 +146,7 @@ impl<'a> Batch<'a> {
                 request.scores(answer, output, rows)
             }
             (_, BatchAnswer::Oip(answer)) => answer.scores(output, rows),
+            (_, BatchAnswer::Grpc(answer)) => answer.scores(output, rows),
             _ => Scores::missing(rows),
         }
     }
@@ -116,6 +155,9 @@ impl<'a> Batch<'a> {
     pub fn stripped(&self, answer: &BatchAnswer<'_>) -> Option<Payload> {
         match (self, answer) {
             (Self::Oip(request), BatchAnswer::Oip(answer)) => answer.stripped(request.added()?),
+            (Self::Grpc(request), BatchAnswer::Grpc(answer)) => {
+                Some(answer.stripped(request.added()?))
+            }
             _ => None,
         }
     }
@@ -135,6 +177,9 @@ impl<'a> Batch<'a> {
             (Self::Oip(request), BatchAnswer::Oip(edge), BatchAnswer::Oip(cloud)) => {
                 edge.merge(cloud, selection, answered_by, request.added())
             }
+            (Self::Grpc(request), BatchAnswer::Grpc(edge), BatchAnswer::Grpc(cloud)) => {
+                edge.merge(cloud, selection, answered_by, request.added())
+            }
             (
                 Self::Tfserving(request),
                 BatchAnswer::Tfserving(edge),
@@ -150,6 +195,7 @@ impl BatchAnswer<'_> {
     pub fn version(&self) -> Option<String> {
         match self {
             Self::Oip(answer) => answer.version(),
+            Self::Grpc(answer) => answer.version(),
             Self::Tfserving(_) => None,
         }
     }
@@ -157,6 +203,7 @@ impl BatchAnswer<'_> {
     fn has_outputs(&self) -> bool {
         match self {
             Self::Oip(answer) => answer.has_outputs(),
+            Self::Grpc(answer) => answer.has_outputs(),
             Self::Tfserving(answer) => {
                 answer.raw("predictions").is_some() || answer.raw("outputs").is_some()
             }
@@ -242,7 +289,7 @@ mod tests {
             for protocol in [Protocol::Oip, Protocol::Tfserving] {
                 let rule = HardExample::default().rule(protocol).map_err(|e| TestCaseError::fail(e.to_string()))?;
                 for output in [None, Some("x")] {
-                    let Ok(Some(batch)) = Batch::parse(protocol, &body, output) else { continue };
+                    let Ok(Some(batch)) = Batch::parse(Form::Rest(protocol), &body, output) else { continue };
                     let (Some(edge), Some(cloud)) = (batch.read(&edge), batch.read(&cloud))
                     else { continue };
                     let rows = batch.rows().unwrap_or(1);

@@ -33,3 +33,5 @@ pub fn difference(edge: &Object<'_>, cloud: &Object<'_>) -> Option<MergeError> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(super) use self::tests::any_tensor;

@@ -1,6 +1,8 @@
 //! Which requests are decided, from method and path, and the paths of the same requests at the
 //! cloud.
 
+use std::time::Duration;
+
 use hyper::Method;
 
 use crate::config::Protocol;
@@ -108,6 +110,24 @@ pub fn unpinned(model: &str) -> Option<&str> {
     model.strip_suffix("@edge").or_else(|| model.strip_suffix("%40edge"))
 }
 
+/// The time in `grpc-timeout`, such as `100m`; `None` if it is none.
+pub fn grpc_timeout(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if number.is_empty() || number.len() > 8 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
 /// The URL of a path below the cloud's base. A base that ends with the path's first element, such
 /// as `/v1`, has it already.
 pub fn join(base: &str, path: &str) -> String {
@@ -170,6 +190,26 @@ mod tests {
             ("https://a/team", "https://a/team/v1/chat/completions"),
         ] {
             assert_eq!(join(base, "/v1/chat/completions"), expected);
+        }
+    }
+
+    #[test]
+    fn timeouts_of_grpc_have_a_unit() {
+        for (text, millis) in [
+            ("2H", Some(7_200_000)),
+            ("1M", Some(60_000)),
+            ("3S", Some(3_000)),
+            ("250m", Some(250)),
+            ("5000u", Some(5)),
+            ("5000000n", Some(5)),
+            ("123456789m", None),
+            ("-1m", None),
+            ("m", None),
+            ("1", None),
+            ("1é", None),
+            ("", None),
+        ] {
+            assert_eq!(grpc_timeout(text), millis.map(Duration::from_millis), "{text}");
         }
     }
 

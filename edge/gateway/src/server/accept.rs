@@ -2,9 +2,14 @@
 
 use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
 
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
 use hyper_util::{
-    rt::{TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
 use tokio::{
@@ -18,8 +23,21 @@ use super::answer::Answer;
 
 /// The most bytes of the head of a request.
 const MAX_HEAD: usize = 32 * 1024;
+/// The same for HTTP/2.
+const MAX_HEADER_LIST: u32 = 32 * 1024;
+/// Between two pings of an HTTP/2 connection, so that dead ones are closed.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Pause after an accept that failed, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener and the clients beyond it speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// HTTP/1.1.
+    Rest,
+    /// gRPC over HTTP/2.
+    Grpc,
+}
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -55,6 +73,7 @@ impl Listener {
 /// Serves connections until `stop` ends, then waits for the requests in flight.
 pub async fn serve<H, F>(
     listener: Listener,
+    wire: Wire,
     limits: Limits,
     stop: impl Future<Output = ()>,
     handle: H,
@@ -87,14 +106,30 @@ pub async fn serve<H, F>(
             let answer = handle(request);
             async move { Ok::<_, Infallible>(answer.await) }
         });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
-            .max_buf_size(MAX_HEAD.max(8192))
-            .serve_connection(TokioIo::new(without_delay(stream)), service);
-        let connection = graceful.watch(connection);
+        let stream = without_delay(stream);
+        let watcher = graceful.watcher();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let ended = match wire {
+                Wire::Rest => {
+                    let connection = http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(limits.head)
+                        .max_buf_size(MAX_HEAD.max(8192))
+                        .serve_connection(TokioIo::new(stream), service);
+                    watcher.watch(connection).await
+                }
+                // Its pings begin after the first bytes of the client.
+                Wire::Grpc if timeout(limits.head, stream.readable()).await.is_err() => Ok(()),
+                Wire::Grpc => {
+                    let connection = http2::Builder::new(TokioExecutor::new())
+                        .timer(TokioTimer::new())
+                        .keep_alive_interval(KEEP_ALIVE)
+                        .max_header_list_size(MAX_HEADER_LIST)
+                        .serve_connection(TokioIo::new(stream), service);
+                    watcher.watch(connection).await
+                }
+            };
+            if let Err(error) = ended {
                 debug!(%error, "a connection ended");
             }
             drop(place);

@@ -11,7 +11,10 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::{
+    HeaderMap,
+    body::{Body, Frame, SizeHint},
+};
 use tokio::{
     sync::mpsc,
     time::{Sleep, sleep},
@@ -116,15 +119,34 @@ where
 ///
 /// # Errors
 /// As of [`Paced`].
-pub async fn collect<B>(mut body: Paced<B>) -> Result<Bytes, BodyError>
+pub async fn collect<B>(body: Paced<B>) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    collect_all(body).await.map(|(bytes, _)| bytes)
+}
+
+/// Reads a whole body, and the trailers after it.
+///
+/// # Errors
+/// As of [`Paced`].
+pub async fn collect_all<B>(mut body: Paced<B>) -> Result<(Bytes, HeaderMap), BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
+    let mut trailers = HeaderMap::new();
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let data = match frame?.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                trailers = frame.into_trailers().unwrap_or_default();
+                continue;
+            }
+        };
         if first.is_empty() && more.is_empty() {
             first = data;
         } else {
@@ -134,7 +156,7 @@ where
             more.extend_from_slice(&data);
         }
     }
-    Ok(if more.is_empty() { first } else { more.freeze() })
+    Ok((if more.is_empty() { first } else { more.freeze() }, trailers))
 }
 
 /// A body that keeps something until its end, such as a place among the requests in flight.

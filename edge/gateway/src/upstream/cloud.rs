@@ -2,7 +2,6 @@
 //! it is called, and again, is decided elsewhere.
 
 use std::{
-    error::Error as StdError,
     fs, io,
     path::Path,
     sync::{PoisonError, RwLock},
@@ -11,17 +10,21 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use hyper::{
-    HeaderMap, StatusCode,
-    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
+    HeaderMap,
+    header::{AUTHORIZATION, HeaderValue},
 };
-use neptune_cascade::breaker::Failure;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
+use super::{
+    cloud_grpc::GrpcClient,
+    failure::{CloudError, chain, classified, failed, retry_after},
+};
 use crate::{
     config::Config,
     error::Error,
     protocol::{Payload, path::join},
+    server::Wire,
 };
 
 /// Bytes of an error's body that are logged.
@@ -36,11 +39,14 @@ pub struct CloudClient {
     first_byte: Duration,
     max_answer: usize,
     token: RwLock<Option<HeaderValue>>,
+    grpc: Option<GrpcClient>,
 }
 
 /// A request to the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudRequest {
+    /// How it is sent.
+    pub wire: Wire,
     /// The path at a server without a base path.
     pub path: String,
     /// The headers.
@@ -49,29 +55,6 @@ pub struct CloudRequest {
     pub body: Payload,
     /// When the whole answer has to be there.
     pub deadline: std::time::Instant,
-}
-
-/// Why the cloud did not answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CloudError {
-    /// It does not work.
-    #[error("{reason}")]
-    Failed {
-        /// For the breaker.
-        failure: Failure,
-        /// No byte of an answer came, or one that invites another attempt.
-        is_repeatable: bool,
-        /// What happened.
-        reason: String,
-    },
-    /// It works, and refuses this request.
-    #[error("{status}: {excerpt}")]
-    Refused {
-        /// Its status.
-        status: StatusCode,
-        /// The beginning of its body.
-        excerpt: String,
-    },
 }
 
 /// A streamed answer.
@@ -88,6 +71,7 @@ impl CloudClient {
     /// The CA file, or the TLS library.
     pub fn new(config: &Config) -> Result<Option<Self>, Error> {
         let Some(cloud) = &config.cloud else { return Ok(None) };
+        let grpc = cloud.grpc_url.as_deref();
         // Fails if the process has a provider already, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let extra = cloud.ca_file.as_deref().map(certificates).transpose()?.unwrap_or_default();
@@ -115,6 +99,7 @@ impl CloudClient {
             first_byte: config.cloud_first_byte(),
             max_answer: config.limits.max_body_bytes,
             token: RwLock::default(),
+            grpc: grpc.map(|url| GrpcClient::new(url, cloud, config)).transpose()?,
         }))
     }
 
@@ -171,6 +156,13 @@ impl CloudClient {
     /// # Errors
     /// There is none in time, or it is not one.
     pub async fn call(&self, request: &CloudRequest) -> Result<Payload, CloudError> {
+        if request.wire == Wire::Grpc {
+            let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+            return match &self.grpc {
+                Some(grpc) => grpc.call(request, token).await,
+                None => Err(failed(false, "cloud.grpcUrl is not configured".to_owned())),
+            };
+        }
         let mut stream = self.open(request).await?;
         let mut body = BytesMut::new();
         while let Some(chunk) = stream.next().await? {
@@ -239,29 +231,6 @@ impl CloudStream {
     }
 }
 
-/// What a status other than success means.
-fn classified(status: StatusCode, pause: Option<Duration>, excerpt: String) -> CloudError {
-    let reason = format!("{status}: {excerpt}");
-    let fail = |failure, is_repeatable| CloudError::Failed { failure, is_repeatable, reason };
-    match (status.as_u16(), pause) {
-        (401 | 403, _) => fail(Failure::TokenRefused, false),
-        (429 | 503, Some(pause)) => fail(Failure::RetryAfter(pause), false),
-        (502..=504, None) => fail(Failure::NoAnswer, true),
-        (408 | 429 | 300..=399 | 500.., _) => fail(Failure::NoAnswer, false),
-        _ => CloudError::Refused { status, excerpt },
-    }
-}
-
-/// In seconds; a date is not supported, and counts as none.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
-const fn failed(is_repeatable: bool, reason: String) -> CloudError {
-    CloudError::Failed { failure: Failure::NoAnswer, is_repeatable, reason }
-}
-
 /// The token in a file.
 ///
 /// # Errors
@@ -282,44 +251,5 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, Error> {
         Ok(found) if found.is_empty() => Err(failed("it contains no certificate".to_owned())),
         Ok(found) => Ok(found),
         Err(error) => Err(failed(chain(&error))),
-    }
-}
-
-/// The reasons of an error, without its URL.
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn status_decides_about_pause_and_retry() {
-        let second = Some(Duration::from_secs(7));
-        for (status, pause, failure, is_repeatable) in [
-            (401, None, Some(Failure::TokenRefused), false),
-            (403, second, Some(Failure::TokenRefused), false),
-            (429, second, Some(Failure::RetryAfter(Duration::from_secs(7))), false),
-            (503, second, Some(Failure::RetryAfter(Duration::from_secs(7))), false),
-            (503, None, Some(Failure::NoAnswer), true),
-            (500, None, Some(Failure::NoAnswer), false),
-            (302, None, Some(Failure::NoAnswer), false),
-            (400, None, None, false),
-            (404, None, None, false),
-        ] {
-            let status = StatusCode::from_u16(status).unwrap_or_default();
-            let found = match classified(status, pause, String::new()) {
-                CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
-                CloudError::Refused { .. } => (None, false),
-            };
-            assert_eq!(found, (failure, is_repeatable), "{status}");
-        }
     }
 }

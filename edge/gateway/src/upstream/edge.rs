@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, Method, Request, Response, Uri,
     body::Incoming,
-    header::{CONTENT_LENGTH, HOST, HeaderValue},
+    header::{CONTENT_LENGTH, HOST, HeaderValue, TE},
 };
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -14,7 +14,7 @@ use hyper_util::{
 };
 use tokio::time::timeout;
 
-use crate::server::{AnyBody, BodyError, whole};
+use crate::server::{AnyBody, BodyError, GrpcBody, Wire, boxed, whole};
 
 /// A server on this node answers a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -26,6 +26,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct EdgeClient {
     client: Client<HttpConnector, AnyBody>,
     address: String,
+    wire: Wire,
 }
 
 /// Why the edge did not answer.
@@ -44,15 +45,16 @@ pub enum EdgeError {
 
 impl EdgeClient {
     /// A client of the server at `host:port`.
-    pub fn new(address: &str) -> Self {
+    pub fn new(address: &str, wire: Wire) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
+            .http2_only(wire == Wire::Grpc)
             .build(connector);
-        Self { client, address: address.to_owned() }
+        Self { client, address: address.to_owned(), wire }
     }
 
     /// `host:port`.
@@ -79,6 +81,10 @@ impl EdgeClient {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
+        if self.wire == Wire::Grpc {
+            request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+            request.headers_mut().remove(HOST);
+        }
         match timeout(limit, self.client.request(request)).await {
             Err(_) => Err(EdgeError::Timeout(limit)),
             Ok(Err(error)) => Err(of_client(&error)),
@@ -86,7 +92,7 @@ impl EdgeClient {
         }
     }
 
-    /// Posts a whole body. A connection that breaks before the answer is replaced once: the server
+    /// Posts a whole body, or the message of gRPC in its frame. A connection that breaks before the answer is replaced once: the server
     /// may have closed an idle one.
     ///
     /// # Errors
@@ -99,13 +105,24 @@ impl EdgeClient {
         limit: Duration,
     ) -> Result<Response<Incoming>, EdgeError> {
         let mut headers = headers.clone();
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        if !headers.contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(&self.address)
-        {
-            headers.insert(HOST, host);
+        match self.wire {
+            Wire::Rest => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+                if !headers.contains_key(HOST)
+                    && let Ok(host) = HeaderValue::from_str(&self.address)
+                {
+                    headers.insert(HOST, host);
+                }
+            }
+            Wire::Grpc => {
+                headers.remove(CONTENT_LENGTH);
+            }
         }
-        let post = || self.pass(Method::POST, path, headers.clone(), whole(body.clone()), limit);
+        let framed = || match self.wire {
+            Wire::Rest => whole(body.clone()),
+            Wire::Grpc => boxed(GrpcBody::request(body.clone())),
+        };
+        let post = || self.pass(Method::POST, path, headers.clone(), framed(), limit);
         match post().await {
             Err(EdgeError::Unreachable(_)) => post().await,
             answered => answered,

@@ -3,6 +3,10 @@
 
 mod completions;
 mod faults;
+mod generated;
+mod grpc;
+mod grpc_faults;
+mod grpc_server;
 mod harness;
 mod limits;
 mod oip;

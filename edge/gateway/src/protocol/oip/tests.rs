@@ -1,3 +1,4 @@
+//! Rows as JSON and binary, forms of answers, malformed requests.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "tests")]
 
 use hyper::{HeaderMap, header::HeaderName};
@@ -308,7 +309,7 @@ fn scores_of_binary_outputs_are_read_in_every_type() {
 }
 
 /// A tensor of any type: its shape and its data.
-fn any_tensor(rows: usize) -> impl Strategy<Value = (String, Vec<i64>, Vec<u8>)> {
+pub fn any_tensor(rows: usize) -> impl Strategy<Value = (String, Vec<i64>, Vec<u8>)> {
     let types = vec![
         ("BOOL", 1),
         ("UINT8", 1),

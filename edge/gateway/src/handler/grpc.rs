@@ -1,0 +1,135 @@
+//! Requests of gRPC: `ModelInfer` is decided as over REST, every other method passes to the edge.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Request, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderName},
+    http::request::Parts,
+};
+use tonic::{Code, Status};
+
+use super::{Exchange, client_timeout, pass::pass, tensors};
+use crate::{
+    clock,
+    protocol::{
+        Malformed, Payload,
+        grpc::{
+            MODEL_INFER, Target, is_inference, is_shared_memory, is_unary, message, method, renamed,
+        },
+        path::unpinned,
+    },
+    server::{Answer, Paced, boxed, collect, status_of},
+};
+
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Answers one request.
+pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    if exchange.service.edge_grpc.is_none() {
+        let text = "edge.grpcAddress is not configured any more; restart the gateway";
+        return exchange.error(StatusCode::SERVICE_UNAVAILABLE, text);
+    }
+    let is_grpc = |kind: &[u8]| kind.starts_with(b"application/grpc");
+    if !head.headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
+        let text = "this address is of gRPC, and the content type is not application/grpc";
+        return exchange.error(StatusCode::BAD_REQUEST, text);
+    }
+    if is_shared_memory(path) {
+        let text = format!("{}: shared memory of Triton is not offered here", method(path));
+        return exchange.error(StatusCode::NOT_IMPLEMENTED, &text);
+    }
+    if !is_unary(path) {
+        // A stream may pause and last. Its memory is bounded by the flow control of HTTP/2.
+        let (limit, is_sample) =
+            (client_timeout(&head).unwrap_or(Duration::MAX), is_inference(path));
+        return pass(exchange, head, boxed(body), limit, is_sample).await;
+    }
+    let limits = exchange.service.config.limits;
+    let pause = exchange.service.config.timeouts.client;
+    let body = match Paced::new(body, limits.max_body_bytes, pause) {
+        Ok(body) => body,
+        Err(problem) => return exchange.body_error(&problem),
+    };
+    let is_readable = head.headers.get(ENCODING).is_none_or(|encoding| encoding == "identity");
+    if path != MODEL_INFER || !is_readable {
+        let (limit, is_sample) = (exchange.edge_limit(&head), is_inference(path));
+        return pass(exchange, head, boxed(body), limit, is_sample).await;
+    }
+    let body = match collect(body).await {
+        Ok(body) => body,
+        Err(problem) => return exchange.body_error(&problem),
+    };
+    // The time to receive the request is the client's.
+    exchange.started = clock::now();
+    match message(body) {
+        Ok(message) => infer(exchange, &head, message).await,
+        Err(problem) => exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
+    }
+}
+
+async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer {
+    let (target, payload) = match read(message) {
+        Ok(read) => read,
+        Err(problem) => return exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
+    };
+    let pinned = unpinned(&target.model_name);
+    let path = head.uri.path();
+    if !exchange.service.decides(pinned.unwrap_or(&target.model_name)) {
+        return exchange.pass_whole(head, path, payload.body).await;
+    }
+    let request = tensors::Tensors {
+        edge_path: path.to_owned(),
+        cloud_path: path.to_owned(),
+        is_pinned: pinned.is_some() || exchange.service.is_pinned(&head.headers),
+        is_versioned: !target.model_version.is_empty(),
+        head,
+    };
+    tensors::answer(exchange, &request, payload).await
+}
+
+/// The model of a request, and its message for the edge, without the suffix that pins it.
+fn read(message: Bytes) -> Result<(Target, Payload), Malformed> {
+    let target = Target::of(&message)?;
+    let payload = Payload::from(message);
+    let payload = match unpinned(&target.model_name) {
+        Some(model) => renamed(&payload, model, true)?,
+        None => payload,
+    };
+    Ok((target, payload))
+}
+
+/// The edge's answer: its message and the metadata after it, or a status alone, which is then
+/// among the headers. The reason, if it does not work.
+pub fn edge_answer(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    body: Bytes,
+    mut trailers: HeaderMap,
+) -> Result<(StatusCode, HeaderMap, Bytes, HeaderMap), String> {
+    if status != StatusCode::OK {
+        return Err(format!("it answers {status} instead of gRPC"));
+    }
+    if headers.contains_key(STATUS) {
+        trailers.extend(std::mem::take(&mut headers));
+    }
+    let Some(found) = Status::from_header_map(&trailers) else {
+        return Err("its answer has no grpc-status".to_owned());
+    };
+    match found.code() {
+        Code::Ok => match message(body) {
+            Ok(message) => Ok((status, headers, message, trailers)),
+            Err(problem) => Err(problem.to_string()),
+        },
+        Code::Unavailable => Err(format!("UNAVAILABLE: {}", found.message())),
+        code => {
+            headers.extend(trailers);
+            Ok((status_of(code), headers, Bytes::new(), HeaderMap::new()))
+        }
+    }
+}
