@@ -48,7 +48,7 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// A request that is being answered.
 #[derive(Debug)]
 pub struct Exchange {
-    /// How the client speaks.
+    /// REST or gRPC, for the client and both model servers.
     pub wire: Wire,
     /// The shared state.
     pub gateway: Arc<Gateway>,

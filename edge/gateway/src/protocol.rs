@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod completion;
+mod error;
 pub mod frames;
 pub mod grpc;
 pub mod json;
@@ -14,4 +15,8 @@ mod scores;
 mod tensor;
 pub mod tfserving;
 
-pub use self::{payload::Payload, scores::Scores, tensor::Malformed};
+pub use self::{
+    error::{Malformed, MergeError},
+    payload::Payload,
+    scores::Scores,
+};

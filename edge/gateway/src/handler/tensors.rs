@@ -19,8 +19,8 @@ use crate::{
     decision::Outcome,
     gateway::{EdgeAnswer, Shadow},
     protocol::{
-        Payload, Scores,
-        batch::{Batch, BatchAnswer, MergeError},
+        MergeError, Payload, Scores,
+        batch::{Batch, BatchAnswer},
         json::Object,
     },
     server::Answer,

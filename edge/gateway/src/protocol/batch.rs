@@ -3,7 +3,13 @@
 use neptune_cascade::rows::{RowsError, Selection};
 
 use super::{
-    grpc, json::Object, oip, payload::Payload, scores::Scores, tensor::Malformed, tfserving,
+    error::{Malformed, MergeError},
+    grpc,
+    json::Object,
+    oip,
+    payload::Payload,
+    scores::Scores,
+    tfserving,
 };
 use crate::config::Protocol;
 
@@ -50,27 +56,6 @@ pub enum BatchAnswer<'a> {
     Grpc(grpc::Answer),
     /// Of TensorFlow Serving.
     Tfserving(Object<'a>),
-}
-
-/// Why answers cannot be merged.
-#[derive(Debug, thiserror::Error)]
-pub enum MergeError {
-    /// Names, types or shapes of the outputs differ.
-    #[error(
-        "outputs of the two models differ (edge {edge}, cloud {cloud}): a request is answered by one of them as a whole"
-    )]
-    Outputs {
-        /// Those of the edge.
-        edge: String,
-        /// Those of the cloud.
-        cloud: String,
-    },
-    /// An answer has no outputs.
-    #[error("the answer of the {0} has no outputs")]
-    Unreadable(&'static str),
-    /// The numbers of rows do not fit.
-    #[error(transparent)]
-    Rows(#[from] RowsError),
 }
 
 impl<'a> Batch<'a> {

@@ -7,7 +7,7 @@ mod values;
 
 use self::answer::described;
 pub use self::{answer::Answer, request::Request};
-use super::{batch::MergeError, json::Object};
+use super::{error::MergeError, json::Object};
 
 /// Why the outputs of two models cannot be mixed, from their metadata; `None` if they can, or if the
 /// metadata do not show it. A dimension of -1 fits any other.

@@ -6,7 +6,7 @@ use hyper::{
     header::{HeaderName, HeaderValue},
 };
 
-use super::tensor::Malformed;
+use super::error::Malformed;
 
 /// The length of the JSON before binary tensors.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");

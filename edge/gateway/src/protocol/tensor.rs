@@ -1,91 +1,12 @@
-//! Tensors as bytes, of both transports of the Open Inference Protocol: their rows, their numbers,
-//! and what is wrong with them.
+//! Tensors as bytes, of both transports of the Open Inference Protocol: their rows and their
+//! numbers.
 
 use neptune_cascade::rows::{Element, Rows, RowsError};
 
-use super::scores::{Row, Scores};
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// The inputs have different numbers of rows.
-    #[error(transparent)]
-    Rows(RowsError),
-    /// The data of an input do not fit its shape.
-    #[error("input {name:?}: {problem}")]
-    Tensor {
-        /// The input.
-        name: String,
-        /// What is wrong.
-        problem: RowsError,
-    },
-    /// The header is not a number.
-    #[error("Inference-Header-Content-Length {0:?} is not a number of bytes")]
-    HeaderText(String),
-    /// The header is beyond the end of the body.
-    #[error("Inference-Header-Content-Length is {length}, but the body has {body} bytes")]
-    Header {
-        /// Its value.
-        length: usize,
-        /// Bytes of the body.
-        body: usize,
-    },
-    /// A size that is no number of bytes.
-    #[error("input {name:?} has the binary_data_size {size}, which is not a number of bytes")]
-    Size {
-        /// The input.
-        name: String,
-        /// Its size, as JSON.
-        size: String,
-    },
-    /// The data end before the input.
-    #[error(
-        "input {name:?} has a binary_data_size of {size}, but {left} bytes of the body are left"
-    )]
-    Short {
-        /// The input.
-        name: String,
-        /// Its size.
-        size: u64,
-        /// Bytes that no input before it has.
-        left: usize,
-    },
-    /// Data that belong to no input.
-    #[error(
-        "the inputs have {used} bytes of binary data, but {found} bytes follow the JSON of the body"
-    )]
-    Long {
-        /// Bytes of all inputs.
-        used: usize,
-        /// Bytes after the JSON.
-        found: usize,
-    },
-    /// Two representations of one input.
-    #[error("input {0:?} has data and a binary_data_size; give one of them")]
-    Both(String),
-    /// A message of gRPC that cannot be read.
-    #[error("the message is no ModelInferRequest: {0}")]
-    Message(String),
-    /// Raw contents for another number of inputs.
-    #[error("raw_input_contents has {raw} entries for {inputs} inputs")]
-    RawCount {
-        /// Entries.
-        raw: usize,
-        /// Inputs.
-        inputs: usize,
-    },
-    /// Raw and typed contents in one request.
-    #[error("input {0:?} has contents, and the request has raw_input_contents; give one of them")]
-    Mixed(String),
-    /// Typed contents of another type.
-    #[error("the contents of input {name:?} are not {datatype}")]
-    Contents {
-        /// The input.
-        name: String,
-        /// Its data type.
-        datatype: String,
-    },
-}
+use super::{
+    error::Malformed,
+    scores::{Row, Scores},
+};
 
 /// The rows of a binary input; `None` if its type is unknown or it has no rows, which the model
 /// server judges.

@@ -4,7 +4,7 @@ use neptune_cascade::rows::{Rows, RowsError, Selection};
 use serde_json::value::RawValue;
 
 use super::{
-    batch::MergeError,
+    error::MergeError,
     json::{self, Object},
     numbers,
     scores::{Row, Scores},

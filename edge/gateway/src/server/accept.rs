@@ -30,7 +30,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Pause after an accept that failed, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a listener and the clients beyond it speak.
+/// The transport of a listener, and of the calls for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// HTTP/1.1.

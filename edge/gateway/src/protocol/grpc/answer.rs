@@ -11,7 +11,7 @@ use super::{
         model_infer_response::InferOutputTensor,
     },
 };
-use crate::protocol::{batch::MergeError, payload::Payload, scores::Scores, tensor};
+use crate::protocol::{error::MergeError, payload::Payload, scores::Scores, tensor};
 
 /// An answer of `ModelInfer`.
 #[derive(Debug)]

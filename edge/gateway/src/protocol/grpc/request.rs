@@ -8,10 +8,7 @@ use super::{
     contents,
     inference::{ModelInferRequest, model_infer_request::InferRequestedOutputTensor},
 };
-use crate::protocol::{
-    payload::Payload,
-    tensor::{self, Malformed},
-};
+use crate::protocol::{error::Malformed, payload::Payload, tensor};
 
 /// A request of `ModelInfer`.
 #[derive(Debug)]

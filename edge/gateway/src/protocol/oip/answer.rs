@@ -10,7 +10,7 @@ use super::{
     values,
 };
 use crate::protocol::{
-    batch::MergeError,
+    error::MergeError,
     json::{self, Object},
     numbers,
     payload::Payload,

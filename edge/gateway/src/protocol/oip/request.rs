@@ -3,10 +3,11 @@
 use neptune_cascade::rows::{Rows, RowsError, Selection, batch_size};
 
 use crate::protocol::{
+    error::Malformed,
     json::{self, Object},
     numbers,
     payload::Payload,
-    tensor::{self, Malformed},
+    tensor,
 };
 
 /// The body of `infer`.
