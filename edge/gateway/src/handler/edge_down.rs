@@ -1,9 +1,6 @@
 //! Requests while the edge's model server does not answer.
 
-use hyper::{
-    HeaderMap, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
-};
+use hyper::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use neptune_cascade::policy::Decision;
 
 use super::{Exchange, respond::Verdict};
@@ -81,8 +78,7 @@ impl Exchange {
             Wire::Grpc => grpc_answer(payload.body.clone(), HeaderMap::new()),
         };
         if payload.is_binary() {
-            let binary = HeaderValue::from_static("application/octet-stream");
-            answer.headers_mut().insert(CONTENT_TYPE, binary);
+            answer.headers_mut().insert(CONTENT_TYPE, payload.content_type());
             payload.describe(answer.headers_mut());
         }
         Verdict::of(&outcomes, None).describe(&mut answer);

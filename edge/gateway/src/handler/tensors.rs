@@ -1,6 +1,6 @@
 //! Batches of the tensor protocols: the edge answers, and the hard rows go to the cloud in one call.
 
-use hyper::{StatusCode, http::request::Parts};
+use hyper::{StatusCode, header::CONTENT_TYPE, http::request::Parts};
 use neptune_cascade::{
     Signal,
     policy::{Decision, Route, Upload},
@@ -94,6 +94,9 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
         None => edge,
         Some(changed) => {
             changed.describe(&mut headers);
+            if changed.is_binary() != edge_payload.is_binary() {
+                headers.insert(CONTENT_TYPE, changed.content_type());
+            }
             changed.body
         }
     };

@@ -72,6 +72,15 @@ impl Payload {
         &self.body[self.json_length.unwrap_or(self.body.len())..]
     }
 
+    /// The content type of an answer with this body.
+    pub const fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(if self.is_binary() {
+            "application/octet-stream"
+        } else {
+            "application/json"
+        })
+    }
+
     /// Corrects the header for this body.
     pub fn describe(&self, headers: &mut HeaderMap) {
         match self.json_length {

@@ -1,6 +1,13 @@
 //! One call of the cloud over gRPC, with the deadlines of REST.
 
-use std::{error::Error as StdError, fs, future::poll_fn, io, sync::OnceLock, time::Duration};
+use std::{
+    error::Error as StdError,
+    fs,
+    future::poll_fn,
+    io,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -34,7 +41,8 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 #[derive(Debug)]
 pub(super) struct GrpcClient {
     endpoint: Endpoint,
-    channel: OnceLock<Channel>,
+    /// None before the first call, and after one without an answer: the connection may be dead.
+    channel: Mutex<Option<Channel>>,
     first_byte: Duration,
     max_answer: usize,
 }
@@ -62,7 +70,7 @@ impl GrpcClient {
         }
         Ok(Self {
             endpoint,
-            channel: OnceLock::new(),
+            channel: Mutex::default(),
             first_byte: config.cloud_first_byte(),
             max_answer: config.limits.max_body_bytes,
         })
@@ -79,17 +87,25 @@ impl GrpcClient {
         let now = Instant::now();
         let call = build(request, token, deadline.saturating_duration_since(now))?;
         let answered = timeout_at(deadline.min(now + self.first_byte), async {
-            let mut channel = self.channel.get_or_init(|| self.endpoint.connect_lazy()).clone();
+            let mut channel = self.channel();
             poll_fn(|cx| channel.poll_ready(cx)).await?;
             channel.call(call).await
         });
         let answer = match answered.await {
-            Err(_) => return Err(failed(false, "no answer in time".to_owned())),
+            Err(_) => {
+                *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                return Err(failed(false, "no answer in time".to_owned()));
+            }
             Ok(Err(error)) => return Err(failed(!is_timeout(&error), chain(&error))),
             Ok(Ok(answer)) => answer,
         };
         let answer = timeout_at(deadline, read(answer, self.max_answer)).await;
         answer.unwrap_or_else(|_| Err(failed(false, "the answer did not end in time".to_owned())))
+    }
+
+    fn channel(&self) -> Channel {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        channel.get_or_insert_with(|| self.endpoint.connect_lazy()).clone()
     }
 }
 

@@ -1,6 +1,10 @@
 //! The client of this node's model server.
 
-use std::{error::Error as StdError, time::Duration};
+use std::{
+    error::Error as StdError,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use hyper::{
@@ -22,9 +26,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The client.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct EdgeClient {
-    client: Client<HttpConnector, AnyBody>,
+    /// Another one after a call of gRPC without an answer: its one connection may be dead.
+    client: RwLock<Client<HttpConnector, AnyBody>>,
     address: String,
     wire: Wire,
 }
@@ -46,15 +51,7 @@ pub enum EdgeError {
 impl EdgeClient {
     /// A client of the server at `host:port`.
     pub fn new(address: &str, wire: Wire) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .http2_only(wire == Wire::Grpc)
-            .build(connector);
-        Self { client, address: address.to_owned(), wire }
+        Self { client: RwLock::new(client(wire)), address: address.to_owned(), wire }
     }
 
     /// `host:port`.
@@ -85,8 +82,15 @@ impl EdgeClient {
             request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
             request.headers_mut().remove(HOST);
         }
-        match timeout(limit, self.client.request(request)).await {
-            Err(_) => Err(EdgeError::Timeout(limit)),
+        let current = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match timeout(limit, current.request(request)).await {
+            Err(_) => {
+                if self.wire == Wire::Grpc {
+                    *self.client.write().unwrap_or_else(PoisonError::into_inner) =
+                        client(self.wire);
+                }
+                Err(EdgeError::Timeout(limit))
+            }
             Ok(Err(error)) => Err(of_client(&error)),
             Ok(Ok(answer)) => Ok(answer),
         }
@@ -128,6 +132,17 @@ impl EdgeClient {
             answered => answered,
         }
     }
+}
+
+fn client(wire: Wire) -> Client<HttpConnector, AnyBody> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .http2_only(wire == Wire::Grpc)
+        .build(connector)
 }
 
 fn of_client(error: &(dyn StdError + 'static)) -> EdgeError {

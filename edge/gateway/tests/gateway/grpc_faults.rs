@@ -1,11 +1,15 @@
 //! gRPC with a cloud or an edge that does not work, and with a client that does not wait.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use neptune_gateway::{clock, protocol::grpc::prefix};
 use prost::Message as _;
 use serde_json::json;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tonic::{Code, Status};
 
 use crate::{
@@ -158,4 +162,41 @@ async fn requests_over_the_limit_are_refused() {
     let status = infer(&setup, &[], rows(&[0.5], true)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert_eq!(waiting.await.unwrap().unwrap_err().code(), Code::Unavailable);
+}
+
+/// An address whose first connection is silent. Every other one reaches the target.
+async fn silent_once(target: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = tokio::spawn(async move {
+        let _silent = listener.accept().await.unwrap();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut other = TcpStream::connect(target).await.unwrap();
+            tokio::spawn(async move {
+                // An error is a side that went away.
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut other).await;
+            });
+        }
+    });
+    (address, accepting)
+}
+
+#[tokio::test]
+async fn connection_that_went_silent_is_replaced() {
+    let edge = GrpcServer::start(edge_model).await;
+    let cloud = GrpcServer::start(cloud_model).await;
+    let (silent_edge, edge_task) = silent_once(edge.address).await;
+    let (silent_cloud, cloud_task) = silent_once(cloud.address).await;
+    for (edge, cloud, first) in
+        [(silent_edge, cloud.address, "edge-down"), (edge.address, silent_cloud, "fallback")]
+    {
+        let setup = setup(edge, cloud, json!({"timeouts": {"edge": "300ms"}})).await;
+        for expected in [first, "hard"] {
+            let answer = infer(&setup, &[], rows(&[0.5], true)).await.unwrap();
+            assert_eq!(decision(&answer).1, expected);
+        }
+    }
+    edge_task.abort();
+    cloud_task.abort();
 }
