@@ -80,7 +80,7 @@ pub async fn ask(
     let answer =
         answer.and_then(|body| if is_answer(&body) { Ok(body) } else { Err(not_an_answer()) });
     gateway.metrics.upstream(Side::Cloud, clock::now().saturating_duration_since(asked));
-    conclude(service, &mut permission, client, answer).ok_or(Unanswered::Failed)
+    conclude(service, &mut permission, client.url(request.wire), answer).ok_or(Unanswered::Failed)
 }
 
 /// As [`ask`], for a streamed answer. Its head and first piece are there.
@@ -102,7 +102,7 @@ pub async fn ask_stream(
     let time = clock::now().saturating_duration_since(asked);
     gateway.metrics.upstream(Side::Cloud, time);
     gateway.metrics.first_token(Side::Cloud, time);
-    conclude(service, &mut permission, client, answer).ok_or(Unanswered::Failed)
+    conclude(service, &mut permission, client.url(request.wire), answer).ok_or(Unanswered::Failed)
 }
 
 async fn attempt(
@@ -155,7 +155,7 @@ fn is_repeated<T>(
 fn conclude<T>(
     service: &Service,
     permission: &mut Permission<'_>,
-    client: &CloudClient,
+    url: &str,
     answer: Result<T, CloudError>,
 ) -> Option<T> {
     match answer {
@@ -166,7 +166,6 @@ fn conclude<T>(
         Err(CloudError::Refused { status, excerpt }) => {
             // It works. Other requests may be accepted.
             permission.succeeded();
-            let url = client.url();
             if service.is_first_refusal() {
                 warn!("{url} refuses a request ({status}), further ones are not logged: {excerpt}");
             } else {
@@ -179,15 +178,15 @@ fn conclude<T>(
                 let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.clone());
                 let file = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
                 let status = reason.split(' ').next().unwrap_or_default();
-                warn!("{} refuses the token{file} ({status})", client.url());
+                warn!("{url} refuses the token{file} ({status})");
             }
             None
         }
         Err(CloudError::Failed { failure, reason, .. }) => {
             if permission.failed(failure) {
-                warn!("{} is left alone for a while: {reason}", client.url());
+                warn!("{url} is left alone for a while: {reason}");
             } else {
-                debug!("{} did not answer: {reason}", client.url());
+                debug!("{url} did not answer: {reason}");
             }
             None
         }

@@ -103,9 +103,12 @@ impl CloudClient {
         }))
     }
 
-    /// Its address.
-    pub fn url(&self) -> &str {
-        &self.url
+    /// Its address for calls of this kind.
+    pub fn url(&self, wire: Wire) -> &str {
+        match (wire, &self.grpc) {
+            (Wire::Grpc, Some(grpc)) => grpc.url(),
+            _ => &self.url,
+        }
     }
 
     /// The name of the model there.

@@ -40,6 +40,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The connection to the cloud's gRPC, which is made with the first call.
 #[derive(Debug)]
 pub(super) struct GrpcClient {
+    url: String,
     endpoint: Endpoint,
     /// None before the first call, and after one without an answer: the connection may be dead.
     channel: Mutex<Option<Channel>>,
@@ -69,6 +70,7 @@ impl GrpcClient {
                 .map_err(|error| failed(&error))?;
         }
         Ok(Self {
+            url: url.to_owned(),
             endpoint,
             channel: Mutex::default(),
             first_byte: config.cloud_first_byte(),
@@ -101,6 +103,11 @@ impl GrpcClient {
         };
         let answer = timeout_at(deadline, read(answer, self.max_answer)).await;
         answer.unwrap_or_else(|_| Err(failed(false, "the answer did not end in time".to_owned())))
+    }
+
+    /// Its address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     fn channel(&self) -> Channel {

@@ -140,7 +140,7 @@ async fn timeout_of_the_client_shortens_the_waiting() {
     let text = refused["grpc-message"].to_str().unwrap();
     assert!(text.contains("no%20answer%20for%200.3%20s"), "{text}");
     edge.become_script(edge_model);
-    let answer = raw_infer(&setup, &headers("600m"), body).await;
+    let answer = raw_infer(&setup, &headers("2S"), body).await;
     assert_eq!(
         (&answer["grpc-status"], &answer["x-neptune-decision"]),
         (&"0".parse().unwrap(), &"fallback".parse().unwrap())
@@ -191,7 +191,7 @@ async fn connection_that_went_silent_is_replaced() {
     for (edge, cloud, first) in
         [(silent_edge, cloud.address, "edge-down"), (edge.address, silent_cloud, "fallback")]
     {
-        let setup = setup(edge, cloud, json!({"timeouts": {"edge": "300ms"}})).await;
+        let setup = setup(edge, cloud, json!({"timeouts": {"edge": "600ms"}})).await;
         for expected in [first, "hard"] {
             let answer = infer(&setup, &[], rows(&[0.5], true)).await.unwrap();
             assert_eq!(decision(&answer).1, expected);
