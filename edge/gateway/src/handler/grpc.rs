@@ -35,7 +35,11 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         let text = "edge.grpcAddress is not configured any more; restart the gateway";
         return exchange.error(StatusCode::SERVICE_UNAVAILABLE, text);
     }
-    let is_grpc = |kind: &[u8]| kind.starts_with(b"application/grpc");
+    // Not gRPC-Web, which has other frames.
+    let is_grpc = |kind: &[u8]| {
+        let rest = kind.strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))
+    };
     if !head.headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let text = "this address is of gRPC, and the content type is not application/grpc";
         return exchange.error(StatusCode::BAD_REQUEST, text);

@@ -3,10 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use neptune_gateway::protocol::grpc::inference::{
-    InferTensorContents, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
-    ServerLiveRequest, ServerLiveResponse, infer_parameter::ParameterChoice,
+use neptune_gateway::protocol::grpc::{
+    inference::{
+        InferTensorContents, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
+        ServerLiveRequest, ServerLiveResponse, infer_parameter::ParameterChoice,
+    },
+    prefix,
 };
+use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_rustls::{
     TlsAcceptor,
@@ -244,19 +248,25 @@ async fn malformed_messages_are_refused_with_the_reason() {
         let status = infer(&setup, &[], request).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (code, message));
     }
-    let send = async |kind: &str, body: &'static [u8]| {
-        let headers = raw_infer(&setup, &[("content-type", kind)], Bytes::from_static(body)).await;
+    let sound = rows(&[0.875], true).encode_to_vec();
+    let sound = Bytes::from([&prefix(sound.len()).unwrap()[..], &sound].concat());
+    let send = async |kind: &str, body: Bytes| {
+        let headers = raw_infer(&setup, &[("content-type", kind)], body).await;
         headers["grpc-status"].to_str().unwrap().to_owned()
     };
     for body in [&b""[..], b"\0\0\0\0\x05abc", b"\0\xff\xff\xff\xff", b"\0\0\0\0\x02\x0a\xff"] {
-        assert_eq!(send("application/grpc", body).await, "3", "{body:?}");
+        let status = send("application/grpc", Bytes::from_static(body)).await;
+        assert_eq!(status, "3", "{body:?}");
     }
-    assert_eq!(send("application/json", b"{}").await, "3");
+    for kind in ["application/json", "application/grpc-web", "application/grpcx"] {
+        assert_eq!(send(kind, sound.clone()).await, "3", "{kind}");
+    }
     assert!(edge.received().is_empty());
     let metrics = setup.page("/metrics").await;
-    for line in [r#"code="400"} 9"#, r#"code="413"} 1"#] {
+    for line in [r#"code="400"} 11"#, r#"code="413"} 1"#] {
         assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
     }
+    assert_eq!(send("application/grpc+proto", sound).await, "0");
 }
 
 #[tokio::test]
