@@ -125,6 +125,10 @@ async fn departed_totals_count_and_uids_that_are_gone_are_answered() {
             inference_number: inference,
             hard_example_number: 0,
             fallback_number: 0,
+            hard_number: 0,
+            over_budget_number: 0,
+            unjudged_number: 0,
+            shadow_number: 0,
         };
         (uid.to_owned(), totals)
     };

@@ -28,7 +28,7 @@ type Entry = ((String, WorkerName), WorkerCount);
 
 fn count(inference: u64) -> Entry {
     let mut tally = RunTotals::default();
-    let counters = Counters { inference, hard: 0, fallback: 0 };
+    let counters = Counters { inference, hard: 0, ..Counters::default() };
     tally.observe(&RunReport { run: Some("c@s"), start: "t", counters, is_inherited: false });
     let count = WorkerCount {
         object: SERVICE.parse().unwrap(),

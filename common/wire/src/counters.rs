@@ -15,6 +15,20 @@ pub struct Counters {
     /// workers that do not report it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fallback: u64,
+    /// Number of those samples that a gateway decided to be hard, also when the cloud worker did
+    /// not answer them. Like the following, zero for workers other than gateways.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub decided_hard: u64,
+    /// Number of those hard samples that stayed at the edge because the cap of uploads was reached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_budget: u64,
+    /// Number of those samples without a confidence, which stayed at the edge.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unjudged: u64,
+    /// Number of easy samples that the cloud answered as well, to compare the answers. They are not
+    /// in `hard`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shadow: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -26,10 +40,18 @@ pub(crate) fn is_zero(number: &u64) -> bool {
 pub const MAX_COUNTER: u64 = 1 << 53;
 
 impl Counters {
-    /// Returns whether a worker can have counted this: at most [`MAX_COUNTER`] samples, and not
-    /// more hard ones than samples.
+    /// Returns whether a worker can have counted this: at most [`MAX_COUNTER`] samples, not more
+    /// hard or unjudged ones than samples, and not more over budget than hard ones.
+    ///
+    /// The numbers of gateways are compared in pairs: this stays true for sums, differences and
+    /// maxima of possible counters. A sample is compared after it was counted, so differences may
+    /// have more shadows than samples.
     pub fn are_possible(self) -> bool {
-        self.hard.saturating_add(self.fallback) <= self.inference && self.inference <= MAX_COUNTER
+        self.hard.saturating_add(self.fallback) <= self.inference
+            && self.decided_hard <= self.inference
+            && self.over_budget <= self.decided_hard
+            && self.unjudged <= self.inference
+            && self.inference.max(self.shadow) <= MAX_COUNTER
     }
 
     /// Returns whether all counters are zero.
@@ -37,20 +59,22 @@ impl Counters {
         *self == Self::default()
     }
 
-    /// Returns whether the number of samples or of hard ones is below that of `other`. Fallbacks do
-    /// not count: a worker may stop reporting them.
+    /// Returns whether the number of samples or of hard ones is below that of `other`, or one of
+    /// the numbers that only gateways report. Fallbacks do not count: a worker may stop reporting
+    /// them.
     pub fn are_below(self, other: Self) -> bool {
-        self.inference < other.inference || self.hard < other.hard
+        self.inference < other.inference
+            || self.hard < other.hard
+            || self.decided_hard < other.decided_hard
+            || self.over_budget < other.over_budget
+            || self.unjudged < other.unjudged
+            || self.shadow < other.shadow
     }
 
     /// Returns the difference of each counter, not below zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
-        Self {
-            inference: self.inference.saturating_sub(other.inference),
-            hard: self.hard.saturating_sub(other.hard),
-            fallback: self.fallback.saturating_sub(other.fallback),
-        }
+        self.with_each(other, u64::saturating_sub)
     }
 
     /// Returns the share of samples that the cloud answered, 0 to 1; 0 when nothing was inferred.
@@ -62,20 +86,24 @@ impl Counters {
     /// Returns the saturating sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self {
-            inference: self.inference.saturating_add(other.inference),
-            hard: self.hard.saturating_add(other.hard),
-            fallback: self.fallback.saturating_add(other.fallback),
-        }
+        self.with_each(other, u64::saturating_add)
     }
 
     /// Returns the maximum of each counter.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
+        self.with_each(other, u64::max)
+    }
+
+    fn with_each(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
         Self {
-            inference: self.inference.max(other.inference),
-            hard: self.hard.max(other.hard),
-            fallback: self.fallback.max(other.fallback),
+            inference: of(self.inference, other.inference),
+            hard: of(self.hard, other.hard),
+            fallback: of(self.fallback, other.fallback),
+            decided_hard: of(self.decided_hard, other.decided_hard),
+            over_budget: of(self.over_budget, other.over_budget),
+            unjudged: of(self.unjudged, other.unjudged),
+            shadow: of(self.shadow, other.shadow),
         }
     }
 }
@@ -271,7 +299,7 @@ mod tests {
     use super::*;
 
     fn counters(inference: u64, hard: u64) -> Counters {
-        Counters { inference, hard, fallback: 0 }
+        Counters { inference, hard, ..Counters::default() }
     }
 
     fn report<'a>(run: &'a str, start: &'a str, inference: u64, hard: u64) -> RunReport<'a> {
@@ -290,20 +318,20 @@ mod tests {
     #[test]
     fn fallbacks_are_summed_over_runs_like_the_other_counters() {
         let with = |run: &'static str, inference, fallback| {
-            let counters = Counters { inference, hard: 1, fallback };
+            let counters = Counters { fallback, ..counters(inference, 1) };
             RunReport { counters, ..report(run, "", 0, 0) }
         };
         let mut totals = RunTotals::default();
         for report in [with("c1", 10, 4), with("c1", 12, 5), with("c1", 10, 4), with("c2", 3, 2)] {
             totals.observe(&report);
         }
-        assert_eq!(totals.total(), Counters { inference: 15, hard: 2, fallback: 7 });
+        assert_eq!(totals.total(), Counters { fallback: 7, ..counters(15, 2) });
         let stored = serde_json::to_value(&totals).expect("plain data");
         assert_eq!(serde_json::from_value::<RunTotals>(stored).expect("the same"), totals);
         // A worker that stops reporting them is not a restarted one.
         totals.observe(&RunReport { start: "t", ..with("c2", 4, 0) });
-        assert_eq!(totals.total(), Counters { inference: 16, hard: 2, fallback: 7 });
-        assert!(!Counters { inference: 3, hard: 2, fallback: 2 }.are_possible());
+        assert_eq!(totals.total(), Counters { fallback: 7, ..counters(16, 2) });
+        assert!(!Counters { fallback: 2, ..counters(3, 2) }.are_possible());
         let earlier: Counters = serde_json::from_str(r#"{"inference":3,"hard":1}"#).expect("valid");
         assert_eq!(earlier, counters(3, 1));
     }
@@ -407,18 +435,57 @@ mod tests {
         assert_eq!(counters(u64::MAX, 1).plus(counters(5, 1)), counters(u64::MAX, 2));
     }
 
+    #[test]
+    fn numbers_of_gateways_are_checked_and_restart_a_run() {
+        let gateway = Counters { decided_hard: 6, over_budget: 2, unjudged: 4, ..counters(10, 3) };
+        assert!(Counters { fallback: 1, shadow: 12, ..gateway }.are_possible());
+        for bad in [
+            Counters { decided_hard: 11, ..gateway },
+            Counters { over_budget: 7, ..gateway },
+            Counters { unjudged: 11, ..gateway },
+            Counters { shadow: MAX_COUNTER + 1, ..gateway },
+        ] {
+            assert!(!bad.are_possible(), "{bad:?}");
+        }
+        let mut totals = RunTotals::default();
+        let with = |start, counters| RunReport { counters, ..report("c", start, 0, 0) };
+        totals.observe(&with("2026-08-01T12:00:00Z", gateway));
+        let restarted = Counters { decided_hard: 1, ..counters(10, 3) };
+        totals.observe(&with("2026-08-01T12:00:05Z", restarted));
+        assert_eq!(totals.total(), gateway.plus(restarted), "the decided ones fell");
+        let stored = serde_json::to_value(&totals).expect("plain data");
+        assert_eq!(stored["runs"][0]["overBudget"], 2);
+        assert_eq!(stored["runs"][1].get("overBudget"), None, "as of earlier versions");
+        assert_eq!(serde_json::from_value::<RunTotals>(stored).expect("the same"), totals);
+    }
+
+    /// What a gateway counts between two reports.
+    fn step() -> impl Strategy<Value = Counters> {
+        (0u64..50, 0u64..20, 0u64..20, 0u64..20, 0u64..20, 0u64..5).prop_map(
+            |(easy, hard, fallback, over_budget, unjudged, shadow)| Counters {
+                inference: easy + hard + fallback + over_budget + unjudged,
+                hard,
+                fallback,
+                decided_hard: hard + fallback + over_budget,
+                over_budget,
+                unjudged,
+                shadow,
+            },
+        )
+    }
+
     proptest! {
         /// The reports of every run, duplicated and reordered, including the last one of each run.
         #[test]
         fn total_is_the_sum_of_the_runs_for_any_order_of_reports(
-            runs in prop::collection::vec(prop::collection::vec((0u64..50, 0u64..50), 1..8), 1..8),
+            runs in prop::collection::vec(prop::collection::vec(step(), 1..8), 1..8),
             order in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..64),
         ) {
             let runs: Vec<Vec<Counters>> = runs
                 .iter()
                 .map(|steps| {
-                    steps.iter().scan(Counters::default(), |sum, (inference, hard)| {
-                        *sum = sum.plus(counters(inference + hard, *hard));
+                    steps.iter().scan(Counters::default(), |sum, step| {
+                        *sum = sum.plus(*step);
                         Some(*sum)
                     }).collect()
                 })
@@ -432,10 +499,10 @@ mod tests {
             let lasts = runs.iter().enumerate().map(|(run, steps)| (run, steps[steps.len() - 1]));
             for (run, reported) in shuffled.chain(lasts) {
                 let (run, start) = (format!("c{run}"), format!("t{run}"));
-                let Counters { inference, hard, .. } = reported;
-                totals.observe(&report(&run, &start, inference, hard));
+                totals.observe(&RunReport { counters: reported, ..report(&run, &start, 0, 0) });
                 let now = totals.total();
-                prop_assert!(now.inference >= before.inference && now.hard >= before.hard);
+                prop_assert_eq!(now.max(before), now, "no counter decreases");
+                prop_assert!(now.are_possible());
                 before = now;
             }
             let expected = runs.iter().fold(Counters::default(), |sum, steps| sum.plus(steps[steps.len() - 1]));

@@ -19,6 +19,7 @@ pub mod counters;
 mod dataset;
 mod decode;
 mod downstream;
+mod gateway;
 mod hash;
 mod lenient;
 mod model;
@@ -44,6 +45,10 @@ pub use downstream::{
     AgentStart, ContainerRights, DatasetContent, Delete, GatewaySpec, Index, IndexEntry, Insert,
     ModelContent, ObjectContent, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Scripts,
     Worker,
+};
+pub use gateway::{
+    Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport, GatewaySignal,
+    MAX_PROBLEM_CHARS, MAX_PROBLEMS,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ContentHash, Counters, DatasetReport, IndexEntry, ModelOutput, ModelPresenceReport,
-    ModelServerReport, ObjectKey, Revision, Role, WorkerName, unknown, unknown::deserialize_known,
+    ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, ModelOutput,
+    ModelPresenceReport, ModelServerReport, ObjectKey, Revision, Role, WorkerName, gateway,
+    unknown, unknown::deserialize_known,
 };
 
 /// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
@@ -105,6 +106,19 @@ pub struct TaskInfo {
     /// Number of hard samples that the cloud worker did not answer.
     #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
     pub fallback_number: u64,
+    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
+    /// Like the following, zero for other workers.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub hard_number: u64,
+    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub over_budget_number: u64,
+    /// Number of samples without a confidence.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub unjudged_number: u64,
+    /// Number of easy samples that the cloud answered as well, for a comparison.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub shadow_number: u64,
     /// `hard_example_number` divided by `inference_number`, 0 to 1.
     pub upload_cloud_ratio: f64,
     /// When the first run started, as the worker reported it.
@@ -120,6 +134,10 @@ impl TaskInfo {
             inference: self.inference_number,
             hard: self.hard_example_number,
             fallback: self.fallback_number,
+            decided_hard: self.hard_number,
+            over_budget: self.over_budget_number,
+            unjudged: self.unjudged_number,
+            shadow: self.shadow_number,
         }
     }
 }
@@ -150,6 +168,13 @@ pub struct WorkerReport {
     /// Whether the cloud worker answered none of the edge worker's last hard samples.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cloud_unreachable: bool,
+    /// What a gateway reports in its present run; absent for other workers.
+    #[serde(
+        default,
+        deserialize_with = "gateway::lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub gateway: Option<Box<GatewayReport>>,
 }
 
 /// Messages of a worker that its agent rejected.
@@ -338,6 +363,19 @@ pub struct DepartedTotals {
     /// Number of hard samples that the cloud worker did not answer.
     #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
     pub fallback_number: u64,
+    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
+    /// Like the following, zero for other workers.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub hard_number: u64,
+    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub over_budget_number: u64,
+    /// Number of samples without a confidence.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub unjudged_number: u64,
+    /// Number of easy samples that the cloud answered as well, for a comparison.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub shadow_number: u64,
 }
 
 impl DepartedTotals {
@@ -347,6 +385,10 @@ impl DepartedTotals {
             inference: self.inference_number,
             hard: self.hard_example_number,
             fallback: self.fallback_number,
+            decided_hard: self.hard_number,
+            over_budget: self.over_budget_number,
+            unjudged: self.unjudged_number,
+            shadow: self.shadow_number,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Counters, DecodeError, counters::MAX_COUNTER, lenient};
+use crate::{Counters, DecodeError, GatewayReport, counters::MAX_COUNTER, gateway, lenient};
 
 /// The info message of a worker, published on `neptune/workers/<worker-name>/info`.
 ///
@@ -41,6 +41,14 @@ pub struct WorkerInfo {
     /// The models, under the name that Sedna's workers use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<Value>,
+    /// What a gateway knows of its decisions and of its two model servers. What is not valid in it
+    /// counts as absent.
+    #[serde(
+        default,
+        deserialize_with = "gateway::lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub gateway: Option<Box<GatewayReport>>,
 }
 
 /// Counters since the start of the worker. They do not decrease until the worker restarts.
@@ -61,6 +69,35 @@ pub struct WorkerTaskInfo {
         skip_serializing_if = "crate::counters::is_zero"
     )]
     pub fallback_number: u64,
+    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
+    /// Like the following, zero for other workers.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub hard_number: u64,
+    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub over_budget_number: u64,
+    /// Number of samples without a confidence.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub unjudged_number: u64,
+    /// Number of easy samples that the cloud answered as well, for a comparison.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub shadow_number: u64,
     /// Informative only; the agent computes the ratio from the totals.
     #[serde(default, deserialize_with = "lenient::ratio")]
     pub upload_cloud_ratio: f64,
@@ -91,8 +128,8 @@ impl WorkerTaskInfo {
     /// Returns the counters.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfRange`] when `hard_example_number`, or it and `fallback_number`, are above `inference_number`, or this
-    /// above 2^53.
+    /// [`DecodeError::OutOfRange`] when `inference_number` is above 2^53, or when another number is
+    /// above the one that includes it.
     pub fn counters(&self) -> Result<Counters, DecodeError> {
         if self.inference_number > MAX_COUNTER {
             return Err(DecodeError::OutOfRange("taskInfo.inferenceNumber is above 2^53"));
@@ -106,10 +143,23 @@ impl WorkerTaskInfo {
             inference: self.inference_number,
             hard: self.hard_example_number,
             fallback: self.fallback_number,
+            ..Counters::default()
         };
         if !counters.are_possible() {
             return Err(DecodeError::OutOfRange(
                 "taskInfo.hardExampleNumber and fallbackNumber are above taskInfo.inferenceNumber",
+            ));
+        }
+        let counters = Counters {
+            decided_hard: self.hard_number,
+            over_budget: self.over_budget_number,
+            unjudged: self.unjudged_number,
+            shadow: self.shadow_number,
+            ..counters
+        };
+        if !counters.are_possible() {
+            return Err(DecodeError::OutOfRange(
+                "taskInfo.hardNumber or unjudgedNumber is above taskInfo.inferenceNumber, overBudgetNumber above hardNumber, or shadowNumber above 2^53",
             ));
         }
         Ok(counters)
@@ -132,7 +182,10 @@ mod tests {
         )
         .unwrap();
         let task = info.task_info.unwrap();
-        assert_eq!(task.counters().unwrap(), Counters { inference: 1000, hard: 100, fallback: 0 });
+        assert_eq!(
+            task.counters().unwrap(),
+            Counters { inference: 1000, hard: 100, ..Counters::default() }
+        );
         assert_eq!(task.start_time, "2020-11-03T08:39:22.517Z");
     }
 
@@ -149,7 +202,7 @@ mod tests {
             (r#"{"inferenceNumber":"30.0","hardExampleNumber":0}"#, 30, 0),
             (r#"{"inferenceNumber":9007199254740992,"hardExampleNumber":0}"#, 1 << 53, 0),
         ] {
-            let expected = Counters { inference, hard, fallback: 0 };
+            let expected = Counters { inference, hard, ..Counters::default() };
             assert_eq!(task(good).unwrap().counters().unwrap(), expected);
         }
         let start = |start: &str| {
@@ -158,6 +211,42 @@ mod tests {
         };
         assert_eq!(start("1604392762.517"), "1604392762.517");
         assert_eq!((start("null"), start(r#""t""#)), (String::new(), "t".to_owned()));
+    }
+
+    #[test]
+    fn numbers_of_a_gateway_are_read_and_checked() {
+        let text = r#"{"inferenceNumber":20,"hardExampleNumber":3,"fallbackNumber":1,
+            "hardNumber":"6","overBudgetNumber":2.0,"unjudgedNumber":4,"shadowNumber":5}"#;
+        let expected = Counters {
+            inference: 20,
+            hard: 3,
+            fallback: 1,
+            decided_hard: 6,
+            over_budget: 2,
+            unjudged: 4,
+            shadow: 5,
+        };
+        assert_eq!(task(text).unwrap().counters().unwrap(), expected);
+        for (field, value) in [("hardNumber", 21), ("overBudgetNumber", 1), ("unjudgedNumber", 21)]
+        {
+            let text = r#"{"inferenceNumber":20,"hardExampleNumber":0,"#;
+            let bad = task(&format!("{text}\"{field}\":{value}}}")).unwrap();
+            assert!(bad.counters().is_err(), "{field}");
+        }
+        let task = task(r#"{"inferenceNumber":1,"hardExampleNumber":0}"#).unwrap();
+        let text = serde_json::to_string(&task).unwrap();
+        assert!(!text.contains("hardNumber") && !text.contains("shadow"), "as before: {text}");
+    }
+
+    #[test]
+    fn invalid_gateway_member_does_not_refuse_the_counters() {
+        for gateway in ["1", "[]", "null", r#""x""#, r#"{"signal":7}"#, r#"{"problems":{}}"#] {
+            let text = format!(
+                r#"{{"taskInfo":{{"inferenceNumber":1,"hardExampleNumber":0}},"gateway":{gateway}}}"#
+            );
+            let info = WorkerInfo::decode(text.as_bytes()).unwrap();
+            assert_eq!(info.task_info.unwrap().inference_number, 1, "{gateway}");
+        }
     }
 
     #[test]
@@ -192,6 +281,10 @@ mod tests {
             inference_number: 1,
             hard_example_number: 2,
             fallback_number: 0,
+            hard_number: 0,
+            over_budget_number: 0,
+            unjudged_number: 0,
+            shadow_number: 0,
             upload_cloud_ratio: 2.0,
             start_time: String::new(),
             update_time: String::new(),

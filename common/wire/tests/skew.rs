@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use neptune_wire::{
-    DatasetState, Index, Insert, Phase, PresenceState, Role, ServerUpdateMode, StatusReport, Sync,
-    Transition, WorkerReason, WorkerState, WorkerUpdateMode, decode,
+    Counters, DatasetState, GatewayCloud, GatewayProblemReason, GatewaySignal, Index, Insert,
+    Phase, PresenceState, Role, RunReport, RunTotals, ServerUpdateMode, StatusReport, Sync,
+    Transition, WorkerInfo, WorkerReason, WorkerState, WorkerUpdateMode, decode,
 };
 
 #[test]
@@ -29,12 +30,17 @@ fn sync_with_unknown_resource_is_answered() {
 fn report_with_unknown_values_still_counts() {
     let report: StatusReport = decode(include_bytes!("golden/status-next.json")).unwrap();
     assert_eq!(report.phase, Phase::Pending, "neither running nor failed, as far as is known");
-    assert_eq!(report.output.task_info.unwrap().inference_number, 9);
+    let counters = report.output.task_info.unwrap().counters();
+    assert_eq!((counters.inference, counters.decided_hard, counters.over_budget), (9, 3, 1));
     let [worker] = &report.workers[..] else {
         unreachable!("a worker of an unknown role is skipped")
     };
     assert_eq!((worker.role, worker.state), (Role::Edge, WorkerState::Pending));
     assert_eq!(worker.reason, Some(WorkerReason::Unknown));
+    let gateway = worker.gateway.as_ref().unwrap();
+    assert_eq!((gateway.signal, gateway.cloud), (GatewaySignal::Unknown, GatewayCloud::Unknown));
+    let problems: Vec<_> = gateway.problems.iter().map(|problem| problem.reason).collect();
+    assert_eq!(problems, [GatewayProblemReason::Unknown, GatewayProblemReason::Drifting]);
     assert_eq!(report.serving.unwrap().transition, Transition::InProgress);
     assert_eq!(report.model.unwrap().state, PresenceState::Downloading);
     assert_eq!(report.dataset.unwrap().state, DatasetState::Counting);
@@ -57,4 +63,40 @@ fn messages_of_the_previous_version_are_complete() {
     assert_eq!((report.phase, report.workers.len()), (Phase::Running, 0));
     let insert: Insert = decode(include_bytes!("golden/insert-previous.json")).unwrap();
     assert_eq!(insert.content.workers.len(), 1);
+}
+
+#[test]
+fn worker_message_of_another_version_is_counted() {
+    let read = |payload: &[u8]| WorkerInfo::decode(payload).unwrap();
+    let next = read(include_bytes!("golden/worker-info-next.json"));
+    let expected = Counters {
+        inference: 9,
+        hard: 2,
+        fallback: 1,
+        decided_hard: 4,
+        over_budget: 1,
+        unjudged: 2,
+        shadow: 3,
+    };
+    assert_eq!(next.task_info.unwrap().counters().unwrap(), expected);
+    let gateway = next.gateway.unwrap();
+    assert_eq!(gateway.signal, GatewaySignal::Unknown);
+    assert_eq!(gateway.threshold.unwrap().to_string(), "0.713");
+    assert_eq!(gateway.problems[0].reason, GatewayProblemReason::Unknown);
+    let previous = read(include_bytes!("golden/worker-info-previous.json"));
+    let counted = Counters { inference: 9, hard: 2, ..Counters::default() };
+    assert_eq!(previous.task_info.unwrap().counters().unwrap(), counted);
+    assert_eq!(previous.gateway, None);
+}
+
+#[test]
+fn stored_totals_of_the_previous_version_continue() {
+    let stored = include_bytes!("golden/run-totals-previous.json");
+    let mut totals: RunTotals = serde_json::from_slice(stored).unwrap();
+    let before = Counters { inference: 14, hard: 3, fallback: 1, ..Counters::default() };
+    assert_eq!(totals.total(), before);
+    let counters = Counters { inference: 10, hard: 2, fallback: 1, unjudged: 4, ..before };
+    let report = RunReport { run: Some("c0@s"), start: "t", counters, is_inherited: false };
+    totals.observe(&report);
+    assert_eq!(totals.total(), Counters { inference: 15, hard: 3, fallback: 1, ..counters });
 }

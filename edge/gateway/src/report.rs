@@ -145,19 +145,20 @@ fn message(
             inference_number: totals.inference,
             hard_example_number: totals.cloud,
             fallback_number: totals.fallback,
+            hard_number: totals.hard,
+            over_budget_number: totals.over_budget,
+            unjudged_number: totals.unjudged,
+            shadow_number: totals.shadow,
             upload_cloud_ratio: ratio,
             start_time: format!("{started:.3}"),
             update_time: format!("{now:.3}"),
         }),
         output: None,
         results: None,
+        gateway: None,
     };
     let mut message = json!(info);
     let task = &mut message["taskInfo"];
-    task["hardNumber"] = json!(totals.hard);
-    task["overBudgetNumber"] = json!(totals.over_budget);
-    task["unjudgedNumber"] = json!(totals.unjudged);
-    task["shadowNumber"] = json!(totals.shadow);
     task["threshold"] = json!(decisions.policy().threshold());
     if let Some(estimate) = decisions.policy().agreement() {
         task["agreement"] = json!(estimate.agreement);

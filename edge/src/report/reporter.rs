@@ -158,6 +158,10 @@ impl Reporter {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
             fallback_number: total.counters.fallback,
+            hard_number: total.counters.decided_hard,
+            over_budget_number: total.counters.over_budget,
+            unjudged_number: total.counters.unjudged,
+            shadow_number: total.counters.shadow,
             upload_cloud_ratio: total.counters.upload_cloud_ratio(),
             start_time: total.first_start.clone(),
             current_time: String::new(),
@@ -172,6 +176,7 @@ impl Reporter {
                 restarts: health.restarts,
                 rejected: rejected.clone(),
                 cloud_unreachable: *cloud_unreachable,
+                gateway: None,
             },
         );
         StatusReport {
@@ -276,7 +281,7 @@ mod tests {
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> ObjectStatus<'a> {
-        let counters = Counters { inference, hard: inference / 2, fallback: 0 };
+        let counters = Counters { inference, hard: inference / 2, ..Counters::default() };
         ObjectStatus {
             key,
             object,

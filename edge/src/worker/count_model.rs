@@ -73,7 +73,7 @@ fn worker() -> WorkerName {
 }
 
 fn counters(inference: u64) -> Counters {
-    Counters { inference, hard: inference / 2, fallback: 0 }
+    Counters { inference, hard: inference / 2, ..Counters::default() }
 }
 
 impl World {

@@ -280,6 +280,10 @@ impl Counts {
                 inference_number: total.inference,
                 hard_example_number: total.hard,
                 fallback_number: total.fallback,
+                hard_number: total.decided_hard,
+                over_budget_number: total.over_budget,
+                unjudged_number: total.unjudged,
+                shadow_number: total.shadow,
             };
             (uid.clone(), totals)
         };
@@ -366,7 +370,7 @@ mod tests {
             "inferenceNumber": inference, "hardExampleNumber": inference / 10, "startTime": start,
         });
         let info = serde_json::from_value(serde_json::json!({ "taskInfo": task })).unwrap();
-        let counters = Counters { inference, hard: inference / 10, fallback: 0 };
+        let counters = Counters { inference, hard: inference / 10, ..Counters::default() };
         let report = RunReport { run: Some(run), start, counters, is_inherited: false };
         counts.observe(&service(), uid, &worker.parse().unwrap(), &info, Some(&report))
     }
@@ -380,7 +384,7 @@ mod tests {
         let (mut counts, worker) = (Counts::default(), "w".parse().unwrap());
         let info = serde_json::from_value(serde_json::json!({})).unwrap();
         let mut is_unreachable = |inference, hard, fallback| {
-            let counters = Counters { inference, hard, fallback };
+            let counters = Counters { inference, hard, fallback, ..Counters::default() };
             let report = RunReport { run: Some("c"), start: "", counters, is_inherited: false };
             counts.observe(&service(), "uid", &worker, &info, Some(&report)).unwrap();
             counts.is_cloud_unreachable("uid", &worker)
@@ -401,7 +405,7 @@ mod tests {
         observe(&mut counts, "new-name", "2026-01-03", 50);
         observe(&mut counts, "new-name", "2026-01-04", 10);
         let total = counts.total("uid");
-        assert_eq!(total.counters, Counters { inference: 70, hard: 7, fallback: 0 });
+        assert_eq!(total.counters, Counters { inference: 70, hard: 7, ..Counters::default() });
         assert_eq!(total.first_start, "2026-01-02");
         assert!(total.has_counted);
         assert_eq!(counts.total("another").counters, Counters::default());
@@ -478,7 +482,7 @@ mod tests {
         let mut rebased = Counts::restore(counts.rebased(), &["uid"].into());
         assert_eq!(rebased.total("uid").counters, Counters::default());
         observe(&mut rebased, "w", "1", 130);
-        assert_eq!(rebased.total("uid").counters, Counters { inference: 30, hard: 3, fallback: 0 });
+        assert_eq!(rebased.total("uid").counters, Counters { inference: 30, hard: 3, ..Counters::default() });
     }
 
     #[test]

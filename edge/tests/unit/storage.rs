@@ -170,7 +170,7 @@ fn counts_are_kept_until_they_are_removed() {
         departed: 0,
         cloud_unreachable: false,
     };
-    let counters = Counters { inference: u64::MAX, hard: 1, fallback: 0 };
+    let counters = Counters { inference: u64::MAX, hard: 1, ..Counters::default() };
     let report = RunReport { run: Some("c@s"), start: "t", counters, is_inherited: false };
     count.tally.observe(&report);
     let entry = (("uid-1".to_owned(), "w".parse().unwrap()), count);

@@ -88,6 +88,11 @@ impl WorkerCounters {
                 inference_number: self.counters.inference,
                 hard_example_number: self.counters.hard,
                 fallback_number: self.counters.fallback,
+                // This worker decides itself: only gateways report these.
+                hard_number: 0,
+                over_budget_number: 0,
+                unjudged_number: 0,
+                shadow_number: 0,
                 upload_cloud_ratio: self.counters.upload_cloud_ratio(),
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),
@@ -103,6 +108,7 @@ impl WorkerCounters {
                 ]}]})
             }),
             results: None,
+            gateway: None,
         }
     }
 }

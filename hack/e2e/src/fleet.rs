@@ -404,6 +404,10 @@ pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
         inference: metric("inferenceNumber"),
         hard: metric("hardExampleNumber"),
         fallback: metric("fallbackNumber"),
+        decided_hard: metric("hardNumber"),
+        over_budget: metric("overBudgetNumber"),
+        unjudged: metric("unjudgedNumber"),
+        shadow: metric("shadowNumber"),
     }
 }
 

@@ -310,6 +310,7 @@ fn add_counts(
         inference: folded.inference_number,
         hard: folded.hard_example_number,
         fallback: folded.fallback_number,
+        ..Counters::default()
     });
     while let Some(position) = position_to_fold(&reports, is_dropped) {
         folded = folded.plus(counters_of(&reports.remove(position)));
@@ -328,6 +329,7 @@ fn counters_of(report: &AgentCounters) -> Counters {
         inference: report.inference_number,
         hard: report.hard_example_number,
         fallback: report.fallback_number,
+        ..Counters::default()
     }
 }
 
@@ -406,7 +408,7 @@ mod tests {
             instance: AgentInstance(instance.to_owned()),
             epoch: 1,
             seq: inference,
-            counters: Counters { inference, hard, fallback: 0 },
+            counters: Counters { inference, hard, ..Counters::default() },
         }
     }
 
@@ -825,7 +827,7 @@ mod tests {
             (8, 2, "0.25"),
             (100_000, 1, "0"),
         ] {
-            assert_eq!(metrics(Counters { inference, hard, fallback: 0 })[2].value, ratio);
+            assert_eq!(metrics(Counters { inference, hard, ..Counters::default() })[2].value, ratio);
         }
     }
 }

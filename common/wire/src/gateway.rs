@@ -1,0 +1,291 @@
+//! What a gateway reports of its decisions and of its two model servers, beside its counters. Bounded
+//! when it is decoded; what is not understood counts as absent.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::unknown::{self, deserialize_known};
+
+/// Maximum number of problems of a report. Further ones are dropped.
+pub const MAX_PROBLEMS: usize = 8;
+
+/// Maximum length of a problem's message in characters. Longer ones are truncated.
+pub const MAX_PROBLEM_CHARS: usize = 512;
+
+/// The state of a gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayReport {
+    /// From what the confidence of a sample is computed.
+    #[serde(default)]
+    pub signal: GatewaySignal,
+    /// The state of the cloud's server.
+    #[serde(default)]
+    pub cloud: GatewayCloud,
+    /// The confidence below which a sample is hard.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<Figure>,
+    /// The estimated share of samples whose answer is that of the cloud's model.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Figure>,
+    /// The lower end of the 95 % interval of `agreement`.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub agreement_low: Option<Figure>,
+    /// The upper end of the 95 % interval of `agreement`.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub agreement_high: Option<Figure>,
+    /// The share of the last 1000 samples that the cloud answered.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub upload_ratio: Option<Figure>,
+    /// The population stability index of the confidences.
+    #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
+    pub psi: Option<Figure>,
+    /// What a user should correct, the most important first.
+    #[serde(default, deserialize_with = "unknown::list", skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<GatewayProblem>,
+}
+
+/// A number of a gateway with three decimals, from 0. In JSON it is a text, so that equal numbers
+/// have equal texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Figure(u32);
+
+impl Figure {
+    /// Rounds a number. `None` if it is not finite, below 0 or above 4 million.
+    pub fn new(number: f64) -> Option<Self> {
+        let thousandths = (number * 1000.0).round();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range is checked"
+        )]
+        (0.0..=f64::from(u32::MAX)).contains(&thousandths).then_some(Self(thousandths as u32))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// From what a gateway computes the confidence of a sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum GatewaySignal {
+    /// The log-probabilities of the tokens and of one alternative.
+    Top2,
+    /// The log-probabilities of the tokens.
+    Chosen,
+    /// The scores in the answer.
+    Scores,
+    /// The edge's server gives none: every sample stays at the edge.
+    None,
+    /// The edge's server was not asked yet, or a newer gateway has another one.
+    #[default]
+    Unknown,
+}
+
+deserialize_known!(GatewaySignal {
+    "Top2" => Top2, "Chosen" => Chosen, "Scores" => Scores, "None" => None, "Unknown" => Unknown,
+} else Unknown);
+
+impl fmt::Display for GatewaySignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The state of the cloud's server. The order is from the best state to the worst.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum GatewayCloud {
+    /// It is called.
+    Reachable,
+    /// None is configured.
+    Absent,
+    /// A newer gateway has another state.
+    #[default]
+    Unknown,
+    /// It is not called for a time, after failures.
+    LeftAlone,
+    /// It refuses the token, and is not called until the token file changes.
+    TokenRefused,
+}
+
+deserialize_known!(GatewayCloud {
+    "Reachable" => Reachable, "Absent" => Absent, "Unknown" => Unknown,
+    "LeftAlone" => LeftAlone, "TokenRefused" => TokenRefused,
+} else Unknown);
+
+impl fmt::Display for GatewayCloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A problem of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayProblem {
+    /// What is wrong.
+    pub reason: GatewayProblemReason,
+    /// Human-readable: what is wrong, what the gateway does meanwhile, and the remedy.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// What is wrong with a gateway or its model servers. The names are the reasons of conditions and
+/// Events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum GatewayProblemReason {
+    /// The model server at the edge does not answer.
+    ModelServerDown,
+    /// A model server answers in a form that is not of the protocol.
+    ProtocolMismatch,
+    /// The cloud's server refuses the token.
+    CloudRefusesToken,
+    /// The cloud's server is not called for a time, after failures.
+    CloudLeftAlone,
+    /// The edge's server gives nothing from which a confidence can be computed.
+    SignalMissing,
+    /// The cap of uploads keeps many hard samples at the edge.
+    OverBudget,
+    /// The confidences differ from those of the first samples.
+    Drifting,
+    /// The outputs of the two models cannot be mixed in one answer.
+    OutputsDiffer,
+    /// A problem of a newer gateway.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A number, also one in a text; absent for anything else.
+fn figure<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Figure>, D::Error> {
+    let number = match Value::deserialize(input)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    Ok(number.and_then(Figure::new))
+}
+
+/// A report within its bounds; absent if it is not one, because the counters beside it count.
+///
+/// # Errors
+/// The value is not JSON.
+pub fn lenient<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<Box<GatewayReport>>, D::Error> {
+    let value = Value::deserialize(input)?;
+    let report = serde_json::from_value::<GatewayReport>(value).ok();
+    Ok(report.map(GatewayReport::bounded).map(Box::new))
+}
+
+impl GatewayReport {
+    /// Without control characters, and without what exceeds the bounds.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.problems.truncate(MAX_PROBLEMS);
+        for problem in &mut self.problems {
+            problem.message.retain(|c| !c.is_control());
+            if let Some((at, _)) = problem.message.char_indices().nth(MAX_PROBLEM_CHARS) {
+                problem.message.truncate(at);
+            }
+        }
+        self
+    }
+
+    /// Whether the states are equal: everything but the figures, also those in messages.
+    pub fn is_same_state(&self, other: &Self) -> bool {
+        let state = |report: &Self| (report.signal, report.cloud);
+        let reasons = |report: &Self| -> Vec<_> {
+            report.problems.iter().map(|problem| problem.reason).collect()
+        };
+        state(self) == state(other) && reasons(self) == reasons(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::WorkerInfo;
+
+    fn read(gateway: &Value) -> Option<GatewayReport> {
+        let info = json!({"gateway": gateway}).to_string();
+        WorkerInfo::decode(info.as_bytes()).unwrap().gateway.map(|report| *report)
+    }
+
+    #[test]
+    fn report_round_trips() {
+        let report = json!({
+            "signal": "Top2", "cloud": "LeftAlone", "threshold": "0.713", "agreement": "0.962",
+            "agreementLow": "0.941", "agreementHigh": "0.976", "uploadRatio": "0.200",
+            "psi": "0.030",
+            "problems": [{"reason": "CloudLeftAlone", "message": "m"}],
+        });
+        let read = read(&report).unwrap();
+        assert_eq!(read.problems[0].reason, GatewayProblemReason::CloudLeftAlone);
+        assert_eq!(serde_json::to_value(&read).unwrap(), report);
+    }
+
+    #[test]
+    fn unknown_and_invalid_values_do_not_refuse_a_report() {
+        let report = read(&json!({
+            "signal": "Later", "cloud": "Later", "threshold": 0.5, "agreement": "high",
+            "uploadRatio": -1, "psi": null, "later": {},
+            "problems": [{"reason": "Later", "message": "m", "later": 1}, 7, {"message": "no reason"}],
+        }))
+        .unwrap();
+        assert_eq!((report.signal, report.cloud), Default::default());
+        assert_eq!(report.threshold.unwrap().to_string(), "0.500");
+        assert_eq!((report.agreement, report.upload_ratio, report.psi), (None, None, None));
+        let reasons: Vec<_> = report.problems.iter().map(|problem| problem.reason).collect();
+        assert_eq!(reasons, [GatewayProblemReason::Unknown]);
+        assert_eq!(read(&json!("running")), None);
+    }
+
+    #[test]
+    fn report_is_bounded_when_it_is_decoded() {
+        let problem =
+            json!({"reason": "Drifting", "message": format!("\n{}", "\u{e4}".repeat(600))});
+        let report = read(&json!({"problems": vec![problem; 2000]})).unwrap();
+        assert_eq!(report.problems.len(), MAX_PROBLEMS);
+        assert_eq!(report.problems[0].message.chars().count(), MAX_PROBLEM_CHARS);
+    }
+
+    #[test]
+    fn figure_has_three_decimals_and_a_range() {
+        for (number, text) in
+            [(0.0, "0.000"), (0.9996, "1.000"), (0.0304, "0.030"), (12.5, "12.500")]
+        {
+            assert_eq!(Figure::new(number).unwrap().to_string(), text);
+        }
+        for bad in [f64::NAN, f64::INFINITY, -0.1, 1e9] {
+            assert_eq!(Figure::new(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn figures_alone_are_no_change_of_state() {
+        let report = read(&json!({"signal": "Top2", "cloud": "Reachable"})).unwrap();
+        let moved = GatewayReport { threshold: Figure::new(0.7), ..report.clone() };
+        assert!(report.is_same_state(&moved) && report != moved);
+        let left_alone = GatewayReport { cloud: GatewayCloud::LeftAlone, ..report.clone() };
+        assert!(!report.is_same_state(&left_alone));
+    }
+}
