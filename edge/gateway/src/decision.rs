@@ -8,7 +8,7 @@ mod totals;
 use std::time::Instant;
 
 use neptune_cascade::{
-    Signal,
+    Signal, Unjudged,
     breaker::{Breaker, Failure, Permit, Refusal},
     cap::DEPTH,
     policy::{Decision, Policy, PolicyState, Route, Settings, Upload},
@@ -18,7 +18,10 @@ pub use self::{
     cloud_state::CloudState,
     totals::{Outcome, Totals},
 };
-use self::{retry::RetryBudget, totals::Recent};
+use self::{
+    retry::RetryBudget,
+    totals::{Recent, UnjudgedRun},
+};
 
 /// The state of the service.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub struct Decisions {
     retries: RetryBudget,
     totals: Totals,
     recent: Recent,
+    unjudged: UnjudgedRun,
+    is_edge_down: bool,
 }
 
 impl Decisions {
@@ -45,6 +50,8 @@ impl Decisions {
             retries: RetryBudget::new(now),
             totals: Totals::default(),
             recent: Recent::default(),
+            unjudged: UnjudgedRun::default(),
+            is_edge_down: false,
         }
     }
 
@@ -109,6 +116,7 @@ impl Decisions {
     /// # Errors
     /// The decision that keeps the request away from the cloud.
     pub fn decide_edge_down(&mut self, samples: usize, route: Route) -> Result<(), Decision> {
+        self.is_edge_down = true;
         let samples = u32::try_from(samples).unwrap_or(u32::MAX).max(1);
         let rate = self.settings.max_ratio.get();
         let first = (self.policy.tokens() + rate).min(f64::from(DEPTH));
@@ -155,7 +163,9 @@ impl Decisions {
     /// Counts an answered sample.
     pub fn count(&mut self, outcome: Outcome) {
         self.totals.count(outcome);
-        self.recent.push(outcome.is_upload());
+        self.recent.push(outcome);
+        self.unjudged.push(outcome);
+        self.is_edge_down = outcome == Outcome::Cloud(Decision::EdgeDown);
     }
 
     /// Permission for one call of the cloud.
@@ -208,6 +218,31 @@ impl Decisions {
     /// The share of uploads among the last samples.
     pub fn recent_ratio(&self) -> f64 {
         self.recent.ratio()
+    }
+
+    /// The share of samples that the cap kept at the edge among the last ones, if it is high.
+    pub fn over_budget(&self) -> Option<f64> {
+        self.recent.over_budget()
+    }
+
+    /// Why the last samples had no confidence, if at least so many in a row had none.
+    pub fn unjudged(&self, in_a_row: u32) -> Option<Unjudged> {
+        self.unjudged.reason(in_a_row)
+    }
+
+    /// Whether the edge's model server did not answer the last request.
+    pub const fn is_edge_down(&self) -> bool {
+        self.is_edge_down
+    }
+
+    /// The edge's model server can be reached again.
+    pub const fn edge_is_back(&mut self) {
+        self.is_edge_down = false;
+    }
+
+    /// Calls of the cloud that failed in a row.
+    pub const fn cloud_failures(&self) -> u32 {
+        self.breaker.failures()
     }
 
     /// The policy, for its observations.

@@ -4,7 +4,7 @@
 mod shadow;
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -60,8 +60,8 @@ pub struct Service {
     pub places: Arc<Semaphore>,
     /// Which log-probabilities the edge's model server gives.
     pub probed: RwLock<Probed>,
-    /// Set when the outputs of the two models cannot be mixed.
-    is_whole: AtomicBool,
+    /// How the outputs of the two models differ, if they cannot be mixed.
+    difference: OnceLock<String>,
     /// Set when the cloud refused a request, which is logged once.
     is_refused: AtomicBool,
 }
@@ -82,7 +82,7 @@ impl Service {
             cloud: CloudClient::new(&config)?,
             places: Arc::new(Semaphore::new(config.limits.max_in_flight)),
             probed: RwLock::default(),
-            is_whole: AtomicBool::new(false),
+            difference: OnceLock::new(),
             is_refused: AtomicBool::new(false),
             config,
         })
@@ -123,14 +123,19 @@ impl Service {
 
     /// Whether requests are answered by one of the models as a whole.
     pub fn is_whole(&self) -> bool {
-        self.is_whole.load(Ordering::Relaxed)
+        self.difference.get().is_some()
     }
 
     /// From now on, requests are answered as a whole. Logs the reason the first time.
     pub fn answer_as_a_whole(&self, reason: &str) {
-        if !self.is_whole.swap(true, Ordering::Relaxed) {
+        if self.difference.set(reason.to_owned()).is_ok() {
             warn!("{reason}");
         }
+    }
+
+    /// How the outputs of the two models differ, if requests are answered as a whole.
+    pub fn difference(&self) -> Option<&str> {
+        self.difference.get().map(String::as_str)
     }
 
     /// Whether this is the first request that the cloud refuses.

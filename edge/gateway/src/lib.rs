@@ -25,6 +25,7 @@ pub mod gateway;
 mod handler;
 pub mod metrics;
 mod probe;
+mod problems;
 pub mod protocol;
 mod reload;
 mod report;

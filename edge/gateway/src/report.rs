@@ -3,18 +3,30 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use neptune_cascade::agreement::Estimate;
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
-use neptune_wire::{WorkerInfo, WorkerTaskInfo};
-use serde_json::{Value, json};
+use neptune_wire::{Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo};
 use tokio::{
+    net::TcpStream,
     task::JoinHandle,
     time::{interval, timeout},
 };
 use tracing::{info, warn};
 
-use crate::{cli::ReportArgs, clock, decision::Decisions, error::Error, gateway::Gateway};
+use crate::{
+    cli::ReportArgs,
+    clock,
+    config::{Protocol, Rule},
+    decision::{CloudState, Decisions},
+    error::Error,
+    gateway::{Gateway, Service},
+    problems::{Facts, UNJUDGED_IN_A_ROW, problems},
+    protocol::completion::Probed,
+};
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// Timeout of a connection to the edge's model server.
+const CONNECT: Duration = Duration::from_millis(500);
 /// Timeout of the last report.
 const LAST_REPORT: Duration = Duration::from_secs(2);
 
@@ -88,15 +100,31 @@ impl Reporter {
 
 impl Publisher {
     fn publish(&self) -> Result<(), neptune_link::LinkError> {
+        let service = self.gateway.service();
         let message = {
             let decisions = self.gateway.decisions();
-            message(&self.identity, self.started, clock::timestamp(), &decisions)
+            let cloud = decisions.cloud_state(clock::now());
+            let report = gateway_report(&service, &decisions, cloud);
+            message(&self.identity, (self.started, clock::timestamp()), &decisions, report)
         };
+        let payload = serde_json::to_vec(&message).expect("texts and finite numbers");
         self.link.publish(Message {
             topic: self.identity.topic.clone(),
-            payload: message.to_string().into(),
+            payload: payload.into(),
             retain: false,
         })
+    }
+
+    /// Notices that the edge's model server is back, also without a request.
+    async fn notice_edge(&self) {
+        if !self.gateway.decisions().is_edge_down() {
+            return;
+        }
+        let service = self.gateway.service();
+        let connected = timeout(CONNECT, TcpStream::connect(service.edge.address())).await;
+        if matches!(connected, Ok(Ok(_))) {
+            self.gateway.decisions().edge_is_back();
+        }
     }
 
     async fn repeat(self) {
@@ -104,6 +132,7 @@ impl Publisher {
         period.tick().await;
         loop {
             period.tick().await;
+            self.notice_edge().await;
             if let Err(error) = self.publish() {
                 warn!(%error, "a report is not sent");
             }
@@ -123,18 +152,69 @@ async fn listen(mut events: LinkEvents) {
     }
 }
 
-/// The report. Fields that the wire does not name are ignored by agents that do not know them.
+/// The states and figures beside the counters.
+fn gateway_report(service: &Service, decisions: &Decisions, cloud: CloudState) -> GatewayReport {
+    let policy = decisions.policy();
+    let estimate = policy.agreement();
+    let drift = policy.confidence_drift();
+    let configured = service.config.cloud.as_ref();
+    let facts = Facts {
+        cloud,
+        failures: decisions.cloud_failures(),
+        cloud_url: configured.map(|cloud| cloud.url.as_str()),
+        token_file: configured.and_then(|cloud| cloud.token_file.as_deref()),
+        signal: signal(service),
+        unjudged: decisions.unjudged(UNJUDGED_IN_A_ROW),
+        goal: service.settings.goal,
+        drift: drift.psi().filter(|_| drift.is_drifting()),
+        is_disagreeing: policy.disagreement_drift().is_drifting(),
+        agreement: estimate.as_ref().map(|estimate| estimate.agreement),
+        over_budget: decisions.over_budget(),
+        max_ratio: service.settings.max_ratio.get(),
+        difference: service.difference(),
+        edge_down: decisions.is_edge_down().then(|| service.edge.address()),
+    };
+    let estimated = |of: fn(&Estimate) -> f64| estimate.as_ref().map(of).and_then(Figure::new);
+    GatewayReport {
+        signal: facts.signal,
+        cloud: facts.cloud(),
+        threshold: Figure::new(policy.threshold()),
+        agreement: estimated(|estimate| estimate.agreement),
+        agreement_low: estimated(|estimate| estimate.interval.low),
+        agreement_high: estimated(|estimate| estimate.interval.high),
+        upload_ratio: Figure::new(decisions.recent_ratio()),
+        psi: drift.psi().and_then(Figure::new),
+        problems: problems(&facts),
+    }
+    .bounded()
+}
+
+/// From what the confidence is computed.
+fn signal(service: &Service) -> GatewaySignal {
+    match (service.protocol(), &service.rule) {
+        // They need no output of the edge's model.
+        (_, Rule::Random | Rule::Constant) => GatewaySignal::Unknown,
+        (Protocol::Openai, _) => match service.probed() {
+            Probed::Unknown => GatewaySignal::Unknown,
+            Probed::None => GatewaySignal::None,
+            Probed::Chosen => GatewaySignal::Chosen,
+            Probed::Top2 => GatewaySignal::Top2,
+        },
+        _ => GatewaySignal::Scores,
+    }
+}
+
 fn message(
     identity: &Identity,
-    started: Timestamp,
-    now: Timestamp,
+    (started, now): (Timestamp, Timestamp),
     decisions: &Decisions,
-) -> Value {
+    report: GatewayReport,
+) -> WorkerInfo {
     let totals = decisions.totals();
     #[expect(clippy::cast_precision_loss, reason = "informative only")]
     let ratio =
         if totals.inference == 0 { 0.0 } else { totals.cloud as f64 / totals.inference as f64 };
-    let info = WorkerInfo {
+    WorkerInfo {
         name: identity.worker.clone(),
         namespace: identity.namespace.clone(),
         owner_name: identity.service.clone(),
@@ -155,24 +235,22 @@ fn message(
         }),
         output: None,
         results: None,
-        gateway: None,
-    };
-    let mut message = json!(info);
-    let task = &mut message["taskInfo"];
-    task["threshold"] = json!(decisions.policy().threshold());
-    if let Some(estimate) = decisions.policy().agreement() {
-        task["agreement"] = json!(estimate.agreement);
+        gateway: Some(Box::new(report)),
     }
-    message
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_cascade::policy::{Decision, Goal, Settings};
+    use neptune_cascade::{
+        breaker::Failure,
+        policy::{Decision, Goal, Settings},
+    };
+    use neptune_wire::Counters;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::decision::Outcome;
+    use crate::{config::Config, decision::Outcome};
 
     #[test]
     fn report_is_one_of_a_worker_with_more_numbers() {
@@ -192,13 +270,38 @@ mod tests {
             topic: "t".to_owned(),
         };
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let report = message(&identity, start, start, &decisions);
+        let config = json!({
+            "service": "s", "protocol": "openai", "edge": {"address": "127.0.0.1:9001"},
+            "cloud": {"url": "https://llm.example/v1", "tokenFile": "/run/token"},
+        });
+        let service = Service::new(Config::parse(config.to_string().as_bytes()).unwrap()).unwrap();
+        let permit = decisions.permit(clock::now()).unwrap();
+        decisions.failed(permit, Failure::TokenRefused, clock::now(), 0.5);
+        let cloud = decisions.cloud_state(clock::now());
+        let report = gateway_report(&service, &decisions, cloud);
+        let report = serde_json::to_value(message(&identity, (start, start), &decisions, report));
+        let report = report.unwrap();
         let read = WorkerInfo::decode(report.to_string().as_bytes()).unwrap();
         let counters = read.task_info.unwrap().counters().unwrap();
-        assert_eq!((counters.inference, counters.hard, counters.fallback), (4, 1, 1));
-        assert_eq!(report["taskInfo"]["hardNumber"], 3);
-        assert_eq!(report["taskInfo"]["overBudgetNumber"], 1);
-        assert_eq!(report["taskInfo"]["threshold"], 0.5);
+        let expected = Counters {
+            inference: 4,
+            hard: 1,
+            fallback: 1,
+            decided_hard: 3,
+            over_budget: 1,
+            ..Counters::default()
+        };
+        assert_eq!(counters, expected);
         assert_eq!(report["taskInfo"]["startTime"], "2026-01-01T00:00:00.000Z");
+        let gateway = &report["gateway"];
+        assert_eq!(gateway["threshold"], "0.500");
+        assert_eq!(gateway["uploadRatio"], "0.250");
+        assert_eq!(
+            (&gateway["signal"], &gateway["cloud"]),
+            (&json!("Unknown"), &json!("TokenRefused"))
+        );
+        assert_eq!(gateway["problems"][0]["reason"], "CloudRefusesToken");
+        assert_eq!(gateway["agreement"], Value::Null, "no shadow was compared");
+        assert!(read.gateway.unwrap().problems[0].message.contains("/run/token"));
     }
 }

@@ -162,3 +162,45 @@ fn cloud_state_names_its_time() {
     assert_eq!(decisions.route(false, now), Route::CloudLeftAlone);
     assert_eq!(decisions.route(true, now), Route::Pinned);
 }
+
+#[test]
+fn over_budget_is_reported_above_a_bound_until_half_of_it() {
+    let mut decisions = Decisions::new(ratio(20), true, clock::now());
+    let mut count = |outcome, times| {
+        (0..times).for_each(|_| decisions.count(outcome));
+        decisions.over_budget().map(|share| (share * 1000.0).round())
+    };
+    let (over, easy) = (Outcome::Edge(Decision::OverBudget), Outcome::Edge(Decision::Easy));
+    assert_eq!(count(over, 50), None);
+    assert_eq!(count(over, 1), Some(1000.0), "all so far");
+    assert_eq!(count(easy, 949), Some(51.0));
+    assert_eq!(count(easy, 25), Some(27.0), "hysteresis");
+    assert_eq!(count(easy, 26), None);
+}
+
+#[test]
+fn samples_in_a_row_without_a_confidence_are_noticed() {
+    let mut decisions = Decisions::new(ratio(20), true, clock::now());
+    let unjudged = Outcome::Edge(Decision::Unjudged(Unjudged::Missing));
+    (0..3).for_each(|_| decisions.count(unjudged));
+    decisions.count(Outcome::Edge(Decision::Pinned));
+    assert_eq!(decisions.unjudged(4), None);
+    assert_eq!(decisions.unjudged(3), Some(Unjudged::Missing));
+    decisions.count(Outcome::Edge(Decision::Easy));
+    assert_eq!(decisions.unjudged(1), None);
+}
+
+#[test]
+fn edge_is_down_until_it_answers_or_is_back() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    let route = decisions.route(false, now);
+    let _ = decisions.decide_edge_down(1, route);
+    decisions.count(Outcome::Cloud(Decision::EdgeDown));
+    assert!(decisions.is_edge_down());
+    decisions.count(Outcome::Edge(Decision::Easy));
+    assert!(!decisions.is_edge_down());
+    let _ = decisions.decide_edge_down(1, route);
+    decisions.edge_is_back();
+    assert!(!decisions.is_edge_down());
+}

@@ -1,0 +1,325 @@
+//! Decides which problems a gateway reports, and their texts. Pure. The texts have no time that
+//! passes, so that a gateway without requests reports nothing new.
+
+use std::path::Path;
+
+use neptune_cascade::{Unjudged, breaker::BreakerSettings, policy::Goal};
+use neptune_wire::{GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal};
+
+use crate::decision::CloudState;
+
+/// Samples in a row without a confidence from which on this is a problem.
+pub const UNJUDGED_IN_A_ROW: u32 = 20;
+
+/// What is known of a gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts<'a> {
+    /// The cloud, as the breaker knows it.
+    pub cloud: CloudState,
+    /// Calls of the cloud that failed in a row.
+    pub failures: u32,
+    /// The address of the cloud.
+    pub cloud_url: Option<&'a str>,
+    /// The file with the cloud's token.
+    pub token_file: Option<&'a Path>,
+    /// From what the confidence is computed.
+    pub signal: GatewaySignal,
+    /// Why the last samples had no confidence, if so many in a row had none.
+    pub unjudged: Option<Unjudged>,
+    /// What is held.
+    pub goal: Goal,
+    /// The population stability index, if the confidences drift.
+    pub drift: Option<f64>,
+    /// Whether the shadows disagree more than before.
+    pub is_disagreeing: bool,
+    /// The estimated agreement with the cloud's model.
+    pub agreement: Option<f64>,
+    /// The share of the last samples that the cap kept at the edge, if it is high.
+    pub over_budget: Option<f64>,
+    /// The cap.
+    pub max_ratio: f64,
+    /// How the outputs of the two models differ, if they cannot be mixed.
+    pub difference: Option<&'a str>,
+    /// The address of the edge's model server, if it does not answer.
+    pub edge_down: Option<&'a str>,
+}
+
+impl Facts<'_> {
+    /// The state of the cloud in reports. It is left alone until a call succeeds: also between a
+    /// pause and the next call.
+    pub fn cloud(&self) -> GatewayCloud {
+        let is_failing = self.failures >= BreakerSettings::DEFAULT.opens_at;
+        match self.cloud {
+            CloudState::Absent => GatewayCloud::Absent,
+            CloudState::TokenRefused => GatewayCloud::TokenRefused,
+            CloudState::LeftAlone { .. } | CloudState::CallPending => GatewayCloud::LeftAlone,
+            CloudState::Reachable if is_failing => GatewayCloud::LeftAlone,
+            CloudState::Reachable => GatewayCloud::Reachable,
+        }
+    }
+}
+
+/// The problems, the most important first.
+pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
+    use GatewayProblemReason::{
+        CloudLeftAlone, CloudRefusesToken, Drifting, ModelServerDown, OutputsDiffer, OverBudget,
+        ProtocolMismatch, SignalMissing,
+    };
+    let found = [
+        (ModelServerDown, model_server_down(facts)),
+        (ProtocolMismatch, protocol_mismatch(facts)),
+        (CloudRefusesToken, cloud_refuses_token(facts)),
+        (CloudLeftAlone, cloud_left_alone(facts)),
+        (SignalMissing, signal_missing(facts)),
+        (OverBudget, over_budget(facts)),
+        (Drifting, drifting(facts)),
+        (OutputsDiffer, facts.difference.map(str::to_owned)),
+    ];
+    let problem = |(reason, message): (_, Option<String>)| {
+        message.map(|message| GatewayProblem { reason, message })
+    };
+    found.into_iter().filter_map(problem).collect()
+}
+
+fn model_server_down(facts: &Facts<'_>) -> Option<String> {
+    let address = facts.edge_down?;
+    Some(format!(
+        "the model server at {address} does not answer; see the InferenceModel on this node"
+    ))
+}
+
+/// Numbers that are not what the configuration states.
+fn protocol_mismatch(facts: &Facts<'_>) -> Option<String> {
+    let reason = facts.unjudged.filter(|reason| !is_missing(*reason))?;
+    Some(format!(
+        "the answers of the edge's model server cannot be judged ({reason}): every sample stays at \
+         the edge; check the protocol of both servers, and output and kind of hardExampleAlgorithm"
+    ))
+}
+
+fn is_missing(reason: Unjudged) -> bool {
+    matches!(reason, Unjudged::Empty | Unjudged::Missing | Unjudged::NoLabel | Unjudged::TooShort)
+}
+
+fn cloud_refuses_token(facts: &Facts<'_>) -> Option<String> {
+    if facts.cloud() != GatewayCloud::TokenRefused {
+        return None;
+    }
+    let file = facts.token_file.map(|file| format!(" in {}", file.display()));
+    Some(format!(
+        "{} refuses the token{} (401 or 403): every sample stays at the edge; the cloud is called \
+         again when the file changes",
+        host(facts),
+        file.unwrap_or_default()
+    ))
+}
+
+fn cloud_left_alone(facts: &Facts<'_>) -> Option<String> {
+    if facts.cloud() != GatewayCloud::LeftAlone {
+        return None;
+    }
+    let BreakerSettings { opens_at, pause, .. } = BreakerSettings::DEFAULT;
+    let pause = pause.step(facts.failures.saturating_sub(opens_at).saturating_add(1));
+    let (failures, seconds) = (facts.failures, pause.as_secs());
+    let plural = if failures == 1 { "" } else { "s" };
+    Some(format!(
+        "{} is left alone after {failures} failure{plural}: hard samples get the edge's answers; it \
+         is called again after a pause of about {seconds} s, or as long as it asks for",
+        host(facts)
+    ))
+}
+
+/// The scheme, host and port of the cloud's address.
+fn host(facts: &Facts<'_>) -> String {
+    let Some(url) = facts.cloud_url else { return "the cloud".to_owned() };
+    let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // Never a password.
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}")
+}
+
+fn signal_missing(facts: &Facts<'_>) -> Option<String> {
+    if facts.signal == GatewaySignal::None {
+        return Some(
+            "the edge's server gives no logprobs: every sample stays at the edge; use a server \
+             that does, or name Random"
+                .to_owned(),
+        );
+    }
+    let reason = facts.unjudged.filter(|reason| is_missing(*reason))?;
+    Some(format!(
+        "the last answers of the edge's server have no confidence ({reason}): such samples stay at \
+         the edge; check output, labels and signal of hardExampleAlgorithm"
+    ))
+}
+
+fn over_budget(facts: &Facts<'_>) -> Option<String> {
+    let share = facts.over_budget?;
+    Some(format!(
+        "the cap of {} is reached: {} of the last 1000 samples were hard and stayed at the edge; \
+         raise maxUploadRatio, or lower the threshold or the goal",
+        percent(facts.max_ratio),
+        percent(share)
+    ))
+}
+
+fn drifting(facts: &Facts<'_>) -> Option<String> {
+    let moved = match (facts.drift, facts.is_disagreeing) {
+        (Some(psi), _) => format!("the confidence at the edge moved (PSI {psi:.2})"),
+        (None, true) => "the answers of the two models differ more often than before".to_owned(),
+        (None, false) => return None,
+    };
+    let kept = match facts.goal {
+        Goal::Threshold => "the threshold stays".to_owned(),
+        Goal::UploadRatio(ratio) | Goal::TrackedRatio { ratio, .. } => {
+            format!("the upload ratio of {} is kept", percent(ratio.get()))
+        }
+        Goal::Agreement(agreement) => {
+            format!("the agreement of {agreement} is kept", agreement = percent(agreement.get()))
+        }
+    };
+    let agreement = facts
+        .agreement
+        .map(|agreement| format!(", the agreement with the cloud is {agreement:.2}"));
+    Some(format!(
+        "{moved}: {kept}{}; check the inputs, or train the edge's model again",
+        agreement.unwrap_or_default()
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use neptune_cascade::Share;
+
+    use super::*;
+
+    fn healthy() -> Facts<'static> {
+        Facts {
+            cloud: CloudState::Reachable,
+            failures: 0,
+            cloud_url: Some("https://user:secret@llm.example/v1"),
+            token_file: Some(Path::new("/etc/neptune/secrets/llm")),
+            signal: GatewaySignal::Top2,
+            unjudged: None,
+            goal: Goal::UploadRatio(Share::percent(20)),
+            drift: None,
+            is_disagreeing: false,
+            agreement: Some(0.834),
+            over_budget: None,
+            max_ratio: 0.3,
+            difference: None,
+            edge_down: None,
+        }
+    }
+
+    #[test]
+    fn each_fact_is_one_problem_with_its_text() {
+        let left_alone = CloudState::LeftAlone { pause: Duration::from_millis(700), failures: 5 };
+        for (facts, reason, text) in [
+            (
+                Facts { cloud: left_alone, failures: 5, ..healthy() },
+                GatewayProblemReason::CloudLeftAlone,
+                "https://llm.example is left alone after 5 failures: hard samples get the edge's \
+                 answers; it is called again after a pause of about 4 s, or as long as it asks for",
+            ),
+            (
+                Facts { cloud: CloudState::TokenRefused, failures: 1, ..healthy() },
+                GatewayProblemReason::CloudRefusesToken,
+                "https://llm.example refuses the token in /etc/neptune/secrets/llm (401 or 403): \
+                 every sample stays at the edge; the cloud is called again when the file changes",
+            ),
+            (
+                Facts { signal: GatewaySignal::None, ..healthy() },
+                GatewayProblemReason::SignalMissing,
+                "the edge's server gives no logprobs: every sample stays at the edge; use a server \
+                 that does, or name Random",
+            ),
+            (
+                Facts { drift: Some(0.312), ..healthy() },
+                GatewayProblemReason::Drifting,
+                "the confidence at the edge moved (PSI 0.31): the upload ratio of 20 % is kept, \
+                 the agreement with the cloud is 0.83; check the inputs, or train the edge's model \
+                 again",
+            ),
+            (
+                Facts { over_budget: Some(0.12), ..healthy() },
+                GatewayProblemReason::OverBudget,
+                "the cap of 30 % is reached: 12 % of the last 1000 samples were hard and stayed at \
+                 the edge; raise maxUploadRatio, or lower the threshold or the goal",
+            ),
+            (
+                Facts { difference: Some("outputs differ"), ..healthy() },
+                GatewayProblemReason::OutputsDiffer,
+                "outputs differ",
+            ),
+            (
+                Facts { edge_down: Some("127.0.0.1:9001"), ..healthy() },
+                GatewayProblemReason::ModelServerDown,
+                "the model server at 127.0.0.1:9001 does not answer; see the InferenceModel on \
+                 this node",
+            ),
+        ] {
+            let found = problems(&facts);
+            let [problem] = &found[..] else { unreachable!("{found:?}") };
+            assert_eq!((problem.reason, &*problem.message), (reason, text));
+        }
+        assert_eq!(problems(&healthy()), []);
+    }
+
+    #[test]
+    fn unjudged_samples_are_missing_or_of_another_form() {
+        for (unjudged, reason) in [
+            (Unjudged::Missing, GatewayProblemReason::SignalMissing),
+            (Unjudged::NoLabel, GatewayProblemReason::SignalMissing),
+            (Unjudged::OutOfRange, GatewayProblemReason::ProtocolMismatch),
+            (Unjudged::SingleClass, GatewayProblemReason::ProtocolMismatch),
+        ] {
+            let facts =
+                Facts { unjudged: Some(unjudged), signal: GatewaySignal::Scores, ..healthy() };
+            let found = problems(&facts);
+            let [problem] = &found[..] else { unreachable!("{found:?}") };
+            assert_eq!(problem.reason, reason);
+            assert!(problem.message.contains(unjudged.as_str()), "{}", problem.message);
+        }
+    }
+
+    #[test]
+    fn cloud_stays_left_alone_until_a_call_succeeds() {
+        let state = |cloud, failures| Facts { cloud, failures, ..healthy() }.cloud();
+        assert_eq!(state(CloudState::Reachable, 2), GatewayCloud::Reachable);
+        assert_eq!(state(CloudState::Reachable, 3), GatewayCloud::LeftAlone, "its pause is over");
+        assert_eq!(state(CloudState::CallPending, 3), GatewayCloud::LeftAlone);
+        assert_eq!(state(CloudState::Absent, 9), GatewayCloud::Absent);
+    }
+
+    #[test]
+    fn text_does_not_change_while_the_pause_passes() {
+        let left_alone = |millis| {
+            let pause = Duration::from_millis(millis);
+            let cloud = CloudState::LeftAlone { pause, failures: 4 };
+            problems(&Facts { cloud, failures: 4, ..healthy() })
+        };
+        assert_eq!(left_alone(1900), left_alone(100));
+    }
+
+    #[test]
+    fn problems_are_ordered_by_importance() {
+        let facts = Facts {
+            edge_down: Some("a:1"),
+            cloud: CloudState::TokenRefused,
+            drift: Some(0.3),
+            ..healthy()
+        };
+        let reasons: Vec<_> = problems(&facts).into_iter().map(|problem| problem.reason).collect();
+        assert!(reasons.is_sorted(), "{reasons:?}");
+        assert_eq!(reasons.len(), 3);
+    }
+}
