@@ -31,6 +31,7 @@ pub fn object_statuses<'a>(
                 health,
                 rejected: workers.rejected(name).cloned(),
                 cloud_unreachable: workers.counts.is_cloud_unreachable(uid, name),
+                gateway: workers.gateways.get(uid, name).cloned(),
             }
         });
         ObjectStatus {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, time::Instant};
 use jiff::Timestamp;
 use neptune_link::{Link, Message};
 use neptune_wire::{
-    AgentInstance, ObjectKey, RejectedMessages, Resource, Topic, TopicPrefix, WorkerModel,
+    AgentInstance, ObjectKey, RejectedMessages, Resource, Role, Topic, TopicPrefix, WorkerModel,
     WorkerName,
 };
 use tracing::{info, warn};
@@ -27,6 +27,7 @@ use crate::{
     worker::{
         container::model_url,
         counts::Counts,
+        gateway_reports::GatewayReports,
         message::{MessageContext, MessageError, WorkerCounters, parse},
         model_reports::{KnownModel, resolve},
         pending_messages::PendingMessages,
@@ -40,6 +41,8 @@ const MAX_REASON_CHARS: usize = 256;
 /// The state of the node's workers.
 pub struct WorkerPool {
     pub counts: Counts,
+    /// What gateways report in their present runs.
+    pub gateways: GatewayReports,
     pub reloads: ModelReloads,
     /// Messages of workers whose containers no observation includes yet.
     pub pending: PendingMessages,
@@ -75,6 +78,7 @@ impl WorkerPool {
     pub fn new(counts: Counts, link: Link, prefix: TopicPrefix, boot_id: String) -> Self {
         Self {
             counts,
+            gateways: GatewayReports::default(),
             reloads: ModelReloads::new(link, prefix),
             pending: PendingMessages::default(),
             health: BTreeMap::new(),
@@ -175,6 +179,12 @@ impl WorkerPool {
         }
         let is_same_status = before == self.counts.status(&wanted.uid, worker);
         let container = parsed.container.map_or_else(String::new, |it| it.id.clone());
+        if wanted.worker.role == Role::Edge
+            && let Some(report) = parsed.info.gateway.as_deref()
+            && let Some(container) = parsed.container.filter(|it| it.is_alive())
+        {
+            self.gateways.set(&wanted.uid, worker, container.run_name(), report.clone());
+        }
         if parsed.is_departed {
             self.counts.set_departed(&wanted.uid);
             return MessageEffect { needs_sync: counts.is_some(), needs_plan: false };

@@ -14,9 +14,14 @@ use crate::{
 };
 
 impl WorkerPool {
-    /// Records the runs of all workers. Called before messages that arrived earlier than their
+    /// Records the runs of all workers, and drops what gateways reported in earlier ones. Called before messages that arrived earlier than their
     /// containers are handled, because they belong to these runs.
     pub fn observe_runs(&mut self, desired: &Desired, containers: &Containers) {
+        self.gateways.retain(|uid, name, run| {
+            let wanted = desired.workers.get(name).filter(|wanted| wanted.uid == uid);
+            let container = wanted.and_then(|wanted| current(containers, name, wanted));
+            container.is_some_and(|it| it.is_alive() && it.run_name() == run)
+        });
         for (name, wanted) in &desired.workers {
             if let Some(container) = current(containers, name, wanted) {
                 let boot = container.is_alive().then_some(self.boot_id.as_str());

@@ -1,5 +1,6 @@
 //! Decides which object statuses to report, and when: only changed ones, at most once per second
-//! and object. Publishing is left to publisher.rs.
+//! and object. A changed state of a gateway does not wait for that second, because counters change
+//! in each. Publishing is left to publisher.rs.
 
 use std::{
     collections::BTreeMap,
@@ -8,9 +9,10 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    DatasetReport, DatasetState, ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey,
-    Phase, PresenceState, RejectedMessages, ReportOutput, Role, StatusReport, TaskInfo, Transition,
-    WorkerReason, WorkerReport, WorkerState, replica::StoredObject,
+    DatasetReport, DatasetState, GatewayReport, ModelOutput, ModelPresenceReport,
+    ModelServerReport, ObjectKey, Phase, PresenceState, RejectedMessages, ReportOutput, Role,
+    StatusReport, TaskInfo, Transition, WorkerReason, WorkerReport, WorkerState,
+    replica::StoredObject,
 };
 
 use crate::domain::{
@@ -31,6 +33,8 @@ pub struct WorkerStatus {
     pub rejected: Option<RejectedMessages>,
     /// Whether the cloud worker answered none of its last hard samples.
     pub cloud_unreachable: bool,
+    /// What a gateway reports in its present run.
+    pub gateway: Option<GatewayReport>,
 }
 
 /// A reported object and its present state.
@@ -70,6 +74,8 @@ struct SentReport {
     /// As it was sent.
     sent: StatusReport,
     at: Instant,
+    /// When a changed state of a gateway was last reported without waiting.
+    gateway_at: Option<Instant>,
 }
 
 /// The reports to send now, and when the next one may be due.
@@ -116,7 +122,15 @@ impl Reporter {
             if self.last_sent.get(subject.key).is_some_and(|last_sent| last_sent.report == report) {
                 continue;
             }
-            let at = self.not_before(subject, now);
+            let is_gateway_changed = self
+                .last_sent
+                .get(subject.key)
+                .is_some_and(|last_sent| has_other_gateway_state(&last_sent.report, &report));
+            let mut gateway_at = self.last_sent.get(subject.key).and_then(|it| it.gateway_at);
+            let mut at = self.not_before(subject, now);
+            if is_gateway_changed {
+                at = at.min(gateway_at.map_or(now, |last| now.max(last + MIN_INTERVAL)));
+            }
             if at > now {
                 due.next_at = Some(due.next_at.map_or(at, |earlier| earlier.min(at)));
                 continue;
@@ -126,8 +140,11 @@ impl Reporter {
             if let Some(task) = &mut sent.output.task_info {
                 task.current_time = format!("{wall:.3}");
             }
-            self.last_sent
-                .insert(subject.key.clone(), SentReport { report, sent: sent.clone(), at: now });
+            if is_gateway_changed {
+                gateway_at = Some(now);
+            }
+            let last_sent = SentReport { report, sent: sent.clone(), at: now, gateway_at };
+            self.last_sent.insert(subject.key.clone(), last_sent);
             due.reports.push((subject.key.clone(), sent));
         }
         due
@@ -167,16 +184,18 @@ impl Reporter {
             current_time: String::new(),
         });
         let statuses = object.content.workers.iter().zip(workers).map(
-            |(worker, WorkerStatus { health, rejected, cloud_unreachable, .. })| WorkerReport {
-                name: worker.name.clone(),
-                role: worker.role,
-                state: health.state,
-                reason: health.reason,
-                message: health.message.clone(),
-                restarts: health.restarts,
-                rejected: rejected.clone(),
-                cloud_unreachable: *cloud_unreachable,
-                gateway: None,
+            |(worker, WorkerStatus { health, rejected, cloud_unreachable, gateway, .. })| {
+                WorkerReport {
+                    name: worker.name.clone(),
+                    role: worker.role,
+                    state: health.state,
+                    reason: health.reason,
+                    message: health.message.clone(),
+                    restarts: health.restarts,
+                    rejected: rejected.clone(),
+                    cloud_unreachable: *cloud_unreachable,
+                    gateway: gateway.clone().map(Box::new),
+                }
             },
         );
         StatusReport {
@@ -198,6 +217,17 @@ impl Reporter {
             dataset: dataset.clone().map(Box::new),
         }
     }
+}
+
+/// Whether the state of a gateway differs, as opposed to its figures.
+fn has_other_gateway_state(before: &StatusReport, after: &StatusReport) -> bool {
+    let gateway = |report: &StatusReport, at: usize| {
+        report.workers.get(at).and_then(|worker| worker.gateway.clone())
+    };
+    (0..after.workers.len()).any(|at| match (gateway(before, at), gateway(after, at)) {
+        (Some(before), Some(after)) => !before.is_same_state(&after),
+        (before, after) => before.is_some() != after.is_some(),
+    })
 }
 
 /// The phase of the worst state. A completed worker waits for nothing.
@@ -256,7 +286,7 @@ fn status(subject: &ObjectStatus<'_>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
-    use neptune_wire::{AgentInstance, Counters, ObjectContent, Revision};
+    use neptune_wire::{AgentInstance, Counters, Figure, GatewayCloud, ObjectContent, Revision};
     use serde_json::json;
 
     use super::*;
@@ -292,6 +322,7 @@ mod tests {
                     status: (*status).to_owned(),
                     rejected: None,
                     cloud_unreachable: false,
+                    gateway: None,
                 })
                 .collect(),
             total: CountTotal { counters, first_start: "then".into(), has_counted: inference > 0 },
@@ -333,6 +364,35 @@ mod tests {
         reporter.resend_all();
         let again = reporter.due(&running(20), after(1001), Timestamp::UNIX_EPOCH);
         assert_eq!(again.reports[0].1.seq, 3, "sequence numbers continue");
+    }
+
+    #[test]
+    fn state_of_a_gateway_does_not_wait_and_its_figures_do() {
+        use GatewayCloud::{LeftAlone, Reachable};
+        let (key, object) = ("d/jointinferenceservices/s".parse().unwrap(), object(&["edge"]));
+        let with = |inference, cloud, threshold| {
+            let mut running =
+                [subject(&key, &object, &[(WorkerState::Running, "running")], inference)];
+            running[0].workers[0].gateway = Some(GatewayReport {
+                cloud,
+                threshold: Figure::new(threshold),
+                ..GatewayReport::default()
+            });
+            running
+        };
+        let (mut reporter, start) = (reporter(), Instant::now());
+        let mut at = |ms, inference, cloud, threshold| {
+            let now = start + Duration::from_millis(ms);
+            let due = reporter.due(&with(inference, cloud, threshold), now, Timestamp::UNIX_EPOCH);
+            let next = due.next_at.map(|next| next.saturating_duration_since(start).as_millis());
+            (due.reports.len(), next)
+        };
+        assert_eq!(at(0, 1, Reachable, 0.5), (1, None));
+        assert_eq!(at(100, 2, Reachable, 0.6), (0, Some(1000)), "figures wait");
+        assert_eq!(at(200, 2, LeftAlone, 0.6), (1, None), "a state does not");
+        assert_eq!(at(300, 2, Reachable, 0.6), (0, Some(1200)), "an alternating one does");
+        assert_eq!(at(1200, 2, Reachable, 0.6), (1, None));
+        assert_eq!(at(1300, 2, Reachable, 0.6), (0, None), "nothing changed");
     }
 
     #[test]

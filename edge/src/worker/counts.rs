@@ -482,7 +482,10 @@ mod tests {
         let mut rebased = Counts::restore(counts.rebased(), &["uid"].into());
         assert_eq!(rebased.total("uid").counters, Counters::default());
         observe(&mut rebased, "w", "1", 130);
-        assert_eq!(rebased.total("uid").counters, Counters { inference: 30, hard: 3, ..Counters::default() });
+        assert_eq!(
+            rebased.total("uid").counters,
+            Counters { inference: 30, hard: 3, ..Counters::default() }
+        );
     }
 
     #[test]

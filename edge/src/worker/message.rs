@@ -235,7 +235,8 @@ mod tests {
     fn only_edge_workers_are_counted() {
         let info = json!({"status": "running", "taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": "t"}});
         let counts = parsed_counts(&info, Role::Edge).unwrap().unwrap();
-        let (counters, is_inherited) = (Counters { inference: 5, hard: 2, ..Counters::default() }, false);
+        let (counters, is_inherited) =
+            (Counters { inference: 5, hard: 2, ..Counters::default() }, false);
         let expected = RunReport { run: Some("1@then"), start: "t", counters, is_inherited };
         assert_eq!(counts.report(), expected);
         assert_eq!(parsed_counts(&info, Role::Cloud), Ok(None));

@@ -5,6 +5,7 @@ pub mod container;
 #[cfg(test)]
 mod count_model;
 pub mod counts;
+pub mod gateway_reports;
 pub mod inputs;
 pub mod message;
 pub mod model_reports;
