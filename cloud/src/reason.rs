@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use neptune_api::JisConditionType;
-use neptune_wire::{DatasetReason, WorkerReason};
+use neptune_wire::{DatasetReason, GatewayProblemReason, WorkerReason};
 
 macro_rules! reasons {
     ($($group:ident {
@@ -156,6 +156,22 @@ reasons! {
         WorkerDegraded: Problem => Running,
         /// The cloud worker does not answer the edge worker's calls.
         CloudUnreachable: Problem => Running,
+        /// The model server of a gateway does not answer.
+        ModelServerDown: Problem => Running,
+        /// A gateway cannot read the answers of a model server.
+        ProtocolMismatch: Problem => Running,
+        /// The cloud refuses the token of a gateway.
+        CloudRefusesToken: Problem => Running,
+        /// A gateway does not call the cloud for a time, after failures.
+        CloudLeftAlone: Problem => Running,
+        /// A gateway has nothing from which it computes a confidence.
+        SignalMissing: Problem => Running,
+        /// The cap of uploads keeps many hard samples at the edge.
+        OverBudget: Problem => Running,
+        /// The confidences at a gateway differ from those of its first samples.
+        Drifting: Problem => Running,
+        /// The outputs of the two models cannot be mixed.
+        OutputsDiffer: Problem => Running,
         /// The node's messages arrive late over `EventBus`.
         ReportsDelayed: Problem => Running,
         /// The container is created and was not observed running yet.
@@ -267,6 +283,21 @@ impl Reason {
         self.phase() == Phase::Progress
     }
 
+    /// Whether a gateway reports it as a problem.
+    pub fn is_of_gateway(self) -> bool {
+        matches!(
+            self,
+            Self::ModelServerDown
+                | Self::ProtocolMismatch
+                | Self::CloudRefusesToken
+                | Self::CloudLeftAlone
+                | Self::SignalMissing
+                | Self::OverBudget
+                | Self::Drifting
+                | Self::OutputsDiffer
+        )
+    }
+
     /// Whether the spec is not in effect: nothing is published or applied for it.
     pub fn is_obstacle(self) -> bool {
         self.phase() == Phase::Obstacle
@@ -302,6 +333,22 @@ impl From<WorkerReason> for Reason {
             WorkerReason::WorkerFailed => Self::WorkerFailed,
             WorkerReason::WorkerDegraded => Self::WorkerDegraded,
             WorkerReason::Unknown => Self::WorkerNotRunning,
+        }
+    }
+}
+
+impl From<GatewayProblemReason> for Reason {
+    fn from(reason: GatewayProblemReason) -> Self {
+        match reason {
+            GatewayProblemReason::ModelServerDown => Self::ModelServerDown,
+            GatewayProblemReason::ProtocolMismatch => Self::ProtocolMismatch,
+            GatewayProblemReason::CloudRefusesToken => Self::CloudRefusesToken,
+            GatewayProblemReason::CloudLeftAlone => Self::CloudLeftAlone,
+            GatewayProblemReason::SignalMissing => Self::SignalMissing,
+            GatewayProblemReason::OverBudget => Self::OverBudget,
+            GatewayProblemReason::Drifting => Self::Drifting,
+            GatewayProblemReason::OutputsDiffer => Self::OutputsDiffer,
+            GatewayProblemReason::Unknown => Self::WorkerDegraded,
         }
     }
 }

@@ -62,6 +62,33 @@ use crate::{KeyValue, Placement, SecretReference, SecurityContext, rules, schema
         json_path = r#".status.metrics[?(@.key=="uploadCloudRatio")].value"#
     ),
     printcolumn(
+        name = "Agreement",
+        type_ = "string",
+        description = "Estimated share of answers that are those of the cloud's model, with its 95 % interval",
+        json_path = ".status.gateway.agreement"
+    ),
+    printcolumn(
+        name = "Threshold",
+        type_ = "string",
+        description = "Confidence below which a sample is hard",
+        json_path = ".status.gateway.threshold",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Cloud",
+        type_ = "string",
+        description = "Whether the gateway calls the cloud",
+        json_path = ".status.gateway.cloud",
+        priority = 1
+    ),
+    printcolumn(
+        name = "URL",
+        type_ = "string",
+        description = "Where clients of the gateway connect",
+        json_path = ".status.gateway.url",
+        priority = 1
+    ),
+    printcolumn(
         name = "Reason",
         type_ = "string",
         description = "Reason of the status",
@@ -309,7 +336,9 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<i32>,
     /// metrics are the totals over the lifetime of the service: inferenceNumber, hardExampleNumber
-    /// and uploadCloudRatio, and fallbackNumber if it is not 0.
+    /// and uploadCloudRatio, and fallbackNumber if it is not 0. A service with a gateway also has
+    /// hardNumber, overBudgetNumber, unjudgedNumber and shadowNumber, and its present agreement and
+    /// threshold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
     /// metricsTime is when the controller last saw metrics change.
@@ -332,6 +361,9 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
     pub edge_workers: Vec<EdgeWorkerStatus>,
+    /// gateway is the state of the gateways of the edge worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayStatus>,
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,
@@ -351,6 +383,84 @@ pub struct EdgeWorkerStatus {
     /// message is a human-readable explanation of the state and, if something is wrong, the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// gateway is the state of the gateway of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<NodeGatewayStatus>,
+}
+
+/// NodeGatewayStatus is the state of the gateway of one node. Numbers have three decimals.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeGatewayStatus {
+    /// signal is from what the confidence is computed: Top2, Chosen, Scores, None or Unknown.
+    pub signal: String,
+    /// cloud is Reachable, LeftAlone, TokenRefused, Absent or Unknown.
+    pub cloud: String,
+    /// threshold is the confidence below which a sample is hard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<String>,
+    /// agreement is the estimated share of answers that are those of the cloud's model, with its
+    /// 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<String>,
+    /// uploadRatio is the share of the last 1000 samples that the cloud answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_ratio: Option<String>,
+    /// psi is the population stability index of the confidences. Above 0.2 they drift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub psi: Option<String>,
+}
+
+/// GatewayStatus is the state of the gateways of a service. Numbers have three decimals.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayStatus {
+    /// url is where clients on the edge node connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// protocol is the protocol of clients and of both model servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// signal is from what the confidence is computed: Top2, Chosen, Scores, None or Unknown. It is
+    /// absent while the nodes differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// threshold is the confidence below which a sample is hard. It is absent while the nodes
+    /// differ; then each of edgeWorkers has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<String>,
+    /// agreement is the estimated share of answers that are those of the cloud's model, with its
+    /// 95 % interval. That of several nodes is their mean, weighted by compared samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<String>,
+    /// uploadRatio is the share of the last 1000 samples that the cloud answered. That of several
+    /// nodes is their mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_ratio: Option<String>,
+    /// cloud is Reachable, LeftAlone, TokenRefused, Absent or Unknown: the worst of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
+    /// problems are what a user should correct, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<GatewayProblemStatus>,
+    /// history are the last upload ratios, at most 20, one per minute or less, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<String>,
+    /// historyTime is when the newest entry of history was added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_time: Option<Time>,
+}
+
+/// GatewayProblemStatus is a problem that the gateway of a node reports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayProblemStatus {
+    /// node is the name of the node.
+    pub node: String,
+    /// reason is a machine-readable CamelCase reason.
+    pub reason: String,
+    /// message is a human-readable explanation and the remedy.
+    pub message: String,
 }
 
 /// RejectedReports are the messages of a worker that its agent rejected since the agent's start, or
@@ -395,6 +505,24 @@ pub struct AgentCounters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub fallback_number: u64,
+    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following, it
+    /// is absent for other workers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub hard_number: u64,
+    /// overBudgetNumber is the number of hard samples that stayed at the edge because the cap of
+    /// uploads was reached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub over_budget_number: u64,
+    /// unjudgedNumber is the number of samples without a confidence.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub unjudged_number: u64,
+    /// shadowNumber is the number of easy samples that the cloud answered as well, for a comparison.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub shadow_number: u64,
 }
 
 /// CounterTotals are the totals of several agents.
@@ -411,6 +539,24 @@ pub struct CounterTotals {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub fallback_number: u64,
+    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following, it
+    /// is absent for other workers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub hard_number: u64,
+    /// overBudgetNumber is the number of hard samples that stayed at the edge because the cap of
+    /// uploads was reached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub over_budget_number: u64,
+    /// unjudgedNumber is the number of samples without a confidence.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub unjudged_number: u64,
+    /// shadowNumber is the number of easy samples that the cloud answered as well, for a comparison.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub shadow_number: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

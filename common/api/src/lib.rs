@@ -27,9 +27,10 @@ pub use inference_model::{
 };
 pub use joint_inference_service::{
     AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus,
-    EnvironmentVariable, HardExampleAlgorithm, JisCondition, JisConditionType,
-    JointInferenceService, JointInferenceServiceSpec, JointInferenceServiceStatus, Limits,
-    ModelReference, ModelUpdate, RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
+    EnvironmentVariable, GatewayProblemStatus, GatewayStatus, HardExampleAlgorithm, JisCondition,
+    JisConditionType, JointInferenceService, JointInferenceServiceSpec,
+    JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate, NodeGatewayStatus,
+    RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};

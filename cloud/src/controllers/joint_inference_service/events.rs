@@ -30,7 +30,9 @@ pub fn events(
             format!("node {replaced} restarted its counters: its agent has a new data directory; earlier counts stay in the metrics"),
         ));
     }
-    if was != Some((type_, reason)) {
+    events.extend(new_problems(previous, next));
+    let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
+    if was != Some((type_, reason)) && !is_problem {
         events.push(if type_ == JisConditionType::Running {
             ObjectEvent::normal("Running", message)
         } else if reason.parse().is_ok_and(Reason::is_progress)
@@ -42,6 +44,21 @@ pub fn events(
         });
     }
     events
+}
+
+/// The problems that gateways did not report before. Other numbers in their texts are no Event.
+fn new_problems<'a>(
+    previous: &'a JointInferenceServiceStatus,
+    next: &'a JointInferenceServiceStatus,
+) -> impl Iterator<Item = ObjectEvent> + 'a {
+    let known = previous.gateway.iter().flat_map(|gateway| &gateway.problems);
+    let known: Vec<_> = known.map(|problem| (&problem.node, &problem.reason)).collect();
+    let reported = next.gateway.iter().flat_map(|gateway| &gateway.problems);
+    let new = reported.filter(move |problem| !known.contains(&(&problem.node, &problem.reason)));
+    new.map(|problem| {
+        let message = format!("edge worker on node {}: {}", problem.node, problem.message);
+        ObjectEvent::warning(&problem.reason, message)
+    })
 }
 
 fn current(status: &JointInferenceServiceStatus) -> Option<(JisConditionType, &str, &str)> {
@@ -70,7 +87,7 @@ fn replaced<'a>(
 
 #[cfg(test)]
 mod tests {
-    use neptune_api::{AgentCounters, JisCondition};
+    use neptune_api::{AgentCounters, GatewayProblemStatus, GatewayStatus, JisCondition};
 
     use super::*;
 
@@ -126,6 +143,29 @@ mod tests {
         ] {
             assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
         }
+    }
+
+    #[test]
+    fn each_new_problem_of_a_gateway_is_one_event() {
+        use Reason::{CloudLeftAlone, WorkersRunning};
+        let with = |reason, problems: &[(&str, &str)]| {
+            let problem = |(reason, message): &(&str, &str)| GatewayProblemStatus {
+                node: "edge0".to_owned(),
+                reason: (*reason).to_owned(),
+                message: (*message).to_owned(),
+            };
+            let problems = problems.iter().map(problem).collect();
+            let gateway = Some(GatewayStatus { problems, ..GatewayStatus::default() });
+            JointInferenceServiceStatus { gateway, ..status(Some(reason), 1, &["a"]) }
+        };
+        let healthy = with(WorkersRunning, &[]);
+        let left_alone = with(CloudLeftAlone, &[("CloudLeftAlone", "3 failures")]);
+        let still = with(CloudLeftAlone, &[("CloudLeftAlone", "9 failures")]);
+        let both = with(CloudLeftAlone, &[("CloudLeftAlone", "9 failures"), ("Drifting", "d")]);
+        assert_eq!(brief(&healthy, &left_alone), "!CloudLeftAlone");
+        assert_eq!(brief(&left_alone, &still), "", "only its text changed");
+        assert_eq!(brief(&still, &both), "!Drifting");
+        assert_eq!(brief(&both, &healthy), "Running");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod events;
 mod facts;
 #[cfg(test)]
 mod fixtures;
+mod gateway_status;
 mod observe;
 mod observed;
 mod place;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{JointInferenceService, RejectedReports};
-use neptune_wire::{NodeName, ObjectKey, Role};
+use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 
 use super::{
     observed::{
-        AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, of_agent, of_deployment,
-        rejected_reports, with_report,
+        AgentWorker, EdgeObservation, GatewayAddress, ObservedWorker, ServiceObservation,
+        gateway_report, of_agent, of_deployment, rejected_reports, with_report,
     },
     place::placed_nodes,
     validate::EdgeNodes,
@@ -40,6 +40,7 @@ pub fn observation(
         |role, worker, node| agent_worker(service, key, context, now, (role, worker, node));
     let edges = edge_nodes.iter().map(|node| EdgeObservation {
         worker: by_agent(Role::Edge, &edge.name, node),
+        gateway: gateway(service, key, context, node),
         node: node.clone(),
     });
     let caches = context.caches();
@@ -53,7 +54,28 @@ pub fn observation(
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
+        gateway_address: gateway_address(valid),
     }
+}
+
+/// Where clients connect to the gateways.
+fn gateway_address(_: Option<&ValidService>) -> GatewayAddress {
+    GatewayAddress::default()
+}
+
+/// What the gateway of a node reports.
+fn gateway(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    context: &Context,
+    node: &str,
+) -> Option<Box<GatewayReport>> {
+    let node = node.parse::<NodeName>().ok()?;
+    let name = &service.spec.edge_worker.name;
+    let worker = worker_name(key.namespace.as_str(), key.name.as_str(), Role::Edge, name);
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let fleet = context.fleet();
+    fleet.report(&node, key, uid).and_then(|report| gateway_report(&worker, report))
 }
 
 /// What was rejected of the reports of the workers' nodes.

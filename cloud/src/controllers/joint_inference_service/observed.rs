@@ -4,7 +4,8 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use neptune_api::RejectedReports;
 use neptune_wire::{
-    ContentHash, NodeName, Role, StatusReport, WorkerName, WorkerReason, WorkerState,
+    ContentHash, GatewayProblem, GatewayProblemReason, GatewayReport, NodeName, Role, StatusReport,
+    WorkerName, WorkerReason, WorkerReport, WorkerState,
 };
 
 use crate::{
@@ -51,6 +52,17 @@ pub struct ServiceObservation {
     pub cloud: ObservedWorker,
     /// Messages of workers and reports of nodes that were rejected.
     pub rejected: Vec<RejectedReports>,
+    /// Where clients connect to the gateways.
+    pub gateway_address: GatewayAddress,
+}
+
+/// Where clients connect to the gateways of a service, and how; empty without a gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GatewayAddress {
+    /// The URL.
+    pub url: Option<String>,
+    /// The protocol.
+    pub protocol: Option<String>,
 }
 
 /// The edge worker on a node.
@@ -60,6 +72,8 @@ pub struct EdgeObservation {
     pub node: String,
     /// The state of the worker.
     pub worker: ObservedWorker,
+    /// What the worker reports, if it is a gateway.
+    pub gateway: Option<Box<GatewayReport>>,
 }
 
 impl ServiceObservation {
@@ -170,12 +184,8 @@ fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker>
         WorkerState::Running if reported("completed") => {
             ObservedWorker::Completed(by_report(Reason::Completed, "completed"))
         }
-        WorkerState::Running if worker.cloud_unreachable => {
-            let message = format!(
-                "edge worker on node {}: the cloud worker did not answer the last hard samples, and the edge worker uses its own results; run neptune-edge doctor on the node",
-                agent.node
-            );
-            ObservedWorker::Degraded(Finding::new(Reason::CloudUnreachable, message))
+        WorkerState::Running if let Some(finding) = cascade_problem(agent, worker) => {
+            ObservedWorker::Degraded(finding)
         }
         WorkerState::Running if worker.reason == Some(WorkerReason::WorkerDegraded) => {
             ObservedWorker::Degraded(finding(Reason::WorkerDegraded))
@@ -186,6 +196,33 @@ fn reported(agent: AgentWorker, report: &StatusReport) -> Option<ObservedWorker>
         WorkerState::Pending => ObservedWorker::Waiting(finding(Reason::WorkerNotRunning)),
         WorkerState::Failed => ObservedWorker::Failed(finding(Reason::CrashLoopBackOff)),
     })
+}
+
+/// What is wrong between the edge worker and the cloud. A gateway knows more than the fallbacks
+/// show, but fallbacks precede problems that do not explain them.
+fn cascade_problem(agent: AgentWorker, worker: &WorkerReport) -> Option<Finding> {
+    let problem = worker.gateway.as_ref().and_then(|gateway| gateway.problems.first());
+    let explains_fallbacks =
+        |problem: &GatewayProblem| problem.reason <= GatewayProblemReason::CloudLeftAlone;
+    let (role, node) = (role_label(agent.role), agent.node);
+    match problem {
+        Some(problem) if explains_fallbacks(problem) || !worker.cloud_unreachable => {
+            let message = format!("{role} on node {node}: {}", problem.message);
+            Some(Finding::new(problem.reason.into(), message))
+        }
+        _ if worker.cloud_unreachable => {
+            let message = format!(
+                "{role} on node {node}: the cloud worker did not answer the last hard samples, and the edge worker uses its own results; run neptune-edge doctor on the node"
+            );
+            Some(Finding::new(Reason::CloudUnreachable, message))
+        }
+        _ => None,
+    }
+}
+
+/// What a gateway reports in the report of its node.
+pub fn gateway_report(worker: &WorkerName, report: &StatusReport) -> Option<Box<GatewayReport>> {
+    report.workers.iter().find(|it| it.name == *worker)?.gateway.clone()
 }
 
 /// What the node reports is older than it seems.
@@ -476,6 +513,34 @@ mod tests {
         };
         assert_eq!(finding.reason, Reason::CloudUnreachable);
         assert!(finding.message.contains("neptune-edge doctor on the node"), "{finding:?}");
+    }
+
+    #[test]
+    fn problem_of_a_gateway_precedes_what_it_explains() {
+        let reason = |problems: &str, more: &str| {
+            let gateway = format!(r#", "gateway": {{"problems": [{problems}]}}{more}"#);
+            let report = report("w", "Running", &gateway);
+            match by_agent(Presence::Online, true, Some(&report)) {
+                ObservedWorker::Degraded(finding) => Some((finding.reason, finding.message)),
+                _ => None,
+            }
+        };
+        let reason_of = |problems, more| reason(problems, more).map(|(reason, _)| reason);
+        let unreachable = r#", "cloudUnreachable": true"#;
+        let left_alone = r#"{"reason": "CloudLeftAlone", "message": "5 failures"}"#;
+        let drifting = r#"{"reason": "Drifting", "message": "moved"}"#;
+        let later = r#"{"reason": "Later", "message": "m"}"#;
+        assert_eq!(reason("", ""), None);
+        let message = "edge worker on node edge0: 5 failures".to_owned();
+        assert_eq!(reason(left_alone, unreachable), Some((Reason::CloudLeftAlone, message)));
+        assert_eq!(reason_of(drifting, unreachable), Some(Reason::CloudUnreachable));
+        assert_eq!(reason_of(drifting, ""), Some(Reason::Drifting));
+        assert_eq!(reason_of(later, ""), Some(Reason::WorkerDegraded));
+        assert_eq!(reason_of("", unreachable), Some(Reason::CloudUnreachable));
+        assert_eq!(
+            reason_of(&format!("{left_alone}, {drifting}"), ""),
+            Some(Reason::CloudLeftAlone)
+        );
     }
 
     #[test]

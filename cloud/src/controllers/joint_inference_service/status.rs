@@ -10,7 +10,10 @@ use neptune_wire::Counters;
 
 use crate::{
     controllers::{
-        joint_inference_service::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+        joint_inference_service::{
+            gateway_status,
+            observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+        },
         runtime::StatusInputs,
     },
     finding::Finding,
@@ -53,7 +56,9 @@ pub fn next(
     } else {
         conditions(&previous.conditions, next_condition(inputs), inputs.now)
     };
-    let metrics = metrics(totals);
+    let gateway = gateway_status::next(previous, &inputs.observed, &reports, inputs.now);
+    let mut metrics = metrics(totals);
+    metrics.extend(gateway_status::metrics(totals, gateway.as_ref()));
     let is_counted = metrics == previous.metrics;
     let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
     JointInferenceServiceStatus {
@@ -72,12 +77,13 @@ pub fn next(
         folded,
         nodes,
         edge_workers: edge_workers(previous, inputs),
+        gateway,
         rejected: inputs.observed.rejected.clone(),
     }
 }
 
-/// Whether two statuses are equal except for heartbeat times and message numbers, which alone are
-/// not written.
+/// Whether two statuses are equal except for heartbeat times, message numbers and the history of a
+/// gateway, which alone are not written.
 pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceServiceStatus) -> bool {
     let plain = |status: &JointInferenceServiceStatus| {
         let mut status = status.clone();
@@ -87,6 +93,7 @@ pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceService
         for report in &mut status.reports {
             (report.epoch, report.seq) = (0, 0);
         }
+        gateway_status::without_history(&mut status);
         status
     };
     plain(a) == plain(b)
@@ -242,6 +249,7 @@ fn edge_workers(
             state: state.to_owned(),
             reason: finding.map(|finding| finding.reason.to_string()),
             message: finding.map(|it| it.message.chars().take(MAX_MESSAGE_CHARS).collect()),
+            gateway: edge.gateway.as_deref().map(gateway_status::of_node),
         }
     };
     let edges = inputs.observed.edges.iter().filter(|_| inputs.observed.is_selected);
@@ -305,12 +313,19 @@ fn add_counts(
         report.inference_number = highest.inference;
         report.hard_example_number = highest.hard;
         report.fallback_number = highest.fallback;
+        report.hard_number = highest.decided_hard;
+        report.over_budget_number = highest.over_budget;
+        report.unjudged_number = highest.unjudged;
+        report.shadow_number = highest.shadow;
     }
     let mut folded = previous.folded.map_or_else(Counters::default, |folded| Counters {
         inference: folded.inference_number,
         hard: folded.hard_example_number,
         fallback: folded.fallback_number,
-        ..Counters::default()
+        decided_hard: folded.hard_number,
+        over_budget: folded.over_budget_number,
+        unjudged: folded.unjudged_number,
+        shadow: folded.shadow_number,
     });
     while let Some(position) = position_to_fold(&reports, is_dropped) {
         folded = folded.plus(counters_of(&reports.remove(position)));
@@ -320,6 +335,10 @@ fn add_counts(
         inference_number: folded.inference,
         hard_example_number: folded.hard,
         fallback_number: folded.fallback,
+        hard_number: folded.decided_hard,
+        over_budget_number: folded.over_budget,
+        unjudged_number: folded.unjudged,
+        shadow_number: folded.shadow,
     });
     (reports, folded, totals)
 }
@@ -329,7 +348,10 @@ fn counters_of(report: &AgentCounters) -> Counters {
         inference: report.inference_number,
         hard: report.hard_example_number,
         fallback: report.fallback_number,
-        ..Counters::default()
+        decided_hard: report.hard_number,
+        over_budget: report.over_budget_number,
+        unjudged: report.unjudged_number,
+        shadow: report.shadow_number,
     }
 }
 
@@ -382,9 +404,10 @@ fn metrics(totals: Counters) -> Vec<KeyValue> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::AgentInstance;
+    use neptune_wire::{AgentInstance, Figure, GatewayReport};
 
     use super::*;
+    use crate::controllers::joint_inference_service::observed::GatewayAddress;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -413,7 +436,7 @@ mod tests {
     }
 
     fn on(node: &str, worker: ObservedWorker) -> EdgeObservation {
-        EdgeObservation { node: node.to_owned(), worker }
+        EdgeObservation { node: node.to_owned(), worker, gateway: None }
     }
 
     /// The edge worker and the cloud worker.
@@ -429,6 +452,7 @@ mod tests {
                 is_selected: false,
                 cloud,
                 rejected: Vec::new(),
+                gateway_address: GatewayAddress::default(),
             },
             unreported: &[],
             is_settled: true,
@@ -447,6 +471,54 @@ mod tests {
 
     fn metric(status: &JointInferenceServiceStatus) -> Vec<&str> {
         status.metrics.iter().map(|metric| metric.value.as_str()).collect()
+    }
+
+    #[test]
+    fn figures_of_a_gateway_are_written_and_its_history_alone_is_not() {
+        let at_threshold = |threshold, now| {
+            let mut inputs = inputs([ObservedWorker::Running, ObservedWorker::Running], now);
+            let report = GatewayReport {
+                threshold: Figure::new(threshold),
+                upload_ratio: Figure::new(0.2),
+                ..GatewayReport::default()
+            };
+            inputs.observed.edges[0].gateway = Some(Box::new(report));
+            inputs
+        };
+        let first = fresh(&at_threshold(0.7, 0));
+        let idle = next(&first, &at_threshold(0.7, 3600));
+        assert_eq!(idle.gateway.as_ref().unwrap().history.len(), 2);
+        assert!(is_same_status(&first, &idle), "an idle service writes nothing");
+        let moved = next(&first, &at_threshold(0.71, 3600));
+        assert!(!is_same_status(&first, &moved));
+        assert_eq!(brief(&first), brief(&moved));
+    }
+
+    #[test]
+    fn numbers_of_gateways_are_summed_over_nodes_exactly() {
+        let counters = |node: &str, decided_hard| {
+            let mut report = unreported(node, "a", 100, 5);
+            report.counters = Counters {
+                decided_hard,
+                over_budget: decided_hard / 2,
+                unjudged: 7,
+                shadow: 3,
+                ..report.counters
+            };
+            report
+        };
+        let unreported = [counters("edge0", 10), counters("edge1", 20), counters("edge0", 12)];
+        let mut inputs = inputs([ObservedWorker::Running, ObservedWorker::Running], 0);
+        inputs.observed.edges.push(on("edge1", ObservedWorker::Running));
+        let inputs = StatusInputs { unreported: &unreported, ..inputs };
+        let status = fresh(&inputs);
+        let metric = |key: &str| {
+            status.metrics.iter().find(|metric| metric.key == key).map(|it| it.value.as_str())
+        };
+        assert_eq!(metric("hardNumber"), Some("32"));
+        assert_eq!(metric("overBudgetNumber"), Some("16"));
+        assert_eq!((metric("unjudgedNumber"), metric("shadowNumber")), (Some("14"), Some("6")));
+        assert_eq!(metric("threshold"), None, "no gateway reports now");
     }
 
     #[test]
@@ -827,7 +899,10 @@ mod tests {
             (8, 2, "0.25"),
             (100_000, 1, "0"),
         ] {
-            assert_eq!(metrics(Counters { inference, hard, ..Counters::default() })[2].value, ratio);
+            assert_eq!(
+                metrics(Counters { inference, hard, ..Counters::default() })[2].value,
+                ratio
+            );
         }
     }
 }
