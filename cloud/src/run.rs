@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use neptune_api::JointInferenceService;
 use neptune_link::LinkOptions;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -14,7 +15,7 @@ use tokio::{
 
 use crate::{
     admission::Webhook,
-    cache::Caches,
+    cache::{Cached as _, Caches},
     cli::{self, Run, WorkerReportFlags},
     controllers::runtime::{self, Context},
     error::Error,
@@ -51,11 +52,15 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let metrics = Metrics::default();
     let (transport, events) = transport(&flags, &metrics).await?;
     let publisher = Publisher::new(transport.clone());
-    let health_state = HealthState::new(publisher.clone(), metrics.registry());
     let (send_change, mut changes) = mpsc::unbounded();
     let (send_report, reports) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
     let caches = Caches::watch(&client, only, &flags.namespace, &send_change);
+    let services = {
+        let caches = caches.clone();
+        move || JointInferenceService::cache(&caches).state()
+    };
+    let health_state = HealthState::new(publisher.clone(), metrics.registry(services));
     let fleet = Fleet::new(transport.heartbeat_seconds());
     let upstream = Upstream {
         caches: caches.clone(),

@@ -73,6 +73,54 @@ async fn service_recovers_runs_counts_and_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn state_of_a_gateway_reaches_status_condition_event_and_metrics() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    harness.apply_sample().await;
+    let task = agent.task().await;
+    harness.deployment_available(&harness.deployment().await.name_any()).await;
+    let numbers = json!({
+        "inferenceNumber": 100, "hardExampleNumber": 20, "fallbackNumber": 3, "hardNumber": 25,
+        "overBudgetNumber": 2, "unjudgedNumber": 5, "shadowNumber": 1, "uploadCloudRatio": 0.2,
+        "startTime": "", "currentTime": "",
+    });
+    let gateway = |threshold: &str, problems: &serde_json::Value| {
+        json!({"signal": "Top2", "cloud": "Reachable", "threshold": threshold,
+            "agreement": "0.962", "agreementLow": "0.941", "agreementHigh": "0.976",
+            "uploadRatio": "0.200", "psi": "0.030", "problems": problems})
+    };
+    agent.report_gateway(&task, &numbers, &gateway("0.713", &json!([])));
+    let has = |threshold: &'static str, reason: &'static str| {
+        move |service: &JointInferenceService| {
+            let status = service.status.clone().unwrap_or_default();
+            let current = status.conditions.last().and_then(|last| last.reason.clone());
+            let found = status.gateway.and_then(|gateway| gateway.threshold);
+            found.as_deref() == Some(threshold) && current.as_deref() == Some(reason)
+        }
+    };
+    let service = harness.until(SERVICE, "the figures", has("0.713", "WorkersRunning")).await;
+    let status = service.status.unwrap();
+    let reported = status.gateway.unwrap();
+    assert_eq!(reported.agreement.as_deref(), Some("0.962 (0.941-0.976)"));
+    assert_eq!((reported.signal.as_deref(), reported.history.len()), (Some("Top2"), 1));
+    let metrics: Vec<_> =
+        status.metrics.iter().map(|it| format!("{}={}", it.key, it.value)).collect();
+    assert!(metrics.contains(&"overBudgetNumber=2".to_owned()), "{metrics:?}");
+    let series = format!(
+        r#"neptune_gateway_samples_total{{namespace="default",service="{SERVICE}",decision="easy"}}"#
+    );
+    harness.until_metric(&series, 70).await;
+
+    let moved = json!([{"reason": "Drifting", "message": "the confidence moved"}]);
+    agent.report_gateway(&task, &numbers, &gateway("0.800", &moved));
+    harness.until(SERVICE, "the problem", has("0.800", "Drifting")).await;
+    harness.event("Drifting").await;
+    agent.report_gateway(&task, &numbers, &gateway("0.800", &json!([])));
+    harness.until(SERVICE, "no problem", has("0.800", "WorkersRunning")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn edge_worker_on_all_matching_nodes_is_counted_on_each() {
     let mut harness = Harness::start().await;
     harness.models().await;

@@ -1,17 +1,20 @@
 //! Prometheus metrics of the controller.
 
+mod gateways;
 mod labels;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::Resource as _;
+use neptune_api::JointInferenceService;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
+use self::gateways::GatewayCollector;
 pub use self::labels::{
     MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
 };
@@ -200,12 +203,21 @@ impl Metrics {
         self.certificate_expiry.set(expires.as_second());
     }
 
-    /// A registry of all metrics.
-    pub fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("neptune_controller");
+    /// A registry of all metrics. `services` are those of the cluster, whose gateways are exported.
+    pub fn registry(
+        &self,
+        services: impl Fn() -> Vec<Arc<JointInferenceService>> + Send + Sync + 'static,
+    ) -> Registry {
+        let mut root = Registry::default();
+        root.register_collector(Box::new(GatewayCollector(Box::new(services))));
+        self.register(root.sub_registry_with_prefix("neptune_controller"));
+        root
+    }
+
+    fn register(&self, registry: &mut Registry) {
         each_kind!(K => {
             let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
-            Registry::register(&mut registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
+            Registry::register(registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
         });
         registry.register("reconcile", "Total reconciliations", self.reconciles.clone());
         registry.register(
@@ -281,6 +293,5 @@ impl Metrics {
             "Whether KubeEdge's Rules match the desired ones (1) or not (0)",
             self.rules_in_place.clone(),
         );
-        registry
     }
 }

@@ -152,6 +152,20 @@ impl Agent {
         self.report(task, WorkerState::Running, None, counted);
     }
 
+    /// Reports the edge worker of a task as a running gateway.
+    pub fn report_gateway(&mut self, task: &ObjectContent, numbers: &Value, gateway: &Value) {
+        self.seq += 1;
+        let edge = worker(task, Role::Edge);
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": task.metadata.uid, "revision": 1, "phase": "Running", "status": "running",
+            "output": {"models": [], "taskInfo": numbers},
+            "workers": [{"name": edge.name, "role": "edge", "state": "Running", "gateway": gateway}],
+        });
+        let topic = Topic::Status(self.node.clone(), key());
+        self.publish(&topic, report.to_string().into_bytes(), true);
+    }
+
     /// Reports the workers of a task.
     pub fn report(
         &mut self,
