@@ -14,7 +14,10 @@ use neptune_api::{
     ModelNodeState,
 };
 
-use super::page::{Counted, Endpoint, EventLine, NodeLine, Page, Report, Worker};
+use super::{
+    cascade::Cascade,
+    page::{Counted, Endpoint, EventLine, NodeLine, Page, Report, Worker},
+};
 
 /// Number of events on the page, newest last. `kubectl get events` shows all of them.
 const EVENTS: usize = 8;
@@ -84,6 +87,8 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
     if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
         advice.push(message);
     }
+    let problems = status.gateway.iter().flat_map(|gateway| &gateway.problems);
+    advice.extend(problems.map(|problem| format!("node {}: {}", problem.node, problem.message)));
     advice.extend(model_advice(related, &workers));
     let metric = |key: &str| {
         let found = status.metrics.iter().find(|metric| metric.key == key);
@@ -112,6 +117,7 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         nodes: node_lines(&workers, related),
         workers,
         counted,
+        cascade: Cascade::of(&status),
         serving: None,
         events: event_lines(related),
         advice,
@@ -178,6 +184,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         nodes: node_lines(&workers, related),
         workers,
         counted: None,
+        cascade: None,
         serving: Some(Endpoint {
             url: or_none(status.url.or(urls).as_deref()),
             serving_version: or_none(status.serving_version.as_deref()),

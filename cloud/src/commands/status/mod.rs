@@ -2,6 +2,7 @@
 //! prints a page. `build.rs` decides the content, `text.rs` the layout.
 
 mod build;
+mod cascade;
 mod page;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
+use super::cascade::Cascade;
+
 /// The page; its JSON form is the output of `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +23,9 @@ pub struct Page {
     pub workers: Vec<Worker>,
     pub nodes: Vec<NodeLine>,
     pub counted: Option<Counted>,
+    /// What the gateways of a service report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<Cascade>,
     pub serving: Option<Endpoint>,
     pub events: Vec<EventLine>,
     /// Next steps for the user; empty if nothing is wrong.

@@ -115,6 +115,27 @@ fn healthy_on_all() -> Page {
     of_service(&read(service), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
+fn cascade() -> Page {
+    let mut status = running();
+    status["conditions"][1]["reason"] = "CloudLeftAlone".into();
+    let metrics = status["metrics"].as_array_mut().unwrap();
+    for (key, value) in
+        [("fallbackNumber", "40"), ("overBudgetNumber", "4"), ("unjudgedNumber", "1")]
+    {
+        metrics.push(json!({"key": key, "value": value}));
+    }
+    status["gateway"] = json!({
+        "url": "http://127.0.0.1:8080", "protocol": "openai", "signal": "Top2",
+        "threshold": "0.713", "agreement": "0.962 (0.941-0.976)", "uploadRatio": "0.200",
+        "cloud": "LeftAlone", "history": ["0.000", "0.050", "0.120", "0.210", "0.200"],
+        "historyTime": "2026-08-01T11:59:00Z",
+        "problems": [{"node": "edge0", "reason": "CloudLeftAlone",
+            "message": "https://llm.example is left alone after 3 failures"}],
+    });
+    let nodes = read(json!([node("edge0", "True"), node("cloud0", "True")]));
+    of_service(&read(service(1, &status)), &RelatedObjects { nodes, ..RelatedObjects::default() })
+}
+
 fn failing() -> Page {
     let mut status = running();
     status["conditions"][1] = json!({
@@ -210,6 +231,7 @@ fn pages_match_the_golden_files() {
     for (name, page) in [
         ("healthy", healthy()),
         ("healthy_on_all", healthy_on_all()),
+        ("cascade", cascade()),
         ("failing", failing()),
         ("not_reconciled", not_reconciled()),
         ("serving", serving()),
@@ -230,6 +252,7 @@ fn advice_is_given_exactly_when_something_is_wrong() {
         ("another sha256sum", failing()),
         ("no controller has reconciled", not_reconciled()),
         ("bad graph", serving()),
+        ("node edge0: https://llm.example is left alone", cascade()),
     ] {
         assert!(page.advice.iter().any(|advice| advice.contains(what)), "{what}: {page:?}");
     }

@@ -68,6 +68,10 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         }
         text.push('\n');
     }
+    if let Some(cascade) = &page.cascade {
+        text.push_str(&cascade.text());
+        text.push('\n');
+    }
     let events = page.events.iter().map(|event| {
         let time = event.time.map_or("-".to_owned(), |at| age(at, now));
         [time, event.kind.clone(), event.reason.clone(), event.message.clone()]

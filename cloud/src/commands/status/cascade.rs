@@ -1,0 +1,156 @@
+//! The part of a service's page that its gateway reports. Pure.
+
+use std::fmt::Write as _;
+
+use neptune_api::JointInferenceServiceStatus;
+use serde::Serialize;
+
+/// The steps of a sparkline.
+const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// How the samples of a service are answered, and by which threshold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cascade {
+    pub url: Option<String>,
+    pub protocol: Option<String>,
+    pub signal: Option<String>,
+    pub threshold: Option<String>,
+    pub agreement: Option<String>,
+    pub cloud: Option<String>,
+    pub shares: Shares,
+    /// Of the last 1000 samples.
+    pub upload_ratio: Option<String>,
+    /// The last upload ratios, the newest last.
+    pub history: Vec<String>,
+    pub problems: Vec<String>,
+}
+
+/// Shares of all samples, from the exact totals.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shares {
+    pub edge: String,
+    pub cloud: String,
+    pub fallback: String,
+    pub over_budget: String,
+    pub unjudged: String,
+}
+
+impl Cascade {
+    /// The gateway's part of a status.
+    pub fn of(status: &JointInferenceServiceStatus) -> Option<Self> {
+        let gateway = status.gateway.clone()?;
+        let problem = |problem: &neptune_api::GatewayProblemStatus| {
+            format!("{}: {}: {}", problem.node, problem.reason, problem.message)
+        };
+        Some(Self {
+            shares: Shares::of(status),
+            problems: gateway.problems.iter().map(problem).collect(),
+            url: gateway.url,
+            protocol: gateway.protocol,
+            signal: gateway.signal,
+            threshold: gateway.threshold,
+            agreement: gateway.agreement,
+            cloud: gateway.cloud,
+            upload_ratio: gateway.upload_ratio,
+            history: gateway.history,
+        })
+    }
+
+    /// The lines for a terminal.
+    pub fn text(&self) -> String {
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let Shares { edge, cloud, fallback, over_budget, unjudged } = &self.shares;
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "Cascade   {} (protocol {}, signal {})",
+            known(&self.url),
+            known(&self.protocol),
+            known(&self.signal)
+        );
+        let _ = writeln!(
+            text,
+            "          edge {edge}, cloud {cloud}, fallback {fallback}, over budget {over_budget}, unjudged {unjudged}"
+        );
+        let _ = writeln!(
+            text,
+            "          threshold {}, agreement {}, cloud {}",
+            known(&self.threshold),
+            known(&self.agreement),
+            known(&self.cloud)
+        );
+        let line = sparkline(&self.history);
+        let line = if line.is_empty() { line } else { format!("{line} ") };
+        let _ = writeln!(
+            text,
+            "          uploads {line}{} of the last 1000 samples",
+            known(&self.upload_ratio)
+        );
+        for problem in &self.problems {
+            let _ = writeln!(text, "          {problem}");
+        }
+        text
+    }
+}
+
+impl Shares {
+    fn of(status: &JointInferenceServiceStatus) -> Self {
+        let total = |key: &str| {
+            let found = status.metrics.iter().find(|metric| metric.key == key);
+            found.and_then(|metric| metric.value.parse().ok()).unwrap_or(0.0_f64)
+        };
+        let all = total("inferenceNumber");
+        let [cloud, fallback, over_budget, unjudged] =
+            ["hardExampleNumber", "fallbackNumber", "overBudgetNumber", "unjudgedNumber"]
+                .map(total);
+        let share = |number: f64| match all > 0.0 {
+            true => format!("{:.1} %", number / all * 100.0),
+            false => "-".to_owned(),
+        };
+        Self {
+            edge: share((all - cloud - fallback - over_budget - unjudged).max(0.0)),
+            cloud: share(cloud),
+            fallback: share(fallback),
+            over_budget: share(over_budget),
+            unjudged: share(unjudged),
+        }
+    }
+}
+
+/// The ratios as bars, from 0 to the highest.
+fn sparkline(history: &[String]) -> String {
+    let ratios: Vec<f64> = history.iter().filter_map(|ratio| ratio.parse().ok()).collect();
+    let highest = ratios.iter().copied().fold(0.0, f64::max);
+    let bar = |ratio: &f64| {
+        let bounds = (1..STEPS.len()).filter(|step| {
+            let bound = u32::try_from(*step).map_or(1.0, f64::from) / 8.0;
+            highest > 0.0 && ratio / highest > bound
+        });
+        STEPS[bounds.count()]
+    };
+    ratios.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparkline_is_scaled_from_zero_to_the_highest() {
+        let line = |ratios: &[&str]| {
+            sparkline(&ratios.iter().map(|&ratio| ratio.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(line(&[]), "");
+        assert_eq!(line(&["0.000", "0.000"]), "▁▁");
+        assert_eq!(line(&["0.000", "0.100", "0.200", "high"]), "▁▄█");
+        assert_eq!(line(&["0.200", "0.200"]), "██");
+    }
+
+    #[test]
+    fn shares_without_samples_are_unknown() {
+        let shares = Shares::of(&JointInferenceServiceStatus::default());
+        assert_eq!((shares.edge.as_str(), shares.unjudged.as_str()), ("-", "-"));
+    }
+}
