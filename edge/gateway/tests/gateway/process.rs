@@ -68,6 +68,9 @@ async fn counters_are_reported_per_run_over_kill_and_end() {
     request(port).await;
     let killed = report(&mut client, 4).await;
     assert_eq!((&killed["name"], &killed["ownerName"]), (&json!("digits-edge"), &json!("digits")));
+    let gateway = &killed["gateway"];
+    assert_eq!((&gateway["signal"], &gateway["cloud"]), (&json!("Scores"), &json!("Absent")));
+    assert_eq!(gateway["uploadRatio"], "0.000");
     first.kill();
 
     let mut second = start("second", folder.path(), &broker);
