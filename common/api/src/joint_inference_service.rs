@@ -505,8 +505,8 @@ pub struct AgentCounters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub fallback_number: u64,
-    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following, it
-    /// is absent for other workers.
+    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following,
+    /// it is absent for other workers.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub hard_number: u64,
@@ -519,7 +519,8 @@ pub struct AgentCounters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub unjudged_number: u64,
-    /// shadowNumber is the number of easy samples that the cloud answered as well, for a comparison.
+    /// shadowNumber is the number of easy samples that the cloud answered as well, for a
+    /// comparison.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub shadow_number: u64,
@@ -539,8 +540,8 @@ pub struct CounterTotals {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub fallback_number: u64,
-    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following, it
-    /// is absent for other workers.
+    /// hardNumber is the number of samples that a gateway decided to be hard. Like the following,
+    /// it is absent for other workers.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub hard_number: u64,
@@ -553,7 +554,8 @@ pub struct CounterTotals {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub unjudged_number: u64,
-    /// shadowNumber is the number of easy samples that the cloud answered as well, for a comparison.
+    /// shadowNumber is the number of easy samples that the cloud answered as well, for a
+    /// comparison.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub shadow_number: u64,

@@ -105,6 +105,10 @@ fn printer_columns_are_as_documented() {
                 "string",
                 r#".status.metrics[?(@.key=="uploadCloudRatio")].value"#
             ]),
+            json!(["Agreement", "string", ".status.gateway.agreement"]),
+            json!(["Threshold", "string", ".status.gateway.threshold"]),
+            json!(["Cloud", "string", ".status.gateway.cloud"]),
+            json!(["URL", "string", ".status.gateway.url"]),
             json!(["Reason", "string", ".status.conditions[-1].reason"]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]

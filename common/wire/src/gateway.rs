@@ -1,5 +1,5 @@
-//! What a gateway reports of its decisions and of its two model servers, beside its counters. Bounded
-//! when it is decoded; what is not understood counts as absent.
+//! What a gateway reports of its decisions and of its two model servers, beside its counters. It is
+//! bounded when it is decoded. What is not understood counts as absent.
 
 use std::fmt;
 

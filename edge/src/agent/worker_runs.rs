@@ -14,8 +14,9 @@ use crate::{
 };
 
 impl WorkerPool {
-    /// Records the runs of all workers, and drops what gateways reported in earlier ones. Called before messages that arrived earlier than their
-    /// containers are handled, because they belong to these runs.
+    /// Records the runs of all workers, and drops what gateways reported in earlier ones. Called
+    /// before messages that arrived earlier than their containers are handled, because they belong
+    /// to these runs.
     pub fn observe_runs(&mut self, desired: &Desired, containers: &Containers) {
         self.gateways.retain(|uid, name, run| {
             let wanted = desired.workers.get(name).filter(|wanted| wanted.uid == uid);

@@ -18,7 +18,7 @@ const HISTORY_SECONDS: i64 = 60;
 /// Problems that a status lists.
 const MAX_PROBLEMS: usize = 16;
 
-/// The status of the gateways. While their nodes have not reported to this controller yet, it stays.
+/// The status of the gateways. It stays while their nodes have not reported to this controller yet.
 pub fn next(
     previous: &JointInferenceServiceStatus,
     observed: &ServiceObservation,
@@ -58,7 +58,7 @@ pub fn next(
     Some(status)
 }
 
-/// Whether two statuses are equal except for the history, which alone is not written.
+/// Removes the history of a status, which alone is not written.
 pub fn without_history(status: &mut JointInferenceServiceStatus) {
     if let Some(gateway) = &mut status.gateway {
         gateway.history.clear();
