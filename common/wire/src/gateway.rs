@@ -251,7 +251,7 @@ mod tests {
             "problems": [{"reason": "Later", "message": "m", "later": 1}, 7, {"message": "no reason"}],
         }))
         .unwrap();
-        assert_eq!((report.signal, report.cloud), Default::default());
+        assert_eq!((report.signal, report.cloud), (GatewaySignal::Unknown, GatewayCloud::Unknown));
         assert_eq!(report.threshold.unwrap().to_string(), "0.500");
         assert_eq!((report.agreement, report.upload_ratio, report.psi), (None, None, None));
         let reasons: Vec<_> = report.problems.iter().map(|problem| problem.reason).collect();

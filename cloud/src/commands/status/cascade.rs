@@ -105,9 +105,8 @@ impl Shares {
         let [cloud, fallback, over_budget, unjudged] =
             ["hardExampleNumber", "fallbackNumber", "overBudgetNumber", "unjudgedNumber"]
                 .map(total);
-        let share = |number: f64| match all > 0.0 {
-            true => format!("{:.1} %", number / all * 100.0),
-            false => "-".to_owned(),
+        let share = |number: f64| {
+            if all > 0.0 { format!("{:.1} %", number / all * 100.0) } else { "-".to_owned() }
         };
         Self {
             edge: share((all - cloud - fallback - over_budget - unjudged).max(0.0)),
