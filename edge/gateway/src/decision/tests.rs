@@ -174,8 +174,8 @@ fn over_budget_is_reported_above_a_bound_until_half_of_it() {
     assert_eq!(count(over, 50), None);
     assert_eq!(count(over, 1), Some(1000.0), "all so far");
     assert_eq!(count(easy, 949), Some(51.0));
-    assert_eq!(count(easy, 25), Some(27.0), "hysteresis");
-    assert_eq!(count(easy, 26), None);
+    assert_eq!(count(easy, 25), Some(26.0), "hysteresis");
+    assert_eq!(count(easy, 1), None);
 }
 
 #[test]
