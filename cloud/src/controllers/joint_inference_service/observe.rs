@@ -54,13 +54,8 @@ pub fn observation(
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
-        gateway_address: gateway_address(valid),
+        gateway_address: GatewayAddress::default(),
     }
-}
-
-/// Where clients connect to the gateways.
-fn gateway_address(_: Option<&ValidService>) -> GatewayAddress {
-    GatewayAddress::default()
 }
 
 /// What the gateway of a node reports.
