@@ -1,6 +1,7 @@
 //! The configuration file: its fields, defaults and checks. `docs/gateway.md` describes it.
 
 mod check;
+mod metrics_address;
 mod rule;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 pub use self::{
     check::ConfigError,
+    metrics_address::MetricsAddress,
     rule::{Algorithm, Goal, HardExample, Rule, ScoreKind, TokenRule},
 };
 
@@ -25,7 +27,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where `/metrics` and `/healthz` are served; off by default.
     #[serde(default)]
-    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_listen: Option<MetricsAddress>,
     /// Where clients of gRPC connect; off by default.
     #[serde(default)]
     pub grpc_listen: Option<SocketAddr>,

@@ -36,6 +36,14 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// The socket is in use, or its directory is not writable.
+    #[error("cannot listen on unix:{path}: {source}; choose another metricsListen")]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// The reports' broker address or topic is not valid.
     #[error("reports: {0}")]
     Report(String),

@@ -87,8 +87,9 @@ pub fn refresh(gateway: &Gateway, files: &mut Files) {
         match files.read_config().and_then(Service::new) {
             Ok(service) => {
                 let (old, new) = (&before.config, &service.config);
-                let addresses =
-                    |config: &Config| (config.listen, config.metrics_listen, config.grpc_listen);
+                let addresses = |config: &Config| {
+                    (config.listen, config.metrics_listen.clone(), config.grpc_listen)
+                };
                 if addresses(old) != addresses(new) {
                     warn!("another listen, metricsListen or grpcListen needs a restart");
                 }

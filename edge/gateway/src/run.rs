@@ -9,6 +9,7 @@ use hyper::{
 };
 use serde_json::{Value, json};
 use tokio::{
+    net::UnixListener,
     sync::watch,
     task::{JoinHandle, JoinSet},
     time::{MissedTickBehavior, interval, sleep},
@@ -18,14 +19,14 @@ use tracing::{error, info, warn};
 use crate::{
     cli::ReportArgs,
     clock,
-    config::Protocol,
+    config::{MetricsAddress, Protocol},
     decision::CloudState,
     error::Error,
     gateway::{Gateway, Service},
     handler, probe,
     reload::{self, Files},
     report::Reporter,
-    server::{Answer, Limits, Listener, Wire, json as json_answer, serve, whole},
+    server::{Answer, Limits, Listener, Wire, json as json_answer, serve, unix, whole},
     state_file::{self, Saved},
 };
 
@@ -47,7 +48,7 @@ pub struct Running {
     pub address: SocketAddr,
     /// Where clients of gRPC connect.
     pub grpc_address: Option<SocketAddr>,
-    /// Where `/metrics` is.
+    /// Where `/metrics` is, if not on a Unix socket.
     pub metrics_address: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,
@@ -64,8 +65,11 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let mut files = Files::new(path);
     let config = files.read_config()?;
     let listener = bind("listen", config.listen).await?;
-    let metrics = match config.metrics_listen {
-        Some(address) => Some(bind("metricsListen", address).await?),
+    let metrics = match &config.metrics_listen {
+        Some(MetricsAddress::Tcp(address)) => {
+            Some(Pages::Tcp(bind("metricsListen", *address).await?))
+        }
+        Some(MetricsAddress::Unix(path)) => Some(Pages::Unix(bind_socket(path)?)),
         None => None,
     };
     let grpc = match config.grpc_listen {
@@ -89,12 +93,20 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     tasks.spawn(probe_repeatedly(Arc::clone(&gateway)));
     let reporter = Reporter::start(report, &gateway)?;
     let address = listener.address;
-    let metrics_address = metrics.as_ref().map(|listener| listener.address);
-    if let Some(listener) = metrics {
-        let gateway = Arc::clone(&gateway);
-        tasks.spawn(serve(listener, Wire::Rest, limits, until(stopped.clone()), move |request| {
-            std::future::ready(page(&gateway, &request))
-        }));
+    let mut metrics_address = None;
+    let pages = Arc::clone(&gateway);
+    match metrics {
+        Some(Pages::Tcp(listener)) => {
+            metrics_address = Some(listener.address);
+            let stopped = until(stopped.clone());
+            tasks.spawn(serve(listener, Wire::Rest, limits, stopped, move |request| {
+                std::future::ready(page(&pages, &request))
+            }));
+        }
+        Some(Pages::Unix(listener)) => {
+            tasks.spawn(unix::serve(listener, move |request| page(&pages, &request)));
+        }
+        None => {}
     }
     let grpc_address = grpc.as_ref().map(|listener| listener.address);
     let serve_on = |listener, wire, stopped: watch::Receiver<bool>| {
@@ -132,6 +144,16 @@ impl Running {
     pub const fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
     }
+}
+
+/// A socket for the pages for machines.
+enum Pages {
+    Tcp(Listener),
+    Unix(UnixListener),
+}
+
+fn bind_socket(path: &Path) -> Result<UnixListener, Error> {
+    unix::bind(path).map_err(|source| Error::Socket { path: path.to_owned(), source })
 }
 
 async fn bind(field: &'static str, address: SocketAddr) -> Result<Listener, Error> {

@@ -4,6 +4,7 @@ mod accept;
 mod answer;
 mod body;
 mod grpc;
+pub mod unix;
 
 pub use self::{
     accept::{Limits, Listener, Wire, serve},
