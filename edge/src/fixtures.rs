@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use neptune_wire::{AgentInstance, ModelServer, TopicPrefix};
+use neptune_wire::{AgentInstance, ModelServer, ObjectKey, TopicPrefix};
 use serde_json::json;
 
 use crate::{
@@ -42,6 +42,11 @@ pub fn local_file(path: &str) -> LocalArtifact {
     LocalArtifact { path: path.into(), file: Some(file) }
 }
 
+/// The model of [`wanted_worker`].
+pub fn model_key() -> ObjectKey {
+    "default/models/m".parse().unwrap()
+}
+
 pub fn wanted_worker() -> WantedWorker {
     WantedWorker {
         owner: "default/jointinferenceservices/s".parse().unwrap(),
@@ -52,7 +57,7 @@ pub fn wanted_worker() -> WantedWorker {
             "env": {"HEM_NAME": "IBT", "MODEL_URL": "mine"}, "resources": {"memoryBytes": 0, "cpuMillis": 5},
         }))
         .unwrap(),
-        model: "default/models/m".parse().unwrap(),
+        model: Some(model_key()),
         dataset: None,
     }
 }

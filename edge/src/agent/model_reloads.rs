@@ -88,7 +88,7 @@ impl ModelReloads {
             // The previous version, which is used until the desired one is on the node, was
             // published before.
             if decision.place.is_none() && worker.model_problem.is_none() {
-                to_publish.push((name, &wanted.model, &worker.model_url));
+                to_publish.extend(worker.model.as_ref().map(|model| (name, model.key, &model.url)));
             }
             decisions.insert(name.clone(), decision);
         }
@@ -109,13 +109,15 @@ impl ModelReloads {
         containers: &mut Containers,
         now: Instant,
     ) -> Option<ReloadDecision> {
-        let target = worker.model_version.clone()?;
+        let model = worker.model.as_ref()?;
+        let target = model.version.clone()?;
         let name = &wanted.worker.name;
         let hash = &worker.container.hash;
         let running = containers.observed_of(name).find(|it| it.is_alive() && it.has_spec(hash));
         let reported = counts.reported_models(&wanted.uid, name).iter();
-        let reported = reported.rev().find(|it| it.output.model == wanted.model.name);
-        let facts = ReloadFacts { wanted, model: worker.model, context, running, reported, now };
+        let reported = reported.rev().find(|it| it.output.model == model.key.name);
+        let model = (model.key, model.local);
+        let facts = ReloadFacts { wanted, model, context, running, reported, now };
         let state = self.states.entry(name.clone()).or_default();
         let decision = decide(state, &facts, target);
         if state.target.as_ref().is_some_and(|before| *before != decision.target) {

@@ -241,7 +241,9 @@ impl Agent {
         let wanted = self.desired.desired.workers.get(worker);
         match (failure, wanted) {
             (Some(WorkerReason::ModelUnavailable), Some(wanted)) => {
-                self.artifacts.models.refetch(&wanted.model, downloads);
+                if let Some(model) = &wanted.model {
+                    self.artifacts.models.refetch(model, downloads);
+                }
             }
             (Some(WorkerReason::ModelUnavailable), None) => {
                 if let Some(key) = server {

@@ -242,11 +242,13 @@ impl WorkerPool {
         let worker = &wanted.worker.name;
         let mut rejected = Vec::new();
         for model in models {
-            let key = ObjectKey {
-                namespace: wanted.owner.namespace.clone(),
-                resource: Resource::Models,
-                name: model.name.clone().unwrap_or_else(|| wanted.model.name.clone()),
+            let own = wanted.model.as_ref();
+            let Some(name) = model.name.clone().or_else(|| own.map(|key| key.name.clone())) else {
+                rejected.push("output.models: name missing; the worker has no model".to_owned());
+                continue;
             };
+            let namespace = wanted.owner.namespace.clone();
+            let key = ObjectKey { namespace, resource: Resource::Models, name };
             let Some(object) = node.desired.replica.objects().get(&key) else {
                 rejected.push(format!("output.models: {key} not found on this node"));
                 continue;
@@ -255,8 +257,8 @@ impl WorkerPool {
             let usable = available.and_then(|available| available.usable.as_ref());
             let context = &node.containers.executor.context;
             let path = usable
-                .filter(|_| key == wanted.model)
-                .map(|model| model_url(wanted, model, context));
+                .filter(|_| own == Some(&key))
+                .map(|model| model_url(wanted, (&key, model), context));
             let (url, sha256) = node.models.source_in_use(&key).unwrap_or_default();
             let known_model = KnownModel {
                 name: &key.name,

@@ -37,8 +37,6 @@ impl Desired {
             self.clashes.push((owner.clone(), worker.clone(), other.owner.clone()));
             return;
         }
-        // A gateway, which this agent cannot run yet.
-        let Some(model) = &worker.model else { return };
         let named = |resource, name: &ObjectName| ObjectKey {
             namespace: owner.namespace.clone(),
             resource,
@@ -48,7 +46,7 @@ impl Desired {
             owner: owner.clone(),
             uid: uid.to_owned(),
             worker: worker.clone(),
-            model: named(Resource::Models, model),
+            model: worker.model.as_ref().map(|name| named(Resource::Models, name)),
             dataset: worker.dataset.as_ref().map(|name| named(Resource::Datasets, name)),
         };
         self.workers.insert(worker.name.clone(), wanted);
@@ -72,8 +70,8 @@ pub struct WantedWorker {
     pub owner: ObjectKey,
     pub uid: String,
     pub worker: Worker,
-    /// The model object that it needs.
-    pub model: ObjectKey,
+    /// The model object that it needs. A gateway needs none.
+    pub model: Option<ObjectKey>,
     /// The dataset object that it needs, if it names one.
     pub dataset: Option<ObjectKey>,
 }
@@ -152,7 +150,7 @@ mod tests {
             json!({"workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}]});
         let desired = from_replica(&replica(&[("shop/jointinferenceservices/s", worker.clone())]));
         let wanted = &desired.workers[&"w".parse().unwrap()];
-        assert_eq!(wanted.model.to_string(), "shop/models/m");
+        assert_eq!(wanted.model.as_ref().unwrap().to_string(), "shop/models/m");
         assert_eq!(wanted.dataset, None);
         assert_eq!(wanted.uid, "uid-0");
 

@@ -132,7 +132,7 @@ mod tests {
             broker_login::PasswordDigest,
             node_context::{NodeContext, WorkerBroker},
         },
-        fixtures::{container_identity, local_file, node_context, wanted_worker},
+        fixtures::{container_identity, local_file, model_key, node_context, wanted_worker},
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
 
@@ -141,7 +141,7 @@ mod tests {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
         let (wanted, model) = (wanted_worker(), local_file("/m/1"));
-        let inputs = WorkerInputs { model: &model, dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
         let target = resolve_worker(&wanted, inputs, &context).container;
         assert_eq!(target.spec.env[MQTT_URL], "mqtt://s-w-1@127.0.0.1:1884");
         let login = BrokerLogin {
@@ -167,7 +167,7 @@ mod tests {
             let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
             wanted.worker.port = port;
             wanted.worker.hosts = [("c.svc".to_owned(), [10, 96, 0, 7].into())].into();
-            let inputs = WorkerInputs { model: &model, dataset: None };
+            let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
             let spec = resolve_worker(&wanted, inputs, &context).container.spec;
             let request = create_request(&container_identity(), &spec, None);
             let host = request.host_config.unwrap();
@@ -194,7 +194,7 @@ mod tests {
             ("d.default.svc.cluster.local".to_owned(), "2001:db8::7".parse().unwrap()),
         ]
         .into();
-        let inputs = WorkerInputs { model: &model, dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
         let spec = resolve_worker(&wanted, inputs, &context).container.spec;
         let host = create_request(&container_identity(), &spec, None).host_config.unwrap();
         assert_eq!(

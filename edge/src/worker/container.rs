@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use neptune_wire::{ContentHash, Topic, WorkerName, WorkerUpdateMode};
+use neptune_wire::{ContentHash, ObjectKey, Topic, WorkerName, WorkerUpdateMode};
 
 use crate::{
     desired::{Desired, WantedWorker},
@@ -27,14 +27,22 @@ const DATASETS_DIR: &str = "/datasets";
 /// What a worker resolves to with the inputs that are on the node now.
 #[derive(Debug)]
 pub struct RunnableWorker<'a> {
-    pub model: &'a LocalArtifact,
+    /// `None` if the worker needs none.
+    pub model: Option<RunnableModel<'a>>,
     /// Why `model` is not the wanted version.
     pub model_problem: Option<&'a Problem>,
-    /// The directory name of the model's version, if the worker reloads versions while it runs.
-    pub model_version: Option<String>,
-    /// Path of the model in the container.
-    pub model_url: String,
     pub container: TargetContainer,
+}
+
+/// The model of a worker, as its container has it.
+#[derive(Debug)]
+pub struct RunnableModel<'a> {
+    pub key: &'a ObjectKey,
+    pub local: &'a LocalArtifact,
+    /// The directory name of the version, if the worker reloads versions while it runs.
+    pub version: Option<String>,
+    /// Path in the container.
+    pub url: String,
 }
 
 /// The wanted workers, each with its container or the input that is missing.
@@ -62,39 +70,42 @@ pub fn resolve_worker<'a>(
     inputs: WorkerInputs<'a>,
     context: &NodeContext,
 ) -> RunnableWorker<'a> {
-    let model = inputs.model;
-    let model_version = reloadable_version(wanted, model, context);
-    let model_url = model_path(wanted, model, model_version.as_deref());
-    let spec = container_spec(wanted, inputs, model_version.as_deref(), &model_url, context);
-    RunnableWorker { model, model_problem: None, model_version, model_url, container: spec.into() }
+    let model = inputs.model.map(|(key, local)| runnable_model(wanted, key, local, context));
+    let spec = container_spec(wanted, model.as_ref(), inputs.dataset, context);
+    RunnableWorker { model, model_problem: None, container: spec.into() }
+}
+
+fn runnable_model<'a>(
+    wanted: &WantedWorker,
+    key: &'a ObjectKey,
+    local: &'a LocalArtifact,
+    context: &NodeContext,
+) -> RunnableModel<'a> {
+    let version = reloadable_version(wanted, local, context);
+    let dir = models_dir(key);
+    let parts = [Some(dir.as_str()), version.as_deref(), local.file.as_deref()];
+    let url = parts.into_iter().flatten().collect::<Vec<_>>().join("/");
+    RunnableModel { key, local, version, url }
 }
 
 fn container_spec(
     wanted: &WantedWorker,
-    inputs: WorkerInputs<'_>,
-    model_version: Option<&str>,
-    model_url: &str,
+    model: Option<&RunnableModel<'_>>,
+    dataset: Option<(&LocalArtifact, &str)>,
     context: &NodeContext,
 ) -> ContainerSpec {
     let worker = &wanted.worker;
     let mut env = worker.env.clone();
-    let dataset = dataset_mount(wanted, inputs, &mut env);
+    let dataset = dataset_mount(wanted, dataset, &mut env);
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
     env.extend([
         (MQTT_URL.to_owned(), context.broker.url(&worker.name)),
         ("WORKER_INFO_TOPIC".to_owned(), topic),
         ("NODE_NAME".to_owned(), context.node.to_string()),
     ]);
-    let (mount, start) = if let Some(version) = model_version {
-        let topic = Topic::WorkerReload(worker.name.clone()).under(&context.prefix);
-        env.insert("WORKER_RELOAD_TOPIC".to_owned(), topic);
-        env.remove("MODEL_URL");
-        let source = worker_versions_dir(wanted, context);
-        let start = InitialVersion { version: version.to_owned(), model_url: model_url.to_owned() };
-        (BindMount { source, target: models_dir(wanted) }, Some(start))
-    } else {
-        env.insert("MODEL_URL".to_owned(), model_url.to_owned());
-        (BindMount { source: inputs.model.path.clone(), target: model_url.to_owned() }, None)
+    let (model, start) = match model {
+        Some(model) => model_mount(wanted, model, &mut env, context),
+        None => (None, None),
     };
     let scripts = worker.scripts.as_ref();
     let restrictions = context.defaults.restrict(&worker.rights, &worker.resources);
@@ -106,7 +117,7 @@ fn container_spec(
         env,
         scripts: scripts
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
-        model: Some(mount),
+        model,
         dataset,
         cpu_millis: restrictions.cpu_millis,
         memory_bytes: restrictions.memory_bytes,
@@ -121,13 +132,34 @@ fn container_spec(
     }
 }
 
+/// The mount of the worker's model, and the version with which a reloading worker starts. Sets the
+/// variables that describe it in `env`.
+fn model_mount(
+    wanted: &WantedWorker,
+    model: &RunnableModel<'_>,
+    env: &mut BTreeMap<String, String>,
+    context: &NodeContext,
+) -> (Option<BindMount>, Option<InitialVersion>) {
+    let RunnableModel { key, local, version, url } = model;
+    let Some(version) = version else {
+        env.insert("MODEL_URL".to_owned(), url.clone());
+        return (Some(BindMount { source: local.path.clone(), target: url.clone() }), None);
+    };
+    let topic = Topic::WorkerReload(wanted.worker.name.clone()).under(&context.prefix);
+    env.insert("WORKER_RELOAD_TOPIC".to_owned(), topic);
+    env.remove("MODEL_URL");
+    let source = worker_versions_dir(wanted, context);
+    let start = InitialVersion { version: version.clone(), model_url: url.clone() };
+    (Some(BindMount { source, target: models_dir(key) }), Some(start))
+}
+
 /// The mount of the worker's dataset, if it has one. Adds the variables that describe it to `env`.
 fn dataset_mount(
     wanted: &WantedWorker,
-    inputs: WorkerInputs<'_>,
+    dataset: Option<(&LocalArtifact, &str)>,
     env: &mut BTreeMap<String, String>,
 ) -> Option<BindMount> {
-    let (key, (data, format)) = wanted.dataset.as_ref().zip(inputs.dataset)?;
+    let (key, (data, format)) = wanted.dataset.as_ref().zip(dataset)?;
     let dir = format!("{DATASETS_DIR}/{}", key.name);
     let target = match &data.file {
         Some(file) => format!("{dir}/{file}"),
@@ -143,18 +175,16 @@ fn dataset_mount(
 
 /// The path of this model in the worker's container. A directory appears under the object's name, a
 /// file in the directory of that name.
-pub fn model_url(wanted: &WantedWorker, model: &LocalArtifact, context: &NodeContext) -> String {
-    model_path(wanted, model, reloadable_version(wanted, model, context).as_deref())
+pub fn model_url(
+    wanted: &WantedWorker,
+    (key, model): (&ObjectKey, &LocalArtifact),
+    context: &NodeContext,
+) -> String {
+    runnable_model(wanted, key, model, context).url
 }
 
-fn model_path(wanted: &WantedWorker, model: &LocalArtifact, version: Option<&str>) -> String {
-    let dir = models_dir(wanted);
-    let parts = [Some(dir.as_str()), version, model.file.as_deref()];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("/")
-}
-
-fn models_dir(wanted: &WantedWorker) -> String {
-    format!("{MODELS_DIR}/{}", wanted.model.name)
+fn models_dir(model: &ObjectKey) -> String {
+    format!("{MODELS_DIR}/{}", model.name)
 }
 
 /// The directory name of this version of a worker's model, if the worker reloads versions while it
@@ -186,13 +216,17 @@ pub mod tests {
     use super::*;
     use crate::{
         domain::{container::ContainerDefaults, node_context::WorkerBroker},
-        fixtures::{local_file, node_context, wanted_worker},
+        fixtures::{local_file, model_key, node_context, wanted_worker},
     };
 
     fn spec_with(wanted: &WantedWorker, model: &LocalArtifact) -> ContainerSpec {
-        resolve_worker(wanted, WorkerInputs { model, dataset: None }, &node_context())
-            .container
-            .spec
+        resolve_worker(
+            wanted,
+            WorkerInputs { model: Some((&model_key(), model)), dataset: None },
+            &node_context(),
+        )
+        .container
+        .spec
     }
 
     #[test]
@@ -213,11 +247,11 @@ pub mod tests {
             ..ContainerDefaults::default()
         };
         let node = NodeContext { defaults: strict, ..node_context() };
-        let model = local_file("/m/1");
+        let (key, model) = (model_key(), local_file("/m/1"));
         let of = |change: fn(&mut WantedWorker)| {
             let mut wanted = wanted_worker();
             change(&mut wanted);
-            let inputs = WorkerInputs { model: &model, dataset: None };
+            let inputs = WorkerInputs { model: Some((&key, &model)), dataset: None };
             resolve_worker(&wanted, inputs, &node).container.spec
         };
         let spec = of(|_| ());
@@ -240,7 +274,8 @@ pub mod tests {
         };
         let elsewhere =
             NodeContext { dns: vec!["169.254.96.16".parse().unwrap()], ..node_context() };
-        let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+        let inputs =
+            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
         assert_ne!(
             resolve_worker(&wanted_worker(), inputs, &elsewhere).container.spec.hash(),
             spec(|_| (), "/m/1")
@@ -286,8 +321,12 @@ pub mod tests {
             dataset: Some("default/datasets/d".parse().unwrap()),
             ..wanted_worker()
         };
-        let (model, data) = (local_file("/m/1"), local_file("/code/data/a.csv"));
-        let inputs = |data, format| WorkerInputs { model: &model, dataset: Some((data, format)) };
+        let (key, model) = (model_key(), local_file("/m/1"));
+        let data = local_file("/code/data/a.csv");
+        let inputs = |data, format| WorkerInputs {
+            model: Some((&key, &model)),
+            dataset: Some((data, format)),
+        };
         let spec = resolve_worker(&named, inputs(&data, "csv"), &node_context()).container.spec;
         assert_eq!(spec.env["DATASET_URL"], "/datasets/d/a.csv");
         assert_eq!(spec.env["DATASET_FORMAT"], "csv");
@@ -327,7 +366,8 @@ pub mod tests {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
             let mut wanted = wanted_worker();
             wanted.worker.port = port;
-            let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+            let inputs =
+                WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
             resolve_worker(&wanted, inputs, &context).container.hash
         };
         assert_eq!(hash(None, Some(5)), hash(None, None));
@@ -340,7 +380,8 @@ pub mod tests {
     fn spec_hash_with_the_embedded_broker_is_stable_across_releases() {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
-        let inputs = WorkerInputs { model: &local_file("/m/1"), dataset: None };
+        let inputs =
+            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
         let spec = resolve_worker(&wanted_worker(), inputs, &context).container.spec;
         assert_eq!(spec.env["MQTT_URL"], "mqtt://s-w-1@127.0.0.1:1884");
         assert_eq!(

@@ -16,7 +16,8 @@ use crate::{
 /// The local model and dataset of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerInputs<'a> {
-    pub model: &'a LocalArtifact,
+    /// With its object; `None` if the worker needs none.
+    pub model: Option<(&'a ObjectKey, &'a LocalArtifact)>,
     /// With its format; empty if the Dataset has none.
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
 }
@@ -40,13 +41,16 @@ impl<'a> NodeInputs<'a> {
     /// The inputs of a worker, if all are on the node.
     pub fn of(
         &self,
-        wanted: &WantedWorker,
+        wanted: &'a WantedWorker,
         desired: &'a Desired,
     ) -> Result<WorkerInputs<'a>, MissingInput> {
         use WorkerReason::{DatasetDownloading, DatasetNotReceived};
         use WorkerReason::{ModelDownloading, ModelNotReceived};
-        let model =
-            find(self.models, &wanted.model, "Model", [ModelNotReceived, ModelDownloading])?;
+        let model = wanted.model.as_ref().map(|key| {
+            let model = find(self.models, key, "Model", [ModelNotReceived, ModelDownloading])?;
+            Ok((key, model))
+        });
+        let model = model.transpose()?;
         let Some(key) = &wanted.dataset else { return Ok(WorkerInputs { model, dataset: None }) };
         let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
         let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
@@ -55,7 +59,7 @@ impl<'a> NodeInputs<'a> {
 
     /// Why the usable version of a worker's model is not the wanted one.
     pub fn model_problem(&self, wanted: &WantedWorker) -> Option<&'a Problem> {
-        self.models.get(&wanted.model)?.problem.as_ref()
+        self.models.get(wanted.model.as_ref()?)?.problem.as_ref()
     }
 }
 

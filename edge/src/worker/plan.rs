@@ -260,7 +260,7 @@ mod tests {
             outcome::StepOutcome,
             step::Step,
         },
-        fixtures::{local_file, node_context, observed_container, wanted_worker},
+        fixtures::{local_file, model_key, node_context, observed_container, wanted_worker},
         plan::remove_unwanted,
         worker::{
             container::{resolve_worker, resolve_workers},
@@ -288,7 +288,7 @@ mod tests {
         let wanted = wanted_worker();
         let available = Availability { usable: Some(local_file(MODEL)), ..Availability::default() };
         Node {
-            models: [(wanted.model.clone(), available)].into(),
+            models: [(model_key(), available)].into(),
             desired: Desired {
                 workers: [(wanted.worker.name.clone(), wanted)].into(),
                 ..Desired::default()
@@ -310,7 +310,7 @@ mod tests {
 
     fn hash() -> neptune_wire::ContentHash {
         let model = local_file(MODEL);
-        let inputs = WorkerInputs { model: &model, dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
         resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
     }
 
@@ -675,7 +675,7 @@ mod tests {
                 (WorkerState::Failed, Some(ModelDigestMismatch)),
             ),
         ] {
-            node.models = model.into_iter().map(|model| (wanted_worker().model, model)).collect();
+            node.models = model.into_iter().map(|model| (model_key(), model)).collect();
             node.containers.clear();
             let plan = node.plan(now);
             assert_eq!((health(&plan), plan.steps.len()), (expected, 0));
@@ -693,11 +693,8 @@ mod tests {
             node.containers[0].identity.uid = "of a deleted object".into();
             assert_eq!(removed(&node.plan(now)), ["1"]);
         }
-        node.models = [(
-            wanted_worker().model,
-            availability(Some(MODEL), problem(ModelDigestMismatch), true),
-        )]
-        .into();
+        node.models =
+            [(model_key(), availability(Some(MODEL), problem(ModelDigestMismatch), true))].into();
         node.containers.clear();
         assert!(starts(&node.plan(now)), "on the previous version");
         node.observe(vec![observed("1", ContainerState::Running)], now);

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::ObjectName;
+use neptune_wire::{ObjectKey, ObjectName};
 
 use crate::{
     desired::WantedWorker,
@@ -45,7 +45,7 @@ pub struct ReloadState {
 /// The facts of a decision.
 pub struct ReloadFacts<'a> {
     pub wanted: &'a WantedWorker,
-    pub model: &'a LocalArtifact,
+    pub model: (&'a ObjectKey, &'a LocalArtifact),
     pub context: &'a NodeContext,
     /// Its running container with the wanted spec.
     pub running: Option<&'a ObservedContainer>,
@@ -71,9 +71,9 @@ pub struct ReloadDecision {
 
 /// Decides the versions in the directory, the request and the restart.
 pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> ReloadDecision {
-    let ReloadFacts { wanted, model, context, running, reported, now } = *facts;
+    let ReloadFacts { wanted, model: (key, model), context, running, reported, now } = *facts;
     let dir = worker_versions_dir(wanted, context);
-    let loaded = running.and_then(|container| loaded(container, reported, &wanted.model.name));
+    let loaded = running.and_then(|container| loaded(container, reported, &key.name));
     let placed = state.placed.as_ref().filter(|placed| placed.dir == dir);
     let mut versions: BTreeMap<_, _> = [(target.clone(), model.clone())].into();
     if let (Some(loaded), Some(placed)) = (&loaded, placed)
@@ -99,7 +99,7 @@ pub fn decide(state: &ReloadState, facts: &ReloadFacts<'_>, target: String) -> R
     };
     decision.restart = now >= since + RELOAD_TIMEOUT;
     decision.next_at = (!decision.restart).then_some(since + RELOAD_TIMEOUT);
-    decision.note = format!("waiting for the worker to load another version of {}", wanted.model);
+    decision.note = format!("waiting for the worker to load another version of {key}");
     decision.requested = Some((running.id.clone(), target, since));
     decision
 }
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        fixtures::{node_context, wanted_worker},
+        fixtures::{model_key, node_context, wanted_worker},
         worker::container::reloadable_version,
     };
 
@@ -178,9 +178,10 @@ mod tests {
         now: Instant,
     ) -> ReloadDecision {
         let (wanted, model, context) = (reloading(), model(), node_context());
+        let key = model_key();
         let facts = ReloadFacts {
             wanted: &wanted,
-            model: &model,
+            model: (&key, &model),
             context: &context,
             running,
             reported,
