@@ -9,6 +9,7 @@ use crate::{
     Error,
     domain::{
         artifact::{ArtifactSource, DownloadEvent, ImageEvent, LocalModelEvent},
+        gateway_files::WrittenGateways,
         observed_container::ObservedContainer,
         outcome::StepOutcome,
         problem::Problem,
@@ -52,6 +53,8 @@ pub enum AgentEvent {
     OwnAddress(Option<String>),
     /// The broker received the status clears of these objects.
     ClearsPublished(BTreeSet<ObjectKey>),
+    /// The files of the gateways were written, or their secrets changed.
+    GatewayFiles(WrittenGateways),
     /// The embedded broker has other remarks on the workers.
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.

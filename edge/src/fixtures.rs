@@ -28,6 +28,7 @@ pub fn node_context() -> NodeContext {
         prefix: TopicPrefix::default(),
         broker: WorkerBroker::External("mqtt://127.0.0.1:1884".into()),
         data_dir: "/var/lib/neptune".into(),
+        agent_user: 0,
         docker_socket: "/var/run/docker.sock".into(),
         dns: Vec::new(),
         network: None,
@@ -59,6 +60,28 @@ pub fn wanted_worker() -> WantedWorker {
         .unwrap(),
         model: Some(model_key()),
         dataset: None,
+    }
+}
+
+/// A gateway in front of the model server of [`serving`].
+pub fn wanted_gateway() -> WantedWorker {
+    WantedWorker {
+        worker: serde_json::from_value(json!({
+            "name": "s-w-1", "role": "edge", "image": "neptune-edge",
+            "command": ["neptune-gateway"],
+            "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
+            "gateway": {
+                "server": "m", "tokenFile": "llm",
+                "config": {
+                    "service": "s", "protocol": "oip", "edge": {"address": "127.0.0.1:9001"},
+                    "cloud": {"url": "https://llm.example"},
+                    "hardExample": {"goal": {"uploadRatio": 0.2}},
+                },
+            },
+        }))
+        .unwrap(),
+        model: None,
+        ..wanted_worker()
     }
 }
 

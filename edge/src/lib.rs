@@ -9,7 +9,8 @@
 //! | `storage`, `engine`, `report` | `domain` |
 //! | `desired` | `domain`, `storage` |
 //! | `plan` | `domain`, `desired` |
-//! | `worker` | `domain`, `desired`, `plan` |
+//! | `gateway` | `domain`, `desired` |
+//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
 //! | `artifacts` | `domain`, `desired`, `storage` |
 //! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
 //! | `agent` | all of these |
@@ -32,6 +33,7 @@ mod backoff;
 mod broker;
 mod engine;
 mod event;
+mod gateway;
 mod plan;
 mod random;
 mod report;

@@ -16,7 +16,7 @@ use tracing::info;
 use crate::{
     Error,
     agent::{
-        Agent, CloudSession, Containers, DesiredState, DroppedMessages, ImageCollector,
+        Agent, CloudSession, Containers, DesiredState, DroppedMessages, Gateways, ImageCollector,
         LoopSchedule, ModelServers, NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
@@ -27,10 +27,11 @@ use crate::{
     config::Config,
     domain::{
         identity::AgentIdentity,
-        node_context::{DOWNLOADS_DIR, NodeContext},
+        node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NodeContext},
     },
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
+    gateway::writer::{self, WriterDirs},
     random::unique_id,
     report::{
         batches::Batches,
@@ -108,6 +109,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         servers: ModelServers::default(),
         artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
+        gateways: gateways(&config, &context, &sender),
         containers: Containers::new(
             Executor { docker, context, events: sender, credentials },
             Instant::now(),
@@ -165,12 +167,24 @@ fn node_context(config: &Config) -> NodeContext {
         prefix: config.prefix.clone(),
         broker: config.worker_broker.clone(),
         data_dir: config.data_dir.clone(),
+        agent_user: rustix::process::geteuid().as_raw(),
         docker_socket: config.docker_socket.clone(),
         dns: config.dns.clone(),
         network: config.worker_network.clone(),
         allowed: config.allowed.clone(),
         defaults: config.defaults.clone(),
     }
+}
+
+/// Starts the task that writes the files of the gateways.
+fn gateways(config: &Config, context: &NodeContext, events: &mpsc::Sender<AgentEvent>) -> Gateways {
+    let dirs = WriterDirs {
+        gateways: context.data_dir.join(GATEWAYS_DIR),
+        secrets: config.secret_dir.clone(),
+    };
+    let gateways = Gateways::default();
+    tokio::spawn(writer::run(dirs, gateways.subscribe(), events.clone()));
+    gateways
 }
 
 fn artifacts(

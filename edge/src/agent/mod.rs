@@ -10,6 +10,7 @@
 //! | `NodeArtifacts` | models, datasets, images and their downloads |
 //! | `ImageCollector` | the images that this agent pulled |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
+//! | `Gateways` | gateways: their files |
 //! | `ModelServers` | model servers: rollouts and probes |
 
 mod cloud_session;
@@ -17,6 +18,7 @@ mod containers;
 mod desired_state;
 mod dropped;
 pub mod executor;
+mod gateways;
 mod image_collector;
 mod model_reloads;
 mod model_servers;
@@ -42,8 +44,9 @@ use tracing::{debug, info, info_span};
 
 pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
-    dropped::DroppedMessages, image_collector::ImageCollector, model_servers::ModelServers,
-    node_artifacts::NodeArtifacts, service_notifier::ServiceNotifier, worker_pool::WorkerPool,
+    dropped::DroppedMessages, gateways::Gateways, image_collector::ImageCollector,
+    model_servers::ModelServers, node_artifacts::NodeArtifacts, service_notifier::ServiceNotifier,
+    worker_pool::WorkerPool,
 };
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
@@ -71,6 +74,7 @@ pub struct Agent {
     pub images: ImageCollector,
     pub workers: WorkerPool,
     pub servers: ModelServers,
+    pub gateways: Gateways,
     pub dropped: DroppedMessages,
     pub schedule: LoopSchedule,
 }
@@ -187,7 +191,11 @@ impl Agent {
         let context = Arc::clone(&self.containers.executor.context);
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
-        let resolved = resolve_workers(desired, NodeArtifacts::inputs(models, datasets), &context);
+        let resolved = resolve_workers(
+            desired,
+            NodeArtifacts::inputs(models, datasets, &self.gateways),
+            &context,
+        );
         self.containers.set_worker_targets(&resolved);
         let reloads = self.workers.decide_reloads(
             &ReloadContext { desired, replica, resolved: &resolved, models, context: &context },
@@ -219,6 +227,7 @@ impl Agent {
         remove_unwanted(&mut plan, &facts, now);
         plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
+        self.gateways.set_wanted(desired, &self.servers, &context);
         if let Some(at) = decide_at {
             plan.schedule(at);
         }
@@ -238,6 +247,7 @@ impl Agent {
                 health.add_note(&credentials.notes.of(worker));
             }
         }
+        self.gateways.add_notes(&mut health);
         node_problems::add_to_workers(&mut health, self.cloud.problems());
         self.workers.set_health(health);
     }

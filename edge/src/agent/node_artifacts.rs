@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::gateways::Gateways;
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     domain::artifact::ArtifactSource,
@@ -18,9 +19,17 @@ pub struct NodeArtifacts {
 }
 
 impl NodeArtifacts {
-    /// The models and datasets that are available to workers.
-    pub fn inputs<'a>(models: &'a Models, datasets: &'a Datasets) -> NodeInputs<'a> {
-        NodeInputs { models: models.availability(), datasets: datasets.availability() }
+    /// The models, datasets and files that are available to workers.
+    pub fn inputs<'a>(
+        models: &'a Models,
+        datasets: &'a Datasets,
+        gateways: &'a Gateways,
+    ) -> NodeInputs<'a> {
+        NodeInputs {
+            models: models.availability(),
+            datasets: datasets.availability(),
+            gateways: gateways.written(),
+        }
     }
 
     /// Starts the downloads that workers and model servers need, and stops the others.

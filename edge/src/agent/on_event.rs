@@ -80,6 +80,7 @@ impl Agent {
             AgentEvent::ProbeDone { key, version, run, answer } => {
                 self.servers.on_probe_done(&key, &version, &run, answer, now);
             }
+            AgentEvent::GatewayFiles(written) => self.gateways.on_written(written),
             AgentEvent::OwnAddress(address) => {
                 self.workers.save_counts(&mut self.store);
                 let totals = (&self.workers.counts, &mut self.store);
@@ -212,6 +213,7 @@ impl Agent {
         self.artifacts.downloads.gc(&mounts.map(String::as_str).collect());
         let data_dir = &self.containers.executor.context.data_dir;
         self.servers.gc(observed, data_dir);
+        self.gateways.gc(observed, data_dir);
         self.workers.reloads.gc(&self.desired.desired, observed, &self.containers.executor.context);
     }
 

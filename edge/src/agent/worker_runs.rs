@@ -50,7 +50,7 @@ impl WorkerPool {
                         reported: ReportedStatus::of(self.counts.status(&wanted.uid, name)),
                         is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
                     };
-                    finished(wanted.worker.effective_restart_policy(), exit)
+                    finished(wanted.restart_policy(), exit)
                 }
                 _ => None,
             };

@@ -127,6 +127,15 @@ pub struct RunArgs {
         default_value = "/code"
     )]
     pub allow_script_dir: Vec<PathBuf>,
+    /// Directory with the tokens and certificate authorities that services with an endpoint name. A
+    /// gateway gets a copy of the files that its service names, and follows their changes.
+    #[arg(
+        long,
+        env = "NEPTUNE_SECRET_DIR",
+        value_name = "DIR",
+        default_value = "/etc/neptune/secrets"
+    )]
+    pub secret_dir: PathBuf,
     #[command(flatten)]
     pub containers: ContainerArgs,
     /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and

@@ -140,6 +140,14 @@ pub fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
     Ok(absolute)
 }
 
+pub fn secret_dir(dir: PathBuf) -> Result<PathBuf, Error> {
+    if !dir.is_absolute() || dir == Path::new("/") {
+        let problem = format!("{} is not an absolute path below /", dir.display());
+        return Err(invalid("--secret-dir", problem, "use a directory for secrets alone"));
+    }
+    Ok(dir)
+}
+
 pub fn broker(flag: &'static str, text: &str) -> Result<BrokerUrl, Error> {
     text.parse()
         .map_err(|error| invalid(flag, error, "use the URL of a broker that this node reaches"))

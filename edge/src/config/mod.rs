@@ -16,7 +16,7 @@ use neptune_wire::{Namespace, NodeName, TopicPrefix};
 pub use self::flags::EDGE_MESH_DNS;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
-    docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name,
+    docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, secret_dir,
     worker_network,
 };
 use crate::{
@@ -54,6 +54,8 @@ pub struct Config {
     pub registry_config: Option<PathBuf>,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
+    /// The directory with the secrets of gateways.
+    pub secret_dir: PathBuf,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
     /// The containers' Docker network; the node's network if not set.
@@ -138,6 +140,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,
         advertise: advertised_address(args.advertise_address)?,
+        secret_dir: secret_dir(args.secret_dir)?,
         dns: name_servers(args.dns)?,
         worker_network,
         policy: policy(&args.models)?,
@@ -286,6 +289,8 @@ mod tests {
             ["--allow-data-dir", "data"],
             ["--allow-script-dir", "/code/../etc"],
             ["--image-gc-max-age", "23h"],
+            ["--secret-dir", "secrets"],
+            ["--secret-dir", "/"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };

@@ -9,7 +9,9 @@ pub mod resync;
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{ModelServer, ObjectKey, ObjectName, Replica, Resource, Worker, WorkerName};
+use neptune_wire::{
+    ModelServer, ObjectKey, ObjectName, Replica, Resource, RestartPolicy, Worker, WorkerName,
+};
 
 pub use self::{
     dataset::WantedDataset,
@@ -74,6 +76,16 @@ pub struct WantedWorker {
     pub model: Option<ObjectKey>,
     /// The dataset object that it needs, if it names one.
     pub dataset: Option<ObjectKey>,
+}
+
+impl WantedWorker {
+    /// When the worker is started again after it exits. A gateway serves as long as it exists.
+    pub fn restart_policy(&self) -> RestartPolicy {
+        match self.worker.gateway {
+            Some(_) => RestartPolicy::Always,
+            None => self.worker.effective_restart_policy(),
+        }
+    }
 }
 
 /// Derives the desired state from the objects. An invalid object is kept with the reason.
@@ -162,6 +174,19 @@ mod tests {
         assert_eq!(desired.workers.len(), 1);
         assert_eq!(desired.clashes[0].0.to_string(), "b/jointinferenceservices/s");
         assert_eq!(desired.clashes[0].2.to_string(), "a/jointinferenceservices/s");
+    }
+
+    #[test]
+    fn gateway_needs_no_model_and_always_restarts() {
+        let gateway = json!({"config": {}, "server": "m"});
+        let content = json!({"workers": [
+            {"name": "w", "role": "edge", "image": "i", "gateway": gateway},
+            {"name": "x", "role": "edge", "image": "i", "model": "m"},
+        ]});
+        let desired = from_replica(&replica(&[("d/jointinferenceservices/s", content)]));
+        let of = |name: &str| &desired.workers[&name.parse().unwrap()];
+        assert_eq!((&of("w").model, of("w").restart_policy()), (&None, RestartPolicy::Always));
+        assert_eq!(of("x").restart_policy(), RestartPolicy::OnFailure);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct ContainerSpec {
     pub model: Option<BindMount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataset: Option<BindMount>,
+    /// Directories of the agent that the container has mounted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<DirectoryMount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +122,16 @@ pub struct ContainerNetwork {
 pub struct BindMount {
     pub source: PathBuf,
     pub target: String,
+}
+
+/// The bind mount of a directory that the agent created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DirectoryMount {
+    pub source: PathBuf,
+    pub target: String,
+    /// Read-only unless this is set.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub writable: bool,
 }
 
 /// The bind mount of the scripts, and the file that must exist in it.

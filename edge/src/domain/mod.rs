@@ -5,6 +5,7 @@ pub mod artifact;
 pub mod broker_login;
 pub mod container;
 pub mod dataset_record;
+pub mod gateway_files;
 pub mod health;
 pub mod identity;
 pub mod listen_address;

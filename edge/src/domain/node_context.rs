@@ -17,6 +17,9 @@ pub const DOWNLOADS_DIR: &str = "models";
 /// Below the data directory, a directory of versions for each worker that reloads.
 pub const WORKERS_DIR: &str = "workers";
 
+/// Below the data directory, a directory of files for each gateway.
+pub const GATEWAYS_DIR: &str = "gateways";
+
 /// The settings that all containers of this node share.
 #[derive(Debug, Clone)]
 pub struct NodeContext {
@@ -24,6 +27,8 @@ pub struct NodeContext {
     pub prefix: TopicPrefix,
     pub broker: WorkerBroker,
     pub data_dir: PathBuf,
+    /// The user ID of the agent, which owns the files below `data_dir`.
+    pub agent_user: u32,
     pub docker_socket: PathBuf,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,

@@ -77,24 +77,27 @@ fn published_port(spec: &ContainerSpec) -> Option<(String, Option<Vec<models::Po
 fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let memory = spec.memory_bytes.map(limit);
-    let read_only = |source: &Path, target: String| models::Mount {
+    let bind = |source: &Path, target: String, writable: bool| models::Mount {
         typ: Some(models::MountType::BIND),
         source: Some(source.to_string_lossy().into_owned()),
         target: Some(target),
-        read_only: Some(true),
+        read_only: Some(!writable),
         ..Default::default()
     };
+    let read_only = |source: &Path, target: String| bind(source, target, false);
     let scripts = spec
         .scripts
         .iter()
         .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
     let model = spec.model.iter().map(|model| read_only(&model.source, model.target.clone()));
     let dataset = spec.dataset.iter().map(|data| read_only(&data.source, data.target.clone()));
+    let directories =
+        spec.directories.iter().map(|dir| bind(&dir.source, dir.target.clone(), dir.writable));
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
         network_mode: Some(network_mode(spec)),
         port_bindings: published_port(spec).map(|(port, binding)| [(port, binding)].into()),
-        mounts: Some(scripts.chain(model).chain(dataset).collect()),
+        mounts: Some(scripts.chain(model).chain(dataset).chain(directories).collect()),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         extra_hosts: some_unless_empty(
             spec.hosts.iter().map(|(name, address)| format!("{name}:{address}")),
@@ -132,7 +135,9 @@ mod tests {
             broker_login::PasswordDigest,
             node_context::{NodeContext, WorkerBroker},
         },
-        fixtures::{container_identity, local_file, model_key, node_context, wanted_worker},
+        fixtures::{
+            container_identity, local_file, model_key, node_context, wanted_gateway, wanted_worker,
+        },
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
 
@@ -157,6 +162,28 @@ mod tests {
         assert!(labels.values().all(|label| !label.contains("secret")));
         // Another password is not another specification.
         assert_eq!(target.hash, target.spec.hash());
+    }
+
+    #[test]
+    fn gateway_writes_only_its_state() {
+        let inputs = WorkerInputs { model: None, dataset: None };
+        let spec = resolve_worker(&wanted_gateway(), inputs, &node_context()).container.spec;
+        let request = create_request(&container_identity(), &spec, None);
+        let host = request.host_config.unwrap();
+        let mounts = host.mounts.unwrap().into_iter();
+        let mounts: Vec<_> = mounts.map(|it| (it.target.unwrap(), it.read_only.unwrap())).collect();
+        let expected = [
+            ("/etc/neptune-gateway", true),
+            ("/var/lib/neptune-gateway", false),
+            ("/etc/neptune-gateway-secrets", true),
+        ];
+        assert_eq!(mounts, expected.map(|(target, read_only)| (target.to_owned(), read_only)));
+        assert_eq!((host.readonly_rootfs, host.pids_limit), (Some(true), Some(MAX_PIDS)));
+        assert_eq!(host.cap_drop.unwrap(), ["ALL"]);
+        assert_eq!(host.security_opt.unwrap(), ["no-new-privileges"]);
+        assert_eq!((host.network_mode.as_deref(), request.stop_timeout), (Some("host"), Some(30)));
+        let visible = format!("{:?} {:?} {:?}", request.env, request.labels, request.cmd);
+        assert!(!visible.contains("llm"), "{visible}");
     }
 
     #[test]

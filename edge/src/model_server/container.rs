@@ -48,6 +48,7 @@ pub fn server_container(
         scripts: None,
         model: mount,
         dataset: None,
+        directories: Vec::new(),
         cpu_millis: restrictions.cpu_millis,
         memory_bytes: restrictions.memory_bytes,
         user: restrictions.user,

@@ -16,6 +16,7 @@ use crate::{
         problem::Problem,
         served_version::is_plain_name,
     },
+    gateway::container::gateway_container,
     worker::inputs::{MissingInput, NodeInputs, WorkerInputs},
 };
 
@@ -72,6 +73,10 @@ pub fn resolve_worker<'a>(
 ) -> RunnableWorker<'a> {
     let model = inputs.model.map(|(key, local)| runnable_model(wanted, key, local, context));
     let spec = container_spec(wanted, model.as_ref(), inputs.dataset, context);
+    let spec = match wanted.worker.gateway {
+        Some(_) => gateway_container(spec, wanted, context),
+        None => spec,
+    };
     RunnableWorker { model, model_problem: None, container: spec.into() }
 }
 
@@ -119,6 +124,7 @@ fn container_spec(
             .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
         model,
         dataset,
+        directories: Vec::new(),
         cpu_millis: restrictions.cpu_millis,
         memory_bytes: restrictions.memory_bytes,
         user: restrictions.user,

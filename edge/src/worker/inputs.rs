@@ -1,9 +1,9 @@
-//! Decides whether a worker's model and dataset are on the node, and which problem to report if
-//! not. Pure.
+//! Decides whether a worker's model, dataset and files are on the node, and which problem to report
+//! if not. Pure.
 
 use std::collections::BTreeMap;
 
-use neptune_wire::{ObjectKey, WorkerReason};
+use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
 
 use crate::{
     desired::{Desired, WantedWorker},
@@ -27,6 +27,8 @@ pub struct WorkerInputs<'a> {
 pub struct NodeInputs<'a> {
     pub models: &'a BTreeMap<ObjectKey, Availability>,
     pub datasets: &'a BTreeMap<ObjectKey, Availability>,
+    /// The gateways whose files were written, or why they could not be.
+    pub gateways: &'a BTreeMap<WorkerName, Result<(), String>>,
 }
 
 /// Why an input of a worker is not on the node.
@@ -46,6 +48,9 @@ impl<'a> NodeInputs<'a> {
     ) -> Result<WorkerInputs<'a>, MissingInput> {
         use WorkerReason::{DatasetDownloading, DatasetNotReceived};
         use WorkerReason::{ModelDownloading, ModelNotReceived};
+        if wanted.worker.gateway.is_some() {
+            self.check_gateway(&wanted.worker.name)?;
+        }
         let model = wanted.model.as_ref().map(|key| {
             let model = find(self.models, key, "Model", [ModelNotReceived, ModelDownloading])?;
             Ok((key, model))
@@ -55,6 +60,16 @@ impl<'a> NodeInputs<'a> {
         let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
         let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
         Ok(WorkerInputs { model, dataset: Some((data, format)) })
+    }
+
+    /// Whether the files of a gateway are there.
+    fn check_gateway(&self, gateway: &WorkerName) -> Result<(), MissingInput> {
+        let (reason, message) = match self.gateways.get(gateway) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(why)) => (WorkerReason::ContainerRefused, why.clone()),
+            None => (WorkerReason::Starting, "the gateway's configuration is written".to_owned()),
+        };
+        Err(MissingInput { problem: Problem { reason, message }, is_stuck: false })
     }
 
     /// Why the usable version of a worker's model is not the wanted one.

@@ -260,7 +260,9 @@ mod tests {
             outcome::StepOutcome,
             step::Step,
         },
-        fixtures::{local_file, model_key, node_context, observed_container, wanted_worker},
+        fixtures::{
+            local_file, model_key, node_context, observed_container, wanted_gateway, wanted_worker,
+        },
         plan::remove_unwanted,
         worker::{
             container::{resolve_worker, resolve_workers},
@@ -277,6 +279,7 @@ mod tests {
         docker: Result<u64, &'static str>,
         models: BTreeMap<ObjectKey, Availability>,
         datasets: BTreeMap<ObjectKey, Availability>,
+        gateways: BTreeMap<WorkerName, Result<(), String>>,
         attempts: BTreeMap<WorkerName, Attempts>,
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
@@ -296,6 +299,7 @@ mod tests {
             containers: Vec::new(),
             docker: Ok(1),
             datasets: BTreeMap::new(),
+            gateways: BTreeMap::new(),
             attempts: BTreeMap::new(),
             is_complete: true,
             keep: BTreeSet::new(),
@@ -347,7 +351,11 @@ mod tests {
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 attempts: &self.attempts,
             };
-            let inputs = NodeInputs { models: &self.models, datasets: &self.datasets };
+            let inputs = NodeInputs {
+                models: &self.models,
+                datasets: &self.datasets,
+                gateways: &self.gateways,
+            };
             let resolved = resolve_workers(&self.desired, inputs, &context);
             let mut plan = NodePlan::default();
             remove_unwanted(&mut plan, &facts, now);
@@ -704,6 +712,33 @@ mod tests {
             ((WorkerState::Running, Some(WorkerReason::WorkerDegraded)), 0)
         );
         assert!(plan.health[&name()].message.contains("the model's problem"));
+    }
+
+    #[test]
+    fn gateway_starts_with_its_files_and_needs_no_model() {
+        let (mut node, now) = (node(), Instant::now());
+        node.desired.workers.insert(name(), wanted_gateway());
+        node.models.clear();
+        let plan = node.plan(now);
+        assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::Starting)));
+        assert_eq!(plan.steps, []);
+
+        node.gateways.insert(name(), Err("cannot write: disk full".into()));
+        let plan = node.plan(now);
+        assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::ContainerRefused)));
+        assert!(plan.health[&name()].message.contains("disk full"));
+
+        node.gateways.insert(name(), Ok(()));
+        let plan = node.plan(now);
+        let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
+        assert_eq!((&spec.model, spec.directories.len()), (&None, 3));
+
+        let mut running = observed("1", ContainerState::Running);
+        running.identity.spec_hash.clone_from(&identity.spec_hash);
+        node.observe(vec![running], now);
+        node.gateways.clear();
+        let plan = node.plan(now);
+        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
     }
 
     #[test]

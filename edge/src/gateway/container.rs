@@ -1,0 +1,102 @@
+//! Decides what differs in the container of a gateway from that of another worker. Pure.
+
+use crate::{
+    desired::WantedWorker,
+    domain::{
+        container::{ContainerSpec, DirectoryMount},
+        node_context::NodeContext,
+    },
+    gateway::files::gateway_dir,
+};
+
+/// Directory of the configuration file in the container.
+pub const CONFIG_DIR: &str = "/etc/neptune-gateway";
+/// Directory of the gateway's state in the container.
+pub const STATE_DIR: &str = "/var/lib/neptune-gateway";
+/// Directory of the secrets in the container.
+pub const SECRETS_DIR: &str = "/etc/neptune-gateway-secrets";
+/// Seconds between SIGTERM and SIGKILL: the gateway takes up to 25 s for requests in flight.
+const STOP_GRACE: u32 = 30;
+
+/// The container of a gateway, from that of a worker with the same image and environment.
+///
+/// It uses the node's network, because the model server's port is one of the node. It runs as the
+/// user of the agent, who owns its files, so that nobody else can read the secrets.
+pub fn gateway_container(
+    spec: ContainerSpec,
+    wanted: &WantedWorker,
+    context: &NodeContext,
+) -> ContainerSpec {
+    let dir = gateway_dir(wanted, context);
+    let mount = |source, target: &str, writable| DirectoryMount {
+        source,
+        target: target.to_owned(),
+        writable,
+    };
+    ContainerSpec {
+        network: None,
+        user: Some(context.agent_user),
+        writable_root: false,
+        stop_grace_seconds: Some(STOP_GRACE),
+        directories: vec![
+            mount(dir.config(), CONFIG_DIR, false),
+            mount(dir.state(), STATE_DIR, true),
+            mount(dir.secrets(), SECRETS_DIR, false),
+        ],
+        ..spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        domain::container::{ContainerDefaults, TargetContainer},
+        fixtures::{node_context, wanted_gateway},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
+
+    fn container(change: impl Fn(&mut WantedWorker), context: &NodeContext) -> TargetContainer {
+        let mut wanted = wanted_gateway();
+        change(&mut wanted);
+        resolve_worker(&wanted, WorkerInputs { model: None, dataset: None }, context).container
+    }
+
+    #[test]
+    fn gateway_uses_network_of_node_and_user_of_agent() {
+        let defaults = ContainerDefaults {
+            user: Some(1000),
+            read_only_root: false,
+            ..ContainerDefaults::default()
+        };
+        let network = Some("bridge".to_owned());
+        let context = NodeContext { network, defaults, agent_user: 998, ..node_context() };
+        let spec = container(|wanted| wanted.worker.rights.run_as_user = Some(0), &context).spec;
+        assert_eq!((spec.network, spec.user, spec.writable_root), (None, Some(998), false));
+        assert_eq!(spec.stop_grace_seconds, Some(30));
+        assert_eq!((spec.model, spec.env.get("MODEL_URL")), (None, None));
+        let mounts: Vec<_> =
+            spec.directories.iter().map(|it| (it.target.as_str(), it.writable)).collect();
+        assert_eq!(mounts, [(CONFIG_DIR, false), (STATE_DIR, true), (SECRETS_DIR, false)]);
+    }
+
+    #[test]
+    fn only_image_and_command_line_replace_the_container() {
+        let hash = |change: &dyn Fn(&mut WantedWorker)| container(change, &node_context()).hash;
+        let before = hash(&|_| ());
+        for change in [
+            (|spec| spec.config["hardExample"]["goal"]["uploadRatio"] = 0.5.into())
+                as fn(&mut neptune_wire::GatewaySpec),
+            |spec| spec.token_file = None,
+            |spec| spec.ca_file = Some("ca".into()),
+            |spec| spec.server = "other".parse().unwrap(),
+        ] {
+            let changed = hash(&|wanted| change(wanted.worker.gateway.as_mut().unwrap()));
+            assert_eq!(changed, before);
+        }
+        assert_ne!(hash(&|wanted| wanted.worker.image.push('2')), before);
+        assert_ne!(hash(&|wanted| wanted.worker.args.push("-v".into())), before);
+        assert_ne!(hash(&|wanted| wanted.uid.push('2')), before);
+    }
+}

@@ -1,0 +1,320 @@
+//! The task that writes the files of the gateways, follows their secrets, and removes the
+//! directories of gateways that are gone. One task does all, in order, so that a removal cannot
+//! overtake the files of a gateway that returns.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::timeout,
+};
+use tracing::warn;
+
+use super::{
+    files::{ca_copy_name, config_content},
+    secrets,
+};
+use crate::{
+    domain::gateway_files::{
+        GatewayDir, GatewayFiles, SecretName, WantedGateways, WrittenFiles, WrittenGateways,
+    },
+    event::AgentEvent,
+};
+
+/// Between two reads of the secrets.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The directories that the writer uses.
+#[derive(Debug, Clone)]
+pub struct WriterDirs {
+    /// The directory of all gateways.
+    pub gateways: PathBuf,
+    /// The node's directory of secrets.
+    pub secrets: PathBuf,
+}
+
+/// Writes the wanted files until the sender is dropped.
+pub async fn run(
+    dirs: WriterDirs,
+    mut wanted: watch::Receiver<WantedGateways>,
+    events: mpsc::Sender<AgentEvent>,
+) {
+    let mut last = WrittenGateways::default();
+    loop {
+        let now = wanted.borrow_and_update().clone();
+        let (is_idle, dirs) = (now.gateways.is_empty(), dirs.clone());
+        let written = spawn_blocking(move || write_all(&dirs, &now)).await;
+        let written = written.expect("writing files does not panic");
+        if written != last {
+            // The receiver is dropped only when the agent stops.
+            let _ = events.send(AgentEvent::GatewayFiles(written.clone())).await;
+            last = written;
+        }
+        let changed = if is_idle {
+            Some(wanted.changed().await)
+        } else {
+            timeout(PERIOD, wanted.changed()).await.ok()
+        };
+        if changed.is_some_and(|changed| changed.is_err()) {
+            return;
+        }
+    }
+}
+
+fn write_all(dirs: &WriterDirs, wanted: &WantedGateways) -> WrittenGateways {
+    let write = |(dir, files): (&GatewayDir, _)| (dir.clone(), write(dir, files, &dirs.secrets));
+    let gateways: BTreeMap<_, _> = wanted.gateways.iter().map(write).collect();
+    if let Some(mounted) = &wanted.mounted
+        && let Err(error) = gc(&dirs.gateways, wanted, mounted)
+    {
+        warn!(%error, path = %dirs.gateways.display(), "cannot remove files of removed gateways");
+    }
+    WrittenGateways { revision: wanted.revision, gateways }
+}
+
+fn write(dir: &GatewayDir, files: &GatewayFiles, secret_dir: &Path) -> WrittenFiles {
+    let mut notes = Vec::new();
+    let mut read = |name: &Option<SecretName>| {
+        let content =
+            name.as_ref()?.clone().and_then(|name| Ok((secrets::read(secret_dir, &name)?, name)));
+        content.map_err(|why| notes.push(why)).ok()
+    };
+    let token = read(&files.token);
+    let ca = read(&files.ca).map(|(content, _)| (ca_copy_name(&content), content));
+    let copies = token.map(|(content, name)| (name, content)).into_iter().chain(ca.clone());
+    let ca = ca.as_ref().map(|(name, _)| name.as_str());
+    let written = write_files(dir, files, ca, &copies.collect()).map_err(|error| {
+        format!("cannot write the gateway's files in {}: {error}; retrying", dir.0.display())
+    });
+    let notes =
+        notes.into_iter().map(|why| format!("{why}; hard samples stay at the edge until then"));
+    WrittenFiles { written, notes: notes.collect() }
+}
+
+fn write_files(
+    dir: &GatewayDir,
+    files: &GatewayFiles,
+    ca: Option<&str>,
+    copies: &BTreeMap<String, Vec<u8>>,
+) -> io::Result<()> {
+    // Only the owner reads and writes state and secrets; others see at most the configuration.
+    for (path, mode) in [
+        (dir.0.clone(), 0o755),
+        (dir.config(), 0o755),
+        (dir.state(), 0o700),
+        (dir.secrets(), 0o700),
+    ] {
+        create_dir(&path, mode)?;
+    }
+    for (name, content) in copies {
+        secrets::replace(&dir.secrets().join(name), content, 0o400)?;
+    }
+    let path = dir.config_file();
+    let before = fs::read(&path).unwrap_or_default();
+    secrets::replace(&path, &config_content(files, ca, &before), 0o644)?;
+    // Last, because the configuration before names them.
+    for entry in fs::read_dir(dir.secrets())? {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(|name| copies.contains_key(name)) {
+            secrets::remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn create_dir(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    if fs::metadata(path)?.permissions().mode() & 0o777 == mode {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Removes the directories of gateways that are not wanted and that no container has mounted.
+fn gc(root: &Path, wanted: &WantedGateways, mounted: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let dir = GatewayDir(entry?.path());
+        if !wanted.gateways.contains_key(&dir) && !dir.is_mounted(mounted) {
+            fs::remove_dir_all(&dir.0)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        desired::WantedWorker,
+        domain::node_context::{GATEWAYS_DIR, NodeContext},
+        fixtures::{node_context, wanted_gateway},
+        gateway::files::{gateway_dir, gateway_files},
+    };
+
+    struct Node {
+        temp: tempfile::TempDir,
+        context: NodeContext,
+        wanted: WantedWorker,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            fs::create_dir(temp.path().join("secrets")).unwrap();
+            let context = NodeContext { data_dir: temp.path().join("data"), ..node_context() };
+            Self { temp, context, wanted: wanted_gateway() }
+        }
+
+        fn dir(&self) -> GatewayDir {
+            gateway_dir(&self.wanted, &self.context)
+        }
+
+        fn secret(&self, name: &str) -> PathBuf {
+            self.temp.path().join("secrets").join(name)
+        }
+
+        fn dirs(&self) -> WriterDirs {
+            WriterDirs {
+                gateways: self.context.data_dir.join(GATEWAYS_DIR),
+                secrets: self.temp.path().join("secrets"),
+            }
+        }
+
+        fn files(&self, version: Option<&str>) -> GatewayFiles {
+            let spec = self.wanted.worker.gateway.as_ref().unwrap();
+            gateway_files(&self.wanted, spec, version)
+        }
+
+        fn write(&self, version: Option<&str>) -> WrittenFiles {
+            let files = self.files(version);
+            write(&self.dir(), &files, &self.dirs().secrets)
+        }
+
+        fn config(&self) -> Value {
+            serde_json::from_slice(&fs::read(self.dir().config_file()).unwrap()).unwrap()
+        }
+
+        fn copies(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.dir().secrets()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.collect()
+        }
+    }
+
+    #[test]
+    fn secret_is_copied_when_it_appears_and_removed_with_its_source() {
+        let node = Node::new();
+        let written = node.write(Some("1"));
+        assert_eq!(written.written, Ok(()));
+        let [note] = &written.notes[..] else { unreachable!("{written:?}") };
+        assert!(note.contains(node.secret("llm").to_str().unwrap()), "{note}");
+        assert!(note.ends_with(
+            "not found on the node; create it; hard samples stay at the edge until then"
+        ));
+        assert_eq!(node.copies(), [""; 0]);
+
+        for secret in ["one", "two"] {
+            // As tools that rotate secrets do.
+            fs::write(node.secret("new"), secret).unwrap();
+            fs::rename(node.secret("new"), node.secret("llm")).unwrap();
+            let written = node.write(Some("1"));
+            assert_eq!(written, WrittenFiles { written: Ok(()), notes: Vec::new() });
+            assert_eq!(fs::read_to_string(node.dir().secrets().join("llm")).unwrap(), secret);
+        }
+        assert!(!node.config().to_string().contains("two"));
+        fs::remove_file(node.secret("llm")).unwrap();
+        assert_eq!(node.write(Some("1")).notes.len(), 1);
+        assert_eq!(node.copies(), [""; 0]);
+    }
+
+    #[test]
+    fn authorities_are_named_only_while_they_exist() {
+        let mut node = Node::new();
+        fs::write(node.secret("llm"), "token").unwrap();
+        node.wanted.worker.gateway.as_mut().unwrap().ca_file = Some("ca".into());
+        assert_eq!(node.write(None).notes.len(), 1);
+        assert_eq!(node.config()["cloud"]["caFile"], Value::Null);
+        fs::write(node.secret("ca"), "pem").unwrap();
+        assert_eq!(node.write(None).notes, [""; 0]);
+        let name = ca_copy_name(b"pem");
+        let path = format!("/etc/neptune-gateway-secrets/{name}");
+        assert_eq!(node.config()["cloud"]["caFile"], path);
+        let mut copies = node.copies();
+        copies.sort();
+        assert_eq!(copies, [name, "llm".to_owned()]);
+    }
+
+    #[test]
+    fn unchanged_configuration_is_not_written_again() {
+        let node = Node::new();
+        node.write(Some("1"));
+        let inode = || {
+            use std::os::unix::fs::MetadataExt as _;
+            fs::metadata(node.dir().config_file()).unwrap().ino()
+        };
+        let first = inode();
+        node.write(Some("1"));
+        node.write(None);
+        assert_eq!((inode(), &node.config()["edge"]["modelVersion"]), (first, &json!("1")));
+        node.write(Some("2"));
+        assert_ne!(inode(), first);
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let dir = node.dir();
+        assert_eq!(
+            [mode(dir.config_file()), mode(dir.state()), mode(dir.secrets())],
+            [0o644, 0o700, 0o700]
+        );
+    }
+
+    #[test]
+    fn directory_is_removed_when_nobody_wants_or_mounts_it() {
+        let node = Node::new();
+        let files = node.files(None);
+        let mut wanted = WantedGateways {
+            revision: 1,
+            gateways: [(node.dir(), files.clone())].into(),
+            mounted: Some(BTreeSet::new()),
+        };
+        write_all(&node.dirs(), &wanted);
+        fs::write(node.dir().state().join("state.json"), "learnt").unwrap();
+
+        wanted.gateways.clear();
+        wanted.mounted = None;
+        write_all(&node.dirs(), &wanted);
+        wanted.mounted = Some([node.dir().state()].into());
+        write_all(&node.dirs(), &wanted);
+        assert!(node.dir().state().join("state.json").exists());
+
+        // The object was recreated under the same name.
+        let recreated = WantedWorker { uid: "new".into(), ..node.wanted.clone() };
+        let other = gateway_dir(&recreated, &node.context);
+        wanted.gateways.insert(other.clone(), files);
+        wanted.mounted = Some([other.config()].into());
+        let written = write_all(&node.dirs(), &wanted);
+        assert!(!node.dir().0.exists() && other.config_file().exists());
+        assert_eq!(written.gateways.into_keys().collect::<Vec<_>>(), [other]);
+    }
+
+    #[test]
+    fn unwritable_directory_is_reported_with_its_path() {
+        let node = Node::new();
+        fs::write(node.temp.path().join("data"), "a file in the way").unwrap();
+        let problem = node.write(None).written.unwrap_err();
+        assert!(problem.contains(node.dir().0.to_str().unwrap()), "{problem}");
+    }
+}
