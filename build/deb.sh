@@ -128,6 +128,8 @@ if [ "$1" = configure ]; then
     # Docker's own package accepts an existing group of this name.
     getent group docker >/dev/null || addgroup --quiet --system docker
     id -nG neptune | grep -qw docker || adduser --quiet neptune docker
+    # Tokens and certificate authorities for gateways, see /usr/share/doc/neptune-edge/security.md.gz.
+    [ -d /etc/neptune/secrets ] || install -d -m 0750 -o root -g neptune /etc/neptune/secrets
     if [ -d /run/systemd/system ]; then
         systemctl --system daemon-reload >/dev/null || true
         if [ -n "$2" ]; then
@@ -159,6 +161,7 @@ if [ "$1" = remove ] || [ "$1" = purge ]; then
 fi
 if [ "$1" = purge ]; then
     rm -rf /var/lib/neptune
+    if [ -d /etc/neptune/secrets ]; then rmdir --ignore-fail-on-non-empty /etc/neptune/secrets; fi
     if [ -d /etc/neptune ]; then rmdir --ignore-fail-on-non-empty /etc/neptune; fi
 fi
 EOF

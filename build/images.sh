@@ -26,7 +26,7 @@ need python3 python3 "to list the licences of the dependencies"
 programs=$(target_dir)/$profile
 step "building the programs ($profile)"
 flags=(); [ "$profile" = debug ] || flags=(--profile "$profile")
-cargo build --quiet --package neptune-cloud --package neptune-edge "${flags[@]}"
+cargo build --quiet --package neptune-cloud --package neptune-edge --package neptune-gateway "${flags[@]}"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -51,26 +51,33 @@ base() {
         "$root"/usr/lib/*/gconv "$root"/usr/bin/{perl*,openssl}
 }
 
-# image NAME USER: the program and its licences on top of its base.
+# image NAME USER PROGRAM...: the programs and their licences on top of the base. The entry point is the program NAME.
 image() {
-    local name=$1 user=$2 old
-    install -D -m 0755 "$programs/$name" "$scratch/$name/usr/local/bin/$name"
-    strip "$scratch/$name/usr/local/bin/$name"
-    local doc=$scratch/$name/usr/share/doc/$name
-    install -D -m 0644 -t "$doc" LICENSE NOTICE
-    python3 hack/dependencies.py licenses "$name" >"$doc/THIRD-PARTY-LICENSES.txt"
+    local name=$1 user=$2 old program doc
+    shift 2
+    for program in "$@"; do
+        install -D -m 0755 "$programs/$program" "$scratch/$name/usr/local/bin/$program"
+        strip "$scratch/$name/usr/local/bin/$program"
+        doc=$scratch/$name/usr/share/doc/$program
+        install -D -m 0644 -t "$doc" LICENSE NOTICE
+        python3 hack/dependencies.py licenses "$program" >"$doc/THIRD-PARTY-LICENSES.txt"
+    done
     old=$(docker image inspect --format '{{.Id}}' "$name:$tag" 2>/dev/null || true)
     tar --create --file=- --directory="$scratch/$name" . |
         docker import --change "USER $user" --change "ENTRYPOINT [\"/usr/local/bin/$name\"]" \
             --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' --change 'LABEL org.opencontainers.image.licenses=Apache-2.0' \
             --change "LABEL org.opencontainers.image.version=$(workspace_version)" - "$name:$tag" >/dev/null
-    docker run --rm --network none "$name:$tag" --version >/dev/null || fail "$name:$tag was built but does not run"
+    for program in "$@"; do
+        docker run --rm --network none --entrypoint "$program" "$name:$tag" --version >/dev/null ||
+            fail "$name:$tag was built, but $program does not run in it"
+    done
     image_replaced "$name:$tag" "$old"
 }
 
 libraries=libc6,libgcc-s1,ca-certificates,base-files
 base neptune-cloud "$libraries"
-image neptune-cloud 65532:65532
+image neptune-cloud 65532:65532 neptune-cloud
 # The DaemonSet uses a shell to read the node's settings.
 base neptune-edge "$libraries,dash"
-image neptune-edge 0:0
+# Agents run the gateway as containers of this image.
+image neptune-edge 0:0 neptune-edge neptune-gateway

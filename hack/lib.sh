@@ -128,7 +128,7 @@ static_image() {
 
     step "importing $tag"
     tar --create --file=- --directory="$dir" --owner=0 --group=0 "$@" |
-        docker import --change "ENTRYPOINT [\"/$1\"]" --change "LABEL neptune.binary=$digest" - "$tag" >/dev/null
+        docker import --change "ENTRYPOINT [\"/$1\"]" --change 'ENV PATH=/' --change "LABEL neptune.binary=$digest" - "$tag" >/dev/null
     image_replaced "$tag" "${old%% *}"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that a release consists of into dist/: the two programs, both images, the Helm chart, the Debian
+# Builds everything that a release consists of into dist/: the three programs, both images, the Helm chart, the Debian
 # package, the CRDs, bills of materials, third-party licences, release notes and checksums. docs/release.md has the steps
 # before and after. Publishes nothing.
 #
@@ -52,6 +52,7 @@ release_notes() { awk -v heading="## [$version]" 'index($0, "## [") == 1 { insid
 outputs=(
     "neptune-cloud_${version}_linux_$arch.tar.gz"
     "neptune-edge_${version}_linux_$arch.tar.gz"
+    "neptune-gateway_${version}_linux_$arch.tar.gz"
     "neptune-cloud_${version}_linux_$arch.image.tar.gz"
     "neptune-edge_${version}_linux_$arch.image.tar.gz"
     "neptune-$version.tgz"
@@ -59,6 +60,7 @@ outputs=(
     "neptune-crds_$version.yaml"
     "neptune-cloud_$version.cdx.json"
     "neptune-edge_$version.cdx.json"
+    "neptune-gateway_$version.cdx.json"
     THIRD-PARTY-LICENSES.txt
     RELEASE-NOTES.md
     SHA256SUMS
@@ -80,12 +82,12 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
 step "programs"
-cargo build --quiet --release --locked --package neptune-cloud --package neptune-edge
+cargo build --quiet --release --locked --package neptune-cloud --package neptune-edge --package neptune-gateway
 release=$(target_dir)/release
 
 step "licences and bills of materials"
-python3 hack/dependencies.py licenses neptune-cloud neptune-edge >"$dist/THIRD-PARTY-LICENSES.txt"
-for program in neptune-cloud neptune-edge; do
+python3 hack/dependencies.py licenses neptune-cloud neptune-edge neptune-gateway >"$dist/THIRD-PARTY-LICENSES.txt"
+for program in neptune-cloud neptune-edge neptune-gateway; do
     python3 hack/dependencies.py sbom "$program" >"$dist/${program}_$version.cdx.json"
 done
 python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
@@ -102,6 +104,7 @@ archive() {
 }
 archive neptune-cloud
 archive neptune-edge
+archive neptune-gateway
 
 step "images"
 PROFILE=release TAG=$version ./build/images.sh

@@ -70,10 +70,11 @@ cargo build --workspace --quiet
 
 step "images"
 # Images that Docker has are reused; the scripts rebuild those that are out of date.
-for image in digits model-server python; do
+for image in digits gateway model-server python; do
     env -u DOCKER_HOST docker save "neptune/$image:dev" 2>/dev/null | docker load --quiet >/dev/null 2>&1 || true
 done
 ./hack/build-digits-image.sh
+./hack/build-gateway-image.sh
 ./hack/build-model-server-image.sh
 ./hack/build-python-image.sh
 
