@@ -35,6 +35,10 @@ pub enum Error {
         "embedded broker cannot listen on {listen}: {why}; free the port, use another with --local-listen, or use an existing broker with --local-broker mqtt://HOST:PORT"
     )]
     LocalBroker { listen: std::net::SocketAddr, why: String },
+    #[error(
+        "metrics cannot be served on {listen}: {source}; free the port, or use another with --metrics-listen"
+    )]
+    MetricsListen { listen: std::net::SocketAddr, source: io::Error },
     #[error("no broker of a sidecar on {listen}: {source}")]
     SidecarBroker { listen: std::net::SocketAddr, source: io::Error },
     #[error("link: {0}")]

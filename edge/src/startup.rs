@@ -10,7 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::{net::TcpListener, sync::mpsc};
 use tracing::info;
 
 use crate::{
@@ -31,7 +31,10 @@ use crate::{
     },
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
-    gateway::writer::{self, WriterDirs},
+    gateway::{
+        metrics,
+        writer::{self, WriterDirs},
+    },
     random::unique_id,
     report::{
         batches::Batches,
@@ -109,7 +112,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         servers: ModelServers::default(),
         artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
-        gateways: gateways(&config, &context, &sender),
+        gateways: gateways(&config, &context, &sender).await?,
         containers: Containers::new(
             Executor { docker, context, events: sender, credentials },
             Instant::now(),
@@ -176,15 +179,24 @@ fn node_context(config: &Config) -> NodeContext {
     }
 }
 
-/// Starts the task that writes the files of the gateways.
-fn gateways(config: &Config, context: &NodeContext, events: &mpsc::Sender<AgentEvent>) -> Gateways {
+/// Starts the task that writes the files of the gateways, and the one that serves their metrics.
+async fn gateways(
+    config: &Config,
+    context: &NodeContext,
+    events: &mpsc::Sender<AgentEvent>,
+) -> Result<Gateways, Error> {
     let dirs = WriterDirs {
         gateways: context.data_dir.join(GATEWAYS_DIR),
         secrets: config.secret_dir.clone(),
     };
     let gateways = Gateways::default();
     tokio::spawn(writer::run(dirs, gateways.subscribe(), events.clone()));
-    gateways
+    if let Some(listen) = config.metrics_listen {
+        let listener = TcpListener::bind(listen).await;
+        let listener = listener.map_err(|source| Error::MetricsListen { listen, source })?;
+        tokio::spawn(metrics::serve(listener, gateways.subscribe()));
+    }
+    Ok(gateways)
 }
 
 fn artifacts(

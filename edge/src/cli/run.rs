@@ -136,6 +136,9 @@ pub struct RunArgs {
         default_value = "/etc/neptune/secrets"
     )]
     pub secret_dir: PathBuf,
+    /// Address of the metrics of this node's gateways, at /metrics. Off by default.
+    #[arg(long, env = "NEPTUNE_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub containers: ContainerArgs,
     /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and

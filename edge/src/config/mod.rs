@@ -56,6 +56,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The directory with the secrets of gateways.
     pub secret_dir: PathBuf,
+    /// The address of the gateways' metrics.
+    pub metrics_listen: Option<SocketAddr>,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
     /// The containers' Docker network; the node's network if not set.
@@ -141,6 +143,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         prefix,
         advertise: advertised_address(args.advertise_address)?,
         secret_dir: secret_dir(args.secret_dir)?,
+        metrics_listen: args.metrics_listen,
         dns: name_servers(args.dns)?,
         worker_network,
         policy: policy(&args.models)?,

@@ -1,6 +1,8 @@
-//! Gateways: workers that run `neptune-gateway`. Their container and their files.
+//! Gateways: workers that run `neptune-gateway`. Their container, their files, and their metrics.
 
 pub mod container;
 pub mod files;
+mod merge;
+pub mod metrics;
 mod secrets;
 pub mod writer;

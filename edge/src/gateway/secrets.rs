@@ -45,13 +45,14 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Replaces a file if its content differs: another process reads the old or the new content.
+/// Replaces a file if its content differs: another process reads the old or the new content. Returns
+/// whether it was replaced.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     if fs::read(path).is_ok_and(|before| before == content) {
-        return Ok(());
+        return Ok(false);
     }
     let temporary = temporary(path);
     // An unfinished one of a killed agent may be read-only.
@@ -62,7 +63,8 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
+    Ok(true)
 }
 
 /// Removes a file, if it exists.
@@ -126,11 +128,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("llm");
         fs::write(dir.path().join(".new-llm"), "of a killed agent").unwrap();
-        replace(&path, b"one", 0o400).unwrap();
-        let first = fs::metadata(&path).unwrap().modified().unwrap();
-        replace(&path, b"one", 0o400).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), first, "not written again");
-        replace(&path, b"two", 0o400).unwrap();
+        for (content, is_replaced) in [(b"one", true), (b"one", false), (b"two", true)] {
+            assert_eq!(replace(&path, content, 0o400).unwrap(), is_replaced);
+        }
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o400);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -16,7 +16,7 @@ use tokio::{
     task::spawn_blocking,
     time::timeout,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     files::{ca_copy_name, config_content},
@@ -119,7 +119,9 @@ fn write_files(
     }
     let path = dir.config_file();
     let before = fs::read(&path).unwrap_or_default();
-    secrets::replace(&path, &config_content(files, ca, &before), 0o644)?;
+    if secrets::replace(&path, &config_content(files, ca, &before), 0o644)? {
+        info!(worker = %files.worker, path = %path.display(), "gateway configuration written");
+    }
     // Last, because the configuration before names them.
     for entry in fs::read_dir(dir.secrets())? {
         let entry = entry?;
@@ -221,11 +223,10 @@ mod tests {
         let node = Node::new();
         let written = node.write(Some("1"));
         assert_eq!(written.written, Ok(()));
-        let [note] = &written.notes[..] else { unreachable!("{written:?}") };
-        assert!(note.contains(node.secret("llm").to_str().unwrap()), "{note}");
-        assert!(note.ends_with(
-            "not found on the node; create it; hard samples stay at the edge until then"
-        ));
+        let [problem] = &written.notes[..] else { unreachable!("{written:?}") };
+        assert!(problem.contains(node.secret("llm").to_str().unwrap()), "{problem}");
+        let end = "not found on the node; create it; hard samples stay at the edge until then";
+        assert!(problem.ends_with(end), "{problem}");
         assert_eq!(node.copies(), [""; 0]);
 
         for secret in ["one", "two"] {
