@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Placeholder for the version in arguments and health check paths.
 const VERSION: &str = "{version}";
+/// Placeholder for the path of the version's one file in arguments.
+const FILE: &str = "{file}";
 /// Directory below the data directory with one directory per object whose server watches versions.
 pub const VERSIONS_DIR: &str = "serving";
 
@@ -73,6 +75,12 @@ impl ServedVersion {
             None => text.to_owned(),
         }
     }
+
+    /// Replaces the placeholders in an argument by the version and the path of its file in the
+    /// container.
+    pub fn fill_argument(&self, text: &str, file: Option<&str>) -> String {
+        self.fill(text).replace(FILE, file.unwrap_or_default())
+    }
 }
 
 /// The directory of all version directories of an object.
@@ -92,7 +100,7 @@ pub fn version(serving: &ModelServer) -> &str {
 
 /// The model whose versions the server loads from a watched directory, if it watches one.
 pub fn watched_model(serving: &ModelServer) -> Option<&ServedModel> {
-    let has_version = serving.args.iter().any(|arg| arg.contains(VERSION));
+    let has_version = serving.args.iter().any(|arg| arg.contains(VERSION) || arg.contains(FILE));
     serving.model.as_ref().filter(|_| serving.reload == ServerUpdateMode::Watch && !has_version)
 }
 
@@ -108,6 +116,19 @@ pub mod tests {
 
     use super::*;
     use crate::fixtures::serving;
+
+    #[test]
+    fn server_with_the_file_in_its_arguments_is_replaced() {
+        let mut server = serving("4", "watch");
+        server.args = vec!["--model={file}".to_owned(), "{version}".to_owned()];
+        assert!(watched_model(&server).is_none());
+        let version = ServedVersion::new(&server, 1);
+        let fill = |text| version.fill_argument(text, Some("/models/m/4/m.gguf"));
+        assert_eq!(fill("--model={file}"), "--model=/models/m/4/m.gguf");
+        assert_eq!(fill("{version}"), "4");
+        server.args.clear();
+        assert!(watched_model(&server).is_some());
+    }
 
     #[test]
     fn held_switch_keeps_the_version_id() {

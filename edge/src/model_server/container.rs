@@ -27,6 +27,7 @@ pub fn server_container(
     let mut env = env.clone();
     env.insert("NODE_NAME".to_owned(), context.node.to_string());
     let mut mount = None;
+    let mut file = None;
     if let (Some(served), Some(model)) = (&version.serving.model, model) {
         let url = if version.watches() {
             let source = version.versions_dir(uid, &context.data_dir);
@@ -35,6 +36,7 @@ pub fn server_container(
         } else {
             let target = path_in_container(served, model);
             mount = Some(BindMount { source: model.path.clone(), target: target.clone() });
+            file = Some(target.clone());
             target
         };
         env.insert("MODEL_URL".to_owned(), url);
@@ -43,7 +45,7 @@ pub fn server_container(
         uid: uid.to_owned(),
         image: image.clone(),
         command: command.clone(),
-        args: args.iter().map(|arg| version.fill(arg)).collect(),
+        args: args.iter().map(|arg| version.fill_argument(arg, file.as_deref())).collect(),
         env,
         scripts: None,
         model: mount,
